@@ -1,4 +1,4 @@
-"""Stores: where the record of sessions is kept.
+"""Stores of session records.
 
     sqlite      one file, durable, any number of processes on one machine
     postgres    a PostgreSQL database, durable, any number of machines (extra `postgres`)

@@ -1,4 +1,4 @@
-"""A store by the name that people give it: the URL of a database, or the path of a file."""
+"""Opens a store by its URL or by the path of its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRETS = ("password", "sslpassword", "passfile", "sslkey")
 
 
 def check_name(named: str | os.PathLike[str]) -> None:
-    """Raises UsageError for a URL of something else than a store; it may hold a password, so it is not shown."""
+    """Raises UsageError for the URL of anything but a store; the error omits it, as it may hold a password."""
     from proctor.supervisor.errors import UsageError
 
     scheme = _SCHEME.match(os.fspath(named))
@@ -27,12 +27,12 @@ def check_name(named: str | os.PathLike[str]) -> None:
 
 
 def is_url(named: str | os.PathLike[str]) -> bool:
-    """Whether a database is named, not a file."""
+    """Whether the name is a URL, not a path."""
     return isinstance(named, str) and named.lower().startswith(_SCHEMES)
 
 
 def shown(named: str | os.PathLike[str]) -> str:
-    """The name as it may be shown: without what lets anybody in."""
+    """The name without its secrets."""
     if not is_url(named):
         return os.fspath(named)
     try:

@@ -1,4 +1,4 @@
-"""The record as an auditor sees it: whether it is what was written, and whether all of it is there."""
+"""Audits of a store: whether its records are as written, and whether they are complete."""
 
 ROOMS = (
     "audit",

@@ -1,4 +1,4 @@
-"""A store, read in one moment, and what was found of it."""
+"""An audit of a store, read in one snapshot."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
 
 
 def _count(stored: int, verifier: Verifier) -> None:
-    """Every record got the next number of one count over the store; what was pruned before an import did not."""
+    """Check that the store's records are numbered without gaps; those pruned before an import do not count."""
     missing = stored - verifier.records
     pruned = sum(one.records for one in verifier.pruned)
     if missing > pruned:

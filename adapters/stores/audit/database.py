@@ -1,4 +1,4 @@
-"""A store in a database, read in one moment and never written."""
+"""Reads a PostgreSQL store for an audit, without writing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
 
 
 def _labelled_otherwise(connection: Connection) -> Iterator[str]:
-    """The runs that are found by other labels than they have."""
+    """The runs whose indexed labels differ from their own."""
     for run_id, labels, texts in connection.rows("SELECT run_id, labels, label_texts FROM runs ORDER BY number"):
         own: list[str] | None = None
         with suppress(msgspec.MsgspecError):
@@ -95,7 +95,7 @@ def _records(connection: Connection) -> Iterator[StoredRecord]:
 
 
 def _whole(kept: str | None, data: bytes) -> str | None:
-    """An event's id, of which a long one is kept as its digest."""
+    """An event's id; a long one is stored as its digest."""
     if kept is None or not kept.startswith("sha256:"):
         return kept
     try:

@@ -1,4 +1,4 @@
-"""The lists of runs, approvals and sessions: does each show what the records say?"""
+"""Compares the lists of runs, approvals and sessions with the records."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class ListedApproval(NamedTuple):
 
 
 class _Run:
-    """A run as its record tells it. `given` is what fits what it was started with, by name. `flaws` are what no run
-    does, each with its code and the seq of its record.
+    """A run as its records describe it. `given` has the digests that fit its start, by name. `flaws` are records that
+    no run has, each with its code and seq.
     """
 
     __slots__ = ("_calls", "_late", "first_seq", "flaws", "given", "provider", "session_id", "status", "tally")
@@ -115,7 +115,7 @@ class _Run:
         self._late = False
 
     def note_late(self, record: StoredRecord) -> None:
-        """Note what comes after the end; the first of it, and each end."""
+        """Note each end, and the first record after an end."""
         if record.type in _ENDS:
             self.flaws.append(("ended_twice", record.seq, f"ends again, after it has {self.status}"))
         elif not self._late:
@@ -124,7 +124,7 @@ class _Run:
 
     @property
     def ended(self) -> bool:
-        """Whether its end is there."""
+        """Whether it has ended."""
         return self.status not in GOING_ON
 
     def take(self, event: Event) -> None:
@@ -147,7 +147,7 @@ class _Run:
                 self.flaws.append(("adds_up", event.seq, message))
 
     def row(self, created: RunInfo) -> ListedRun:
-        """What its row has by its record, after it was created so."""
+        """The run's row by its record, once created so."""
         run = self.tally.applied(created)
         return {
             "status": self.status,
@@ -174,7 +174,7 @@ class _Run:
 
 
 class Lists:
-    """The expected rows of the lists, computed from one record after another, and from the answers to approvals."""
+    """Computes the expected rows of the lists from the records and from the decisions on approvals."""
 
     def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
         self._runs: dict[str, _Run] = {}
@@ -217,7 +217,7 @@ class Lists:
                     run.provider = provider
 
     def _asks(self, event: ApprovalEvent) -> None:
-        """Let an approval follow from its events and the answer it took."""
+        """Update an approval by its event and by the decision on it."""
         new = asks(event) and event.approval_id not in self._requests
         self._approvals.note(event)
         if asks(event) and new:
@@ -228,7 +228,7 @@ class Lists:
                     self._approvals.answer(event.approval_id, order.answer, order.at, instruct=True)
 
     def check(self, verifier: Verifier, runs: Iterable[ListedRun], approvals: Iterable[ListedApproval]) -> None:
-        """Find what a list shows otherwise than the record, and what it does not show."""
+        """Find rows that differ from the records, and rows that are missing."""
         gone = {one.session_id for one in verifier.pruned}
         for run_id, read in self._runs.items():
             for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
@@ -253,13 +253,13 @@ class Lists:
             verifier.find("integrity", "list_changed", message, **place)
 
     def check_marks(self, verifier: Verifier, marked: int | None) -> None:
-        """Find that a run of which the record says nothing is not in the list any more, or was put there by hand."""
+        """Find runs without records that were removed from the list or added by hand."""
         if marked not in (self._marks, self._marks ^ self._marks_left):
             message = "a run that was created is in no list, or one is listed that nobody created"
             verifier.find("completeness", "not_listed", message)
 
     def check_sessions(self, verifier: Verifier, sessions: Iterable[tuple[str, str, str | None]]) -> None:
-        """Find what the list of sessions has as their provider or the agent's own id otherwise than the record."""
+        """Find sessions whose provider or agent session id differs from the records."""
         gone = {one.session_id for one in verifier.pruned} | verifier.lacking
         for session_id, provider, listed in sessions:
             pairs = {
@@ -309,7 +309,7 @@ class Lists:
 
 
 def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
-    """Whether a row has the answer that follows from the record."""
+    """Whether a row has the decision that the record gives."""
     try:
         answer = None if approval.answer is None else _answer(approval.answer)
         at = None if approval.answered_at is None else datetime.fromisoformat(approval.answered_at)
@@ -349,12 +349,12 @@ def _differences(run: ListedRun, read: _Run, created: RunInfo) -> Iterator[str]:
 
 
 def _close(listed: Any, own: float) -> bool:
-    """Whether two sums of figures are equal, in whatever order they were added."""
+    """Whether two sums are equal, whatever the order of their addition."""
     return isinstance(listed, int | float) and abs(listed - own) <= _CLOSE * max(1.0, abs(own))
 
 
 def fits(digest: Any, made: Callable[[], bytes]) -> bool:
-    """Whether a digest is the one that is made."""
+    """Whether a digest is an expected one."""
     try:
         return bool(bytes(digest) == made())
     except (TypeError, ValueError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""The rows that an audit reads from a store, whatever database it is in."""
+"""Reads the rows of a store for an audit, from either database."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
 
 
 def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Iterator[str]:
-    """Changed rows that no event covers, of all but runs; `notes` are what hooks keep beside sessions."""
+    """Changed rows that no event covers, except runs; `notes` are what hooks keep beside sessions."""
     ids = [str(row[0]) for row in tables.rows("SELECT store_id FROM store")]
     found = {STORE: all_marks(map(store_mark, ids)) if len(ids) == 1 else None}
     owners = tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners")
@@ -140,7 +140,7 @@ def _budgets_changed(tables: Tables) -> Generator[str, None, int | None]:
 
 
 def check_current(version: int, name: str) -> None:
-    """Raises StoreError for a store that is still to be brought up to date."""
+    """Raises StoreError for a store that needs a migration."""
     if version < schema_version():
         message = f"store `{name}` is of an older version; `proctor runs` brings it up to date"
         raise StoreError(message, kind="older_schema")
@@ -188,13 +188,13 @@ def _connected(path: Path) -> Iterator[Connection]:
 
 
 def _counted(connection: sqlite3.Connection, table: str) -> int:
-    """How many numbers a table has given; 0 where that is not one."""
+    """How many numbers a table has given; 0 without a counter."""
     found = _one(connection, f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'", 0)
     return found if isinstance(found, int) else 0
 
 
 def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
-    """What a new store has not, or has otherwise, in the same words."""
+    """The kinds and names of what differs from a new store."""
     with closing(sqlite3.connect(":memory:")) as new:
         for statement in statements(SQLITE):
             new.execute(statement)
@@ -204,7 +204,7 @@ def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
-    """Every record; a value of another type than it was written with is none that fits."""
+    """Every record; a value of the wrong type makes a record that matches nothing."""
     for row in connection.execute(RECORDS):
         position, session_id, seq, run_id, event_id, type, at, data, digest = row
         number = seq if isinstance(seq, int) else 0
@@ -213,7 +213,7 @@ def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
 
 
 def as_bytes(data: Any) -> bytes:
-    """What should be bytes, and may be text that somebody put there."""
+    """The value as bytes, also where somebody stored text."""
     return data if isinstance(data, bytes) else str(data).encode()
 
 

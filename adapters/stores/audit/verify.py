@@ -1,4 +1,4 @@
-"""Records checked one after another: is each what was written, and is each that was written there?"""
+"""Verifies records one by one: each is as written, and none is missing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 MOST_FINDINGS = 1000
-"""So many are told; the others are counted."""
+"""So many are listed, the rest counted."""
 
 
 class StoredRecord(NamedTuple):
-    """A record as it is stored, and what its row says of it."""
+    """A record as stored, with what its row says of it."""
 
     position: int
     session_id: str
@@ -54,7 +54,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """A session of which somebody removed the record, and said so in it."""
+    """A session whose record was removed, as an event in it says."""
 
     session_id: str
     records: int
@@ -108,7 +108,7 @@ class Verifier:
         return 0 if session is None else session.seq
 
     def find(self, about: Literal["integrity", "completeness"], code: str, message: str, **place: object) -> None:
-        """Note something that is not as it should be."""
+        """Add a finding."""
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(
                 msgspec.convert({"about": about, "code": code, "message": message, **place}, AuditFinding)
@@ -117,7 +117,7 @@ class Verifier:
             self.more += 1
 
     def take(self, record: StoredRecord) -> None:
-        """The next record."""
+        """Verify a record."""
         self.records += 1
         if record.position <= self.last_position:
             place = {"session_id": record.session_id, "seq": record.seq}
@@ -132,7 +132,7 @@ class Verifier:
         self._hold_to_anchor(record)
 
     def finish(self) -> None:
-        """All were taken: what of the anchor was not met?"""
+        """Find what the anchor lists and no record has."""
         for head in self._anchored.values():
             seq = self.last_seq(head.session_id)
             place = {"session_id": head.session_id, "seq": head.seq}
@@ -149,7 +149,7 @@ class Verifier:
                 )
 
     def _read(self, record: StoredRecord) -> _Known | None:
-        """The value in the record, if it equals the value in its row."""
+        """The value in the record, if its row has the same."""
         place = {"session_id": record.session_id, "seq": record.seq}
         try:
             written = _decode(record.data)
@@ -170,7 +170,7 @@ class Verifier:
         return written
 
     def _follow(self, session: _Session, record: StoredRecord, written: _Known | None) -> None:
-        """Check that the record follows the one before."""
+        """Check that a record follows the last one."""
         place = {"session_id": record.session_id, "seq": record.seq}
         before = session.digest
         if record.seq <= session.seq:
@@ -213,7 +213,7 @@ _orders_decode = msgspec.json.Decoder(Command).decode
 
 
 def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
-    """The answers that approvals took as orders, by approval."""
+    """The decisions that came as commands, by approval."""
     found: dict[str, AnswerGiven] = {}
     for _number, data in orders:
         try:
@@ -237,7 +237,7 @@ class Orders:
 
     @property
     def head(self) -> OrdersHead:
-        """Where they end now."""
+        """The commands' head."""
         return OrdersHead(number=self._last, digest=self._digest.hex())
 
     def check(

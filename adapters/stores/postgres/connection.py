@@ -1,4 +1,4 @@
-"""Connections to a store's database, and the name by which it is shown, without what is secret in its URL."""
+"""Connections to a store's database, and the store's name without the secrets of its URL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def one_label(name: str, value: object) -> str:
-    """A label as one text, which no other label has."""
+    """A label as one text that no other label has."""
     return f"{len(name)}:{name}={label_text(value)}"
 
 
@@ -64,7 +64,7 @@ POSTGRES = Dialect(
 
 @cache
 def with_places(sql: str) -> str:
-    """A statement for every database, with its places as the driver has them."""
+    """A common statement with the placeholders of this driver."""
     return sql.replace("?", "%s")
 
 
@@ -74,7 +74,7 @@ _ESCAPE = re.compile(rb"\\(\\|0|u[0-9a-f]{4})")
 
 
 def kept(text: str) -> str:
-    """A text as a column holds it."""
+    """A text as it is stored."""
     return _ODD.sub(_escape, text)
 
 
@@ -114,7 +114,7 @@ class _BinaryLoader(_Loader):
 
 
 def keep_any_text(connection: PsycopgConnection[Any]) -> None:
-    """Have every text that goes through a connection kept so, and come back as it was."""
+    """Have the connection store any text, and read it back unchanged."""
     for dumper in (_BinaryDumper, _Dumper):  # the last one is taken where the query does not say
         connection.adapters.register_dumper(str, dumper)
     for loader in (_Loader, _BinaryLoader):
@@ -128,12 +128,12 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""So that a connection of which nothing is heard any more is given up within seconds; the URL may say otherwise."""
+"""So that a silent connection is given up within seconds; the URL may say otherwise."""
 _SETTINGS = (
     "SET search_path = {schema}, pg_temp",
     "SET TimeZone = 'UTC'",
     "SET jit = off",
-    "SET idle_in_transaction_session_timeout = '5s'",  # whoever is stopped in mid-transaction lets go of its locks
+    "SET idle_in_transaction_session_timeout = '5s'",  # a client that stops in mid-transaction loses its locks
     "SET lock_timeout = '5s'",  # and whoever waits for one stopped in mid-message, which no time-out sees, ends it
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
@@ -145,20 +145,18 @@ _PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORD
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection on which the server's answer is waited for so long; then it is closed, as nobody knows what is on
-    its way.
-    """
+    """A connection that waits a limited time for each answer; then it closes, since its state is unknown."""
 
     dialect = POSTGRES
     answer_s: float | None = None
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a statement gives, none for one that gives none."""
+        """The rows of a statement; none for a statement without rows."""
         found = self.execute(with_places(sql), values, binary=True)
         return found.fetchall() if found.description else []
 
     def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
-        """The first rows by a column, `data` among their columns, as many as make a page."""
+        """The first rows by a column, `data` among their columns, up to one page."""
         order = "DESC" if newest_first else "ASC"
         return self.rows(_PAGE.format(columns=columns, source=source, by=by, order=order), values)
 
@@ -171,7 +169,7 @@ class Connection(psycopg.Connection[Any]):
         except psycopg.OperationalError as error:
             if error.sqlstate is not None:
                 raise
-            self.close()  # a pipeline that was not answered cannot be left, and would say only that
+            self.close()  # leaving a pipeline without its answer would raise a less helpful error
             if most_s is None or time.monotonic() - begun < most_s:
                 raise
             raise psycopg.OperationalError(f"no answer within {most_s:g} s") from error
@@ -194,7 +192,7 @@ class Address:
         try:
             given = conninfo_to_dict(url)
             self._conninfo = make_conninfo(url, **{name: n for name, n in _DEFAULTS.items() if name not in given})
-        except psycopg.Error:  # its words repeat the URL, with the password in it
+        except psycopg.Error:  # its message repeats the URL, with the password in it
             raise UsageError("the store's URL cannot be read; use `postgresql://USER@HOST/DATABASE`") from None
         self.schema = schema
         self.name = _shown(given)
@@ -221,7 +219,7 @@ class Address:
 
 
 def _shown(given: Mapping[str, Any]) -> str:
-    """A URL of what is known, without passwords."""
+    """A URL of these parts, without passwords."""
     host, port, user = (str(given.get(name) or "") for name in ("host", "port", "user"))
     who = f"{user}@" if user else ""
     if host.startswith("/"):
@@ -230,7 +228,7 @@ def _shown(given: Mapping[str, Any]) -> str:
 
 
 def cut(connection: psycopg.Connection[Any]) -> None:
-    """Have whoever waits for the server on this connection wait no longer; from any thread."""
+    """Interrupt whoever waits for the server on this connection; from any thread."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)
 
@@ -254,14 +252,14 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ('role "', "does not know this role"),
     ("permission denied", "does not let this role in"),
 )
-"""A server's messages to a client that may not connect; libpq gives no code with them."""
+"""A server's messages when it rejects a client; libpq gives no code with them."""
 _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
     ("does not match host name", "shows the certificate of another host than the URL names"),
     ("certificate verify failed", "shows a certificate that `sslrootcert` does not vouch for"),
     ("root certificate file", "cannot be told from another: `sslrootcert` names no file that is there"),
     ("server does not support SSL", "speaks no TLS, as the URL demands"),
 )
-"""libpq's messages about a server that it cannot talk to."""
+"""libpq's messages when it cannot talk to a server."""
 
 _PASSING: tuple[type[Error], ...] = (
     errors.AdminShutdown,
@@ -276,7 +274,7 @@ _PASSING: tuple[type[Error], ...] = (
 
 
 def store_error(error: BaseException, name: str) -> StoreError:
-    """Say what went wrong with the store of that name."""
+    """The StoreError for an error of this store."""
     if isinstance(error, StoreError):
         return error
     for kind_of_error, kind, hint in _HINTS:
@@ -287,7 +285,7 @@ def store_error(error: BaseException, name: str) -> StoreError:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same may succeed when it is tried again: the connection was lost, or others were in the way."""
+    """Whether a retry may succeed: the connection was lost, or other transactions were in conflict."""
     if isinstance(error, _PASSING):
         return True
     return isinstance(error, OperationalError) and error.sqlstate is None and _why_refused(error) is None
@@ -324,7 +322,7 @@ _END_STALLED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 
 
 def tries(patience_s: float) -> Iterator[int]:
-    """Count tries, with pauses between them that grow, until the time is up."""
+    """Count attempts, with growing pauses between, until the time is up."""
     deadline = time.monotonic() + patience_s
     pause, n = _FIRST_PAUSE_S, 0
     while True:
@@ -356,12 +354,12 @@ class Line:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # A name of its own, by which the server's half of a lost connection is found, and ended.
+        # A unique name by which the server's half of a lost connection is found and ended.
         self.application = f"proctor {uuid.uuid4().hex}"
 
     @property
     def connection(self) -> Connection:
-        """The connection, made now where there is none. Raises psycopg.Error or StoreError."""
+        """The connection, opened here if there is none. Raises psycopg.Error or StoreError."""
         if not self.is_open:
             self._connect()
         assert self._connection is not None
@@ -369,11 +367,11 @@ class Line:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that was not lost."""
+        """Whether there is an open connection."""
         return self._connection is not None and not self._connection.closed
 
     def query(self, query: Callable[[Connection], T]) -> T:
-        """Run a query that may be run twice, again where the connection is lost. Raises as `connection` does."""
+        """Run an idempotent query, again where the connection is lost. Raises as `connection` does."""
         lost: psycopg.Error | None = None
         for _ in tries(self.patience_s):
             try:
@@ -388,13 +386,13 @@ class Line:
         raise lost
 
     def make_way(self, error: BaseException) -> None:
-        """After a lock was waited for in vain: end the writers that keep theirs because their process is stopped."""
+        """End stopped processes' transactions that keep their locks, after a wait for a lock timed out."""
         if isinstance(error, errors.LockNotAvailable):
             with suppress(psycopg.Error, StoreError):
                 self.connection.execute(_END_STALLED)
 
     def drop(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -425,13 +423,13 @@ class Line:
 
 
 def end_lost_halves(connection: Connection, application: str) -> None:
-    """Have the server end what it still does for lost connections of that name: what they began is settled then."""
+    """Have the server end its halves of lost connections of that name, which settles their transactions."""
     found = "pid != pg_backend_pid() AND datname = current_database() AND application_name = %s"
     connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {found}", (application,))
 
 
 _MAKING = 1_886_548_852
-"""Whoever makes or migrates a store of a database holds the advisory lock of this number."""
+"""The advisory lock that whoever creates or migrates a store of a database holds."""
 
 
 def version_of(connection: PsycopgConnection[Any], name: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The writes of one transaction: events with their seq, and the rows of sessions and runs that follow.
+"""Writes one transaction: events with their seq, and the rows of sessions and runs that follow.
 
 It begins with the rows of its sessions and runs locked and read, in one message; everything it writes is gathered,
 and goes out together with the commit in another. Nothing is remembered from one transaction to the next.
@@ -38,7 +38,7 @@ TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::in
 """Rows that need a place in the order of a store are written after this, and committed with it in one message: so the
 order of places is the order of commits, and a client that goes away cannot hold the others up."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Of the events in one statement, unless a single part has more."""
+"""Of the events in one statement, unless one part has more."""
 _MOST_ID_BYTES = 500
 _encode = msgspec.json.Encoder().encode
 
@@ -118,13 +118,13 @@ def _columns(part: Part) -> msgspec.Raw:
 
 
 def short_id(event_id: str) -> str:
-    """An event's id as an index holds it, however long it is."""
+    """An event's id as an index holds it, of bounded length."""
     data = event_id.encode("utf-8", "surrogatepass")
     return event_id if len(data) <= _MOST_ID_BYTES else f"sha256:{sha256(data).hexdigest()}"
 
 
 def owner_columns(spec: Mapping[str, Any]) -> tuple[str | None, bytes | None, list[str]]:
-    """The tenant, the labels as JSON, and each label as one text that is looked for."""
+    """The tenant, the labels as JSON, and each label as one text for the index."""
     tenant, labels = owners(spec)
     return tenant, _encode(labels) if labels else None, [one_label(*label) for label in labels.items()]
 
@@ -134,7 +134,7 @@ _MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::
 _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
 
 
-# A statement of its own: it sees what was committed while the one before waited for its locks.
+# A statement of its own sees what was committed while the one before waited for its locks.
 _SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_id FROM sessions LEFT JOIN LATERAL
     (SELECT seq, digest FROM events WHERE session_key = key ORDER BY seq DESC LIMIT 1) AS latest ON true
     WHERE session_id = ANY(%s)"""
@@ -143,7 +143,7 @@ _RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHE
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
 _TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
-"""Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
+"""A reservation locks all budgets of the store until it commits: one order, so no deadlock."""
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
 
@@ -191,12 +191,12 @@ class Recorder(Transaction):
             self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
 
     def lock_budgets(self) -> None:
-        """Begin a transaction that has all budgets to itself."""
+        """Begin a transaction that has locked all budgets."""
         self.hold()
         self.change(_TAKE_TURN_TO_DRAW)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Ask something within the transaction, or before it."""
+        """Run a query within the transaction, or before it."""
         return self._line.connection.rows(sql, values)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -207,7 +207,7 @@ class Recorder(Transaction):
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Have something written with the commit; `in_order`, by nobody else at the same time, after the events."""
+        """Queue a write for the commit; with `in_order`, after the events, by nobody else at the same time."""
         (self._after if in_order else self._before).append((with_places(sql), values))
 
     def commit(self) -> None:
@@ -248,11 +248,11 @@ class Recorder(Transaction):
             self._line.drop()
 
     def notify(self) -> None:
-        """Tell whoever listens that something was stored. A hint: it may be lost."""
+        """Notify listeners that something was stored. A notification may be lost."""
         self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
 
     def _was_committed(self) -> bool:
-        """The outcome of a transaction whose commit was sent and never answered."""
+        """The outcome of a transaction whose commit was sent, not answered."""
         self._line.drop()  # the next connection ends what the server still does for this one
         latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)

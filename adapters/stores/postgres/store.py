@@ -161,7 +161,7 @@ class PostgresWriter(Writer[Recorder]):
         super().__init__(Recorder(line), name, notifier)
 
     def _join(self) -> None:
-        """Wait for the thread; give up what the server does not answer within seconds."""
+        """Wait for the thread; cancel what the server does not answer within seconds."""
         self._thread.join(_CLOSING_S)
         if self._thread.is_alive():
             self._line.cut()
@@ -281,17 +281,17 @@ class PostgresStore(TableStore):
         return await self._readers.query(recording.size)
 
     async def compact(self) -> None:
-        """Let the room of what was removed be used again, as far as the role may."""
+        """Free the space of removed rows for reuse, as far as the role may."""
         await self._readers.query(recording.give_back)
 
     async def _watching(self) -> AbstractContextManager[None]:
-        """Listen for other processes' writes; if a notice is lost, they are seen within a second."""
+        """Listen for other processes' writes; without a notice, they are seen within a second."""
         if not self._listener.began:
             await anyio.to_thread.run_sync(self._listener.begin)
         return nullcontext()
 
     async def aclose(self) -> None:
-        """Finish current work, then close the store; waiting callers are released."""
+        """Finish current work, then close the store and release waiting callers."""
         await super().aclose()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._listener.end)

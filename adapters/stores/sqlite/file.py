@@ -1,4 +1,4 @@
-"""Look at a file before it is touched; open it for writing.
+"""Inspects a file untouched; opens it for writing.
 
 INVARIANT: a file that is refused is left as it was. So the first look is at its bytes, the second through
 a connection that cannot write.
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 
 APPLICATION_ID: Final = 0x70726374
-"""Marks a file as ours: `prct`."""
+"""Marks a store's file: `prct`."""
 HEADER_SIZE = 100
 INDEX_SIZE = 48
-"""Of the head of a log's index, which stands there twice."""
+"""Bytes of a log index's head, which stands there twice."""
 _File: TypeAlias = tuple[int, int]
 
 
 class Connection(sqlite3.Connection):
-    """A connection that is counted as long as it is open."""
+    """A connection that counts as long as it is open."""
 
     dialect = SQLITE
     file: _File | None = None
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a statement gives."""
+        """The rows of a statement."""
         return self.execute(sql, values).fetchall()
 
     def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
-        """The first rows by a column, `data` among their columns, as many as make a page."""
+        """The first rows by a column, `data` among their columns, up to one page."""
         order = "DESC" if newest_first else "ASC"
         found = self.execute(f"SELECT {columns} FROM {source} ORDER BY {by} {order} LIMIT {PAGE_ROWS}", values)
         data = columns.split(", ").index("data")
@@ -63,7 +63,7 @@ class Connection(sqlite3.Connection):
         return page
 
     def close(self) -> None:
-        """Close it; the descriptor of its file goes with the last one."""
+        """Close it; the last one to a file closes its descriptor."""
         super().close()  # it may write the log into the file: nobody else waits for that
         with _lock:
             file, self.file = self.file, None
@@ -124,7 +124,7 @@ def read_header(path: Path) -> bytes:
 
 
 def read_index(path: Path) -> bytes:
-    """The head of the index of a file's log, both times; none where this process has no connection to the file."""
+    """Both copies of the head of a log's index; none where this process has no connection to the file."""
     with _lock, suppress(OSError):
         kept = _kept.get(file_id(os.stat(path)))
         if kept is not None:
@@ -142,14 +142,14 @@ def mend_index(path: Path, size: int) -> bool:
     with _lock, suppress(OSError):
         kept = _kept.get(file_id(os.stat(path)))
         if kept is not None and kept.index is not None and os.fstat(kept.index).st_size < size:
-            os.pwrite(kept.index, bytes(2 * INDEX_SIZE), 0)  # first, so that nobody takes what is left for whole
+            os.pwrite(kept.index, bytes(2 * INDEX_SIZE), 0)  # first, so that nobody takes the remainder for whole
             os.ftruncate(kept.index, size)
             return True
     return False
 
 
 def _keep(path: Path) -> _Kept | None:
-    """Count one more connection to a file, if it is there."""
+    """Count one more connection to a file that exists."""
     with suppress(OSError):  # SQLite will say what is wrong
         file = file_id(os.stat(path))
         if file not in _kept:
@@ -160,12 +160,12 @@ def _keep(path: Path) -> _Kept | None:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """What SQLite keeps beside a file: beside the file itself, where the path is a link."""
+    """The path of a file that SQLite keeps beside a store; a link is resolved first."""
     return Path(f"{os.path.realpath(path)}{suffix}")
 
 
 def file_id(found: os.stat_result) -> _File:
-    """The identity of the file, whatever its name."""
+    """The identity of a file under any name."""
     return found.st_dev, found.st_ino
 
 
@@ -191,7 +191,7 @@ WHOLE_FILE = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Codes that say something about the file, not about what was to be written."""
+"""Codes about the file itself, not about what was to be written."""
 
 
 def primary_code(error: Exception) -> int:
@@ -200,7 +200,7 @@ def primary_code(error: Exception) -> int:
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """Say what went wrong with the file at `path`."""
+    """The StoreError for the file at `path`."""
     kind, hint = _HINTS.get(primary_code(error), ("unwritable", "cannot be used"))
     return StoreError(f"store `{path}` {hint} ({error})", kind=kind)
 
@@ -270,7 +270,7 @@ def _look(path: Path, busy_timeout_s: float) -> None:
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
     if is_cut_short(path) and not _has_log(path) and is_cut_short(path):
-        raise _truncated(path)  # looked at twice: between the looks another process may have written
+        raise _truncated(path)  # checked again: between the checks another process may have written
     if not beside(path, "-journal").exists():  # one that is left over is undone by the first writer
         _look_inside(path, busy_timeout_s)
 
@@ -333,7 +333,7 @@ def _truncated(path: Path) -> StoreError:
 
 
 def _has_log(path: Path) -> bool:
-    """Whether somebody is writing to the file, or was when it ended: then its length means nothing yet."""
+    """Whether the file has a log; then its length says nothing yet."""
     return any(beside(path, suffix).exists() for suffix in ("-wal", "-journal"))
 
 
@@ -372,7 +372,7 @@ _FRAME = 24
 
 
 class _WatchedFile(NamedTuple):
-    """A file beside the store as it was when last looked at."""
+    """A file beside the store as it was at the last check."""
 
     id: tuple[int, int] | None = None
     size: int = 0
@@ -463,7 +463,7 @@ class SameFile:
 
 
 class Presence(SameFile):
-    """The file and its log as they were when last looked at."""
+    """The file and its log as they were at the last check."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -483,7 +483,7 @@ class Presence(SameFile):
             raise self._cut_short("the log of ")
 
     def _is_whole(self) -> bool:
-        """Whether a file that has become smaller says so itself: room was given back, by whatever process."""
+        """Whether a file that became smaller records so itself, as after a vacuum by any process."""
         return len(read_header(self._file)) == HEADER_SIZE and not is_cut_short(self._file)
 
 

@@ -1,4 +1,4 @@
-"""The writes of one transaction: events with their seq, and the rows of sessions and runs that follow."""
+"""Writes one transaction: events with their seq, and the rows of sessions and runs that follow."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def changes(tallies: Mapping[str, RunTally]) -> list[bytes]:
 
 
 def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, RunTally]) -> None:
-    """Make the same changes by statements of their own."""
+    """Make the same changes by separate statements."""
     for change in CHANGES:
         connection.executemany(_of_one(change), _rows(change, tallies))
 
@@ -133,7 +133,7 @@ _NUL = b"\\u0000"
 
 
 class Rows(Gathered):
-    """The rows of one transaction, through a view of the connection."""
+    """Inserts a transaction's rows through a view."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Rows(Gathered):
         return connection.total_changes >= before + count
 
     def insert_each(self, connection: sqlite3.Connection) -> None:
-        """Insert them one by one; to be done within a transaction."""
+        """Insert the rows one by one, within a transaction."""
         for key, part, digests in self._parts:
             each = zip(part.columns, part.records, digests, strict=True)
             rows = [
@@ -219,7 +219,7 @@ _MOST_REMEMBERED = 10_000
 
 
 class StaleError(Exception):
-    """Another connection has written since what is remembered was read: the transaction is to be done again."""
+    """Another connection has written since the cached rows were read: the transaction must run again."""
 
 
 class Recorder(Transaction):
@@ -250,30 +250,30 @@ class Recorder(Transaction):
             raise StaleError
 
     def execute(self, sql: str, values: Sequence[Any] | dict[str, Any]) -> sqlite3.Cursor:
-        """Execute a statement in the transaction, which may have to be begun. Raises StaleError."""
+        """Execute a statement in the transaction, which begins if needed. Raises StaleError."""
         self._begin_unless_begun()
         return self._connection.execute(sql, values)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Ask something of the file and what is to be committed to it. Raises StaleError."""
+        """Query the file and what is to be committed to it. Raises StaleError."""
         self._begin_unless_begun()
         self._insert_rows()  # so that the transaction sees what was gathered
         return self._connection.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write something, after what was gathered; the rows that this gives. Raises StaleError."""
+        """Write after what was gathered; returns the rows. Raises StaleError."""
         return self.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Write something, after what was gathered, that changes the rows of these runs. Raises StaleError."""
+        """Write after what was gathered, changing the rows of these runs. Raises StaleError."""
         self.rows(sql, values)
         for run_id in runs:
             self._runs.pop(run_id, None)
 
     def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Begin; whoever writes has the whole file to itself. Raises StaleError."""
+        """Begin; a writer has the whole file to itself. Raises StaleError."""
         self._begin_unless_begun()
 
     def lock_budgets(self) -> None:
@@ -281,7 +281,7 @@ class Recorder(Transaction):
         self._begin_unless_begun()
 
     def look(self) -> bool:
-        """True when another connection has written since the last look."""
+        """Whether another connection has written since the last call."""
         version = pragma(self._connection, "data_version")
         if version == self._data_version:
             return False
@@ -290,7 +290,7 @@ class Recorder(Transaction):
         return True
 
     def forget(self) -> None:
-        """Drop what is remembered and what is not written yet."""
+        """Drop cached rows and unwritten changes."""
         self._sessions.clear()
         self._runs.clear()
         self._rows.clear()
@@ -311,7 +311,7 @@ class Recorder(Transaction):
         rows.clear()
 
     def session(self, session_id: str) -> KnownSession | None:
-        """A session with what was gathered, None where it is not there. Raises StaleError."""
+        """A session with what was gathered, or None. Raises StaleError."""
         session = self._session(session_id)
         return session if session.key else None
 
@@ -329,7 +329,7 @@ class Recorder(Transaction):
             self.execute(*change)
 
     def instructed(self) -> int:
-        """The number of the command that was written."""
+        """The number of the command written."""
         return self.last_command
 
     def remove_beside(self, session_id: str) -> None:
@@ -401,11 +401,11 @@ class Recorder(Transaction):
 
 
 STEP_PAGES = 1000
-"""Pages given back at a time: others write in between."""
+"""Pages freed at a time; others write in between."""
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
-    """Give back some of the room that nothing takes; whether there is more. Outside of a transaction."""
+    """Free some unused pages, outside of a transaction; returns whether there are more."""
     # `execute` would leave it after the first page: it yields rows of no columns, one a page.
     connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
     if pragma(connection, "freelist_count"):

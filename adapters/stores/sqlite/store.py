@@ -1,4 +1,4 @@
-"""The Store in one SQLite file."""
+"""A Store in one SQLite file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _EVENTS_A_TRANSACTION = 4_096
 _LIGHT = 64
-"""A job of no more rows goes before heavier ones: that of a run that begins, ends or waits for its call."""
+"""A job of at most so many rows precedes heavier ones, as when a run begins, ends or waits for its call."""
 _LOOK_EVERY_S = 0.05
 
 
 class SQLiteWriter(Writer[Recorder]):
-    """Owns the connection that writes. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends."""
+    """Owns the writing connection. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends."""
 
     conflict = sqlite3.IntegrityError
     broken = (sqlite3.Error, StaleError)
@@ -52,7 +52,7 @@ class SQLiteWriter(Writer[Recorder]):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While inside, look for what other processes write."""
+        """While inside, poll for other processes' writes."""
         with self._lock:
             self._watchers += 1
         self._queue.put(None)
@@ -63,7 +63,7 @@ class SQLiteWriter(Writer[Recorder]):
                 self._watchers -= 1
 
     def _next_jobs(self) -> list[Job[Any]]:
-        """The oldest, the light ones, then the others as they came; none when it is time to look around."""
+        """The oldest job, the light ones, then the others in order; none when it is time to poll."""
         waiting: list[Job[Any] | None] = [*self._held_over]
         self._held_over = []
         with suppress(Empty):
@@ -133,7 +133,7 @@ T = TypeVar("T")
 
 
 class FileReaders(ReaderPool["Connection"]):
-    """Reads a file, as long as it is the same one."""
+    """Reads a file while its identity is the same."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float, check: Callable[[], None]) -> None:
         super().__init__(check)
@@ -226,7 +226,7 @@ class SQLiteStore(TableStore):
         return await self._readers.query(recording.size)
 
     async def compact(self) -> None:
-        """Give room back step by step, with time for others to write between."""
+        """Free space step by step, with time for other writers in between."""
         more = True
         while more:
             more = await self._file_readers.alone(recording.give_back)

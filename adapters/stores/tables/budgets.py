@@ -41,8 +41,8 @@ _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUE
 
 
 class _Held(NamedTuple):
-    """Amounts reserved by running runs whose owner is gone, until somebody settles; a run that never started holds
-    its reservation only while its owner is there. `mine` is one run's.
+    """Amounts reserved by the runs of lost owners until somebody settles them; a run that never started holds its
+    reservation only until its owner is lost. `mine` is one run's.
     """
 
     all: float
@@ -78,7 +78,7 @@ def settle(
 
 
 def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
-    """Every budget that was drawn on."""
+    """Every budget in use so far."""
     rows = tables.rows(f"SELECT counter, {_CLAIM} FROM budgets ORDER BY {_KEY}")
     now = now_ms(tables) if rows else 0
     return [_shown(tables, counter, _claim(row), now) for counter, *row in rows]
@@ -116,7 +116,7 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
 
 
 def _counter(recorder: Transaction, claim: BudgetAccount) -> int:
-    """The number of a budget's line, which says how much the last draw took it to be."""
+    """The number of a budget's row, which holds the maximum of the last reservation."""
     named = " AND ".join(f"{name} = ?" for name in _KEY.split(", "))
     before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", _key(claim))
     sql = f"""INSERT INTO budgets ({_CLAIM}) VALUES (?, ?, ?, ?, ?)
@@ -170,7 +170,7 @@ def _key(claim: BudgetAccount) -> tuple[str, str, str, str]:
 
 
 def _mark(recorder: Transaction, counter: int, marks: Sequence[int]) -> None:
-    """Have the marks of a budget, and those of all budgets, follow from rows that came and went."""
+    """Update the marks of a budget, and those of all budgets, by the rows added and removed."""
     recorder.change(*budget_marked(counter, *marks))
     recorder.change(*marked(BUDGETS, *marks))
 
@@ -188,7 +188,7 @@ def _share_mark(key: Sequence[str], run_id: str, epoch: int, used: float, held: 
 
 
 def marked_rows(tables: Tables) -> Iterator[tuple[BudgetAccount, int, int]]:
-    """Each budget with the marks that it has, and those of its rows."""
+    """Each budget with its stored marks and the marks of its rows."""
     for counter, own, *row in tables.rows(f"SELECT counter, marks, {_CLAIM} FROM budgets"):
         claim = _claim(row)
         key = _key(claim)
@@ -199,7 +199,7 @@ def marked_rows(tables: Tables) -> Iterator[tuple[BudgetAccount, int, int]]:
 
 
 def orphans(tables: Tables) -> int:
-    """How many rows are of a budget that is not there."""
+    """How many rows belong to no budget."""
     [(found,)] = tables.rows(_ORPHANS)
     return int(found)
 

@@ -42,7 +42,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
 
 
 def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
-    """Put the end of a lease off; StoreError(kind="fenced") for an owner that has left."""
+    """Extend a lease; StoreError(kind="fenced") for an owner that has left."""
     recorder.hold()
     end = recorder.dialect.lease_end
     sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"

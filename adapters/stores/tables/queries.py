@@ -32,7 +32,7 @@ def events_page(
     run_id: str | None = None,
     newest_first: bool = False,
 ) -> Callable[[Pages], list[Event]]:
-    """A query for the next events of a session, as many as make a page; none at the end."""
+    """A query for the next page of a session's events; none at the end."""
     found: list[Condition] = [("session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id)]
     found.append(("seq > ?", after))
     found += [("seq < ?", before)] if before is not None else []
@@ -52,7 +52,7 @@ _ENTRY = "position, session_id, run_id, seq, tenant, data, digest"
 def log_page(
     after: int, before: int | None, tenant: str | None, newest_first: bool
 ) -> Callable[[Pages], list[LogEntry]]:
-    """A query for the next entries of the log, as many as make a page; none at the end."""
+    """A query for the next page of the log; none at the end."""
     found: list[Condition] = [("position > ?", after)]
     found += [("position < ?", before)] if before is not None else []
     found += [("tenant = ?", tenant)] if tenant is not None else []
@@ -86,7 +86,7 @@ def latest_place(tables: Tables) -> Place:
 
 
 def session_info(tables: Tables, session_id: str) -> SessionInfo | None:
-    """A session with its last seq, None also for a row that was made for what was then refused."""
+    """A session with its last seq; None also for a row left by a rejected write."""
     sql = """SELECT provider, provider_session_id, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key)
         FROM sessions WHERE session_id = ? AND (EXISTS (SELECT 1 FROM events WHERE session_key = key)
             OR EXISTS (SELECT 1 FROM runs WHERE session_key = key))"""
@@ -135,7 +135,7 @@ def newest_runs(
 
 
 def lost_runs(tables: Tables) -> list[RunInfo]:
-    """The claimed runs that are not over and whose owner is gone, oldest first."""
+    """The claimed runs that are not over and whose owner is lost, oldest first."""
     gone, *values = tables.dialect.among("runs.epoch", gone_owners(tables))
     rows = tables.rows(f"{_select(tables.dialect)} WHERE runs.{CLAIMED} AND {gone} ORDER BY number", values)
     return [to_run(tables.dialect, row) for row in rows]
@@ -165,7 +165,7 @@ def _conditions(tables: Tables, session_id: str | None, before: str | None, wher
 
 
 def _all(conditions: list[Condition]) -> tuple[str, list[Any]]:
-    """That all hold, and the values of their places."""
+    """The conjunction, and its placeholders' values."""
     wanted = " AND ".join(text for text, *_ in conditions) or "TRUE"
     return wanted, [value for _, *values in conditions for value in values]
 
@@ -205,14 +205,14 @@ _KEPT = 4
 
 
 class ReaderPool(ABC, Generic[ConnectionT]):
-    """A few idle connections; one more is opened when all are in use.
+    """A few idle connections; another is opened when all are in use.
 
     Args:
         check: raises where no connection may be used.
     """
 
     abandons: ClassVar[bool] = False
-    """Whether a query that is cancelled is left to end by itself."""
+    """Whether a cancelled query is left to end by itself."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
@@ -253,11 +253,11 @@ class ReaderPool(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def _query(self, query: Callable[[Any], T]) -> T:
-        """Run a query on a connection that is lent. Raises StoreError."""
+        """Run a query on a pooled connection. Raises StoreError."""
 
     @abstractmethod
     def _open(self) -> ConnectionT:
-        """One more connection."""
+        """Open another."""
 
     @abstractmethod
     def _drop(self, connection: ConnectionT) -> None:

@@ -1,4 +1,4 @@
-"""The writes of one transaction: events with their seq, and the rows of sessions, runs and approvals that follow."""
+"""Writes one transaction: events with their seq, and the rows of sessions, runs and approvals that follow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""
 KnownRun: TypeAlias = tuple[str, str, int, str]
-"""Of a run: its status, its provider, the epoch of the owner that has claimed it, and its calls in flight."""
+"""Of a run: its status, its provider, the epoch of its owner, and its calls in flight."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -78,7 +78,7 @@ class KnownSession:
         self.provider_session_id = provider_session_id
 
     def next_seq(self, session_id: str, events: Sequence[Event]) -> int:
-        """The seq of the first of these events that is the session's."""
+        """The seq of the session's first event among these."""
         if not self.last_seq:
             first = next(event for event in events if event.session_id == session_id)
             if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
@@ -87,13 +87,13 @@ class KnownSession:
         return self.last_seq + 1
 
     def link(self, seq: int, records: Sequence[bytes]) -> list[bytes]:
-        """Go on to records, the first of this seq; returns their digests."""
+        """Chain records from this seq on; gives their digests."""
         digests = links(self.head, records)
         self.last_seq, self.head = seq + len(digests) - 1, digests[-1]
         return digests
 
     def learn(self, event: Event) -> bool:
-        """Whether the session's provider, or its id of the session, is another after the event."""
+        """Whether the event changes the session's provider, or its id of the session."""
         found = event.provider_session_id if isinstance(event, SessionEvent) else None
         if not ((event.provider and not self.provider) or (found and found != self.provider_session_id)):
             return False
@@ -149,7 +149,7 @@ def append_new(
 
 
 class Transaction(ABC):
-    """Writes that are stored as one unit. Each database adds how it is held, sent and committed."""
+    """Writes stored as one unit. Each database adds how they are locked, sent and committed."""
 
     dialect: ClassVar[Dialect]
     _rows: Gathered
@@ -157,18 +157,18 @@ class Transaction(ABC):
 
     @abstractmethod
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a statement gives, within the transaction."""
+        """The rows of a statement within the transaction."""
 
     @abstractmethod
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write something now; the rows that this gives."""
+        """Write something now; returns the rows."""
 
     @abstractmethod
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Have something written by the end; `in_order`, after the events and by nobody else at the same time. `runs`
-        are those whose rows it changes.
+        """Queue a write; with `in_order` it follows the events, and nobody else writes at the same time. `runs` are
+        those whose rows it changes.
         """
 
     @abstractmethod
@@ -179,19 +179,19 @@ class Transaction(ABC):
 
     @abstractmethod
     def lock_budgets(self) -> None:
-        """Have all budgets to itself, as they are now."""
+        """Lock all budgets, as they are now."""
 
     @abstractmethod
     def session(self, session_id: str) -> KnownSession | None:
-        """A session that it has, None where it is not there."""
+        """A session of the transaction, or None."""
 
     @abstractmethod
     def send_command(self, command: Command) -> None:
-        """Have a command written."""
+        """Queue a command."""
 
     @abstractmethod
     def instructed(self) -> int:
-        """The number of the command that it writes; it writes nothing more."""
+        """The number of the command, which is the transaction's last write."""
 
     def remove_beside(self, session_id: str) -> None:  # noqa: B027 - most have nothing
         """Remove what this database alone keeps beside a session."""
@@ -242,26 +242,26 @@ class Transaction(ABC):
 
     @abstractmethod
     def _run(self, run_id: str) -> KnownRun | None:
-        """A run, None where it is not there."""
+        """A run, or None."""
 
     @abstractmethod
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
-        """Have its row written."""
+        """Queue its row."""
 
     @abstractmethod
     def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
-        """Have a row follow from an event; `in_order` as of `write`."""
+        """Queue a row's update; `in_order` as of `write`."""
 
     @abstractmethod
     def _append_new(self, events: Sequence[Event]) -> list[Event]:
-        """Append those that are not stored yet; returns all as they are stored."""
+        """Append the events that are not stored yet; returns all as stored."""
 
     def _epoch(self, run_id: str) -> int:
         run = self._run(run_id)
         return 0 if run is None else run[2]
 
     def _append_rest(self, batch: Batch, epoch: int) -> list[Event]:
-        """Append what of a unit is not stored yet; returns all as they are stored."""
+        """Append the rest of a partly stored unit; returns all as stored."""
         first = batch.events[0]
         sql = "SELECT seq, data FROM events WHERE session_key = ? AND seq >= ? AND run_id = ? ORDER BY seq"
         rows = self.rows(sql, (self._session(first.session_id).key, batch.unit_start, first.run_id))
@@ -273,7 +273,7 @@ class Transaction(ABC):
         return [stored or next(new) for stored in again]
 
     def _admit(self, batch: Batch) -> None:
-        """Raises StoreError for what comes after a run's end, and for a second start of a call."""
+        """Raises StoreError for an event after a run's end, and for a second start of a call."""
         calls: dict[str, CallsInFlight] = {}
         for part in batch.parts:
             run = self._run(part.run_id) if part.run_id else None
@@ -302,7 +302,7 @@ class Transaction(ABC):
         return batch.events
 
     def _note(self, event: Event, session: KnownSession) -> None:
-        """Let the rows of an event's session, run and approvals follow from it."""
+        """Update the rows of an event's session, run and approvals."""
         if session.learn(event):
             sql = "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?"
             self._follow(sql, (session.provider, session.provider_session_id, session.key))
@@ -328,7 +328,7 @@ class Transaction(ABC):
             self._follow("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _close(self, event: ApprovalEvent) -> None:
-        """The answer that an approval took before stands where the event repeats it; see `closed`."""
+        """Close an approval; an earlier decision stands where the event repeats it; see `closed`."""
         state, answer = state_after(event), "NULL"
         values: tuple[Any, ...] = ()
         if event.by is not None:
@@ -388,7 +388,7 @@ def keep(recorder: Transaction, command: Command) -> int:
 
 
 def blocks_change(command: Command) -> tuple[str, tuple[Any, ...]] | None:
-    """The changes that the latest command makes in the list of blocks."""
+    """The changes that the latest command makes to the start blocks."""
     if isinstance(command, Block):
         sql = "INSERT INTO blocks SELECT max(number), CAST(? AS text), CAST(? AS text) FROM instructions"
         return sql, (command.scope, command.value)
@@ -406,7 +406,7 @@ def _found(recorder: Transaction, approval_id: str) -> StoredApproval:
 
 
 def blocks(tables: Tables) -> list[Block]:
-    """The blocks on starts that were not lifted, oldest first."""
+    """The start blocks in effect, oldest first."""
     rows = tables.rows("SELECT number, data FROM blocks JOIN instructions USING (number) ORDER BY number")
     return [block for block in map(_read, rows) if isinstance(block, Block)]
 
@@ -446,7 +446,7 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
 
 
 def instructions_after(tables: Tables, after: int) -> list[Command]:
-    """Instructions in order."""
+    """Commands in order."""
     return [
         _read(row)
         for row in tables.rows("SELECT number, data FROM instructions WHERE number > ? ORDER BY number", (after,))
@@ -513,7 +513,7 @@ FIGURED: tuple[Change, ...] = (
 )
 
 IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
-"""Of nothing but figures."""
+"""Of figures only."""
 _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
 _REMOVED = (
     "DELETE FROM approvals WHERE session_key = ?",

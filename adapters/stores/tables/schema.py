@@ -1,4 +1,4 @@
-"""The tables of a store, the same in every database, and how each database writes the kinds of their columns."""
+"""The tables of a store, the same in every database, and each database's types of their columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ hooks keep beside sessions, and the store's id.
 
 
 class Index(NamedTuple):
-    """An index; one that is `whole` only finds equal values, which may be of any length."""
+    """An index; a `whole` one only finds equal values, of any length."""
 
     name: str
     columns: str
@@ -109,7 +109,7 @@ TABLES: Final = (
             Index("runs_claimed", "session_key", CLAIMED),
         ),
     ),
-    # No foreign key: it would be looked up for each event, and who inserts has the session's row locked.
+    # No foreign key: each event would look it up, and the writer has the session's row locked.
     Table(
         "events",
         {
@@ -261,7 +261,7 @@ def schema_version() -> int:
 
 
 def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
-    """The statements that make the tables, or upgrade those of a store of this version."""
+    """The statements that create the tables, or upgrade this version's."""
     if not version:
         for table in (*TABLES, *dialect.tables):
             yield _create(table, dialect)
@@ -272,7 +272,7 @@ def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
 
 
 def columns(table: str, dialect: SchemaDialect) -> Iterator[str]:
-    """The columns that a table has in this database."""
+    """The columns of a table in this database."""
     [kinds] = (one.columns for one in TABLES if one.name == table)
     return (name for name, what in kinds.items() if what.partition(" ")[0] in dialect.types)
 

@@ -1,4 +1,4 @@
-"""The Store over a thread that writes and connections that read: `TableStore` and its `Writer`."""
+"""`TableStore`, a Store over a writing thread and reading connections, and its `Writer`."""
 
 from __future__ import annotations
 
@@ -228,10 +228,10 @@ class TableStore(ABC):
         """The context in which other processes' writes are noticed."""
 
     async def aclose(self) -> None:
-        """Finish current work, then close the store; waiting callers are released."""
+        """Finish current work, then close the store and release waiting callers."""
         self._closed = True
         self._readers.close()
-        await self._writer.aclose()  # last, as it may be what gives up the files
+        await self._writer.aclose()  # last, as it may close the files
 
     async def __aenter__(self) -> Self:
         return self
@@ -279,13 +279,13 @@ class Writer(ABC, Generic[RecorderT]):
     conflict: ClassVar[type[Exception]]
     """Raised for an event that is stored already."""
     broken: ClassVar[tuple[type[Exception], ...]]
-    """Errors that end a transaction; any other error of a job is the job's own."""
+    """Errors that end a transaction; any other error belongs to its job."""
 
     def __init__(self, recorder: RecorderT, name: str, notifier: Notifier) -> None:
         self._recorder = recorder
         self._name = name
         self._notifier = notifier
-        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: look around
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: time to poll
         self._held_over: list[Job[Any]] = []
         self._lock = threading.Lock()
         self._stopping = False
@@ -294,7 +294,7 @@ class Writer(ABC, Generic[RecorderT]):
         self._thread.start()
 
     async def do(self, work: Callable[[RecorderT, bool], T], batch: Batch | None = None) -> T:
-        """Have something written; returns once it is durable. If cancelled, it may still be written."""
+        """Run a job; returns once it is durable. If cancelled, it may still be written."""
         self.check_process()
         job = Job(work, batch)
         with self._lock:
@@ -307,7 +307,7 @@ class Writer(ABC, Generic[RecorderT]):
         return job.result  # type: ignore[return-value]  # set by the thread before `done`
 
     def check_process(self) -> None:
-        """Raises StoreError in a process forked from the one that opened the store: the thread is not in it."""
+        """Raises StoreError in a process forked from the opener, as its writing thread does not exist there."""
         if os.getpid() != self._pid:
             raise StoreError(
                 f"store `{self._name}` was opened before this process was forked; open it in this process",
@@ -341,7 +341,7 @@ class Writer(ABC, Generic[RecorderT]):
         if isinstance(error, self.conflict):
             error = self._transact(jobs, look_up=True)
         if error is not None and len(jobs) > 1 and self._is_of_one_job(error):
-            for job in jobs:  # the others need not suffer
+            for job in jobs:  # an error of one job does not affect the others
                 self._fail([job], self._transact([job], look_up=True))
         else:
             self._fail(jobs, error)
@@ -368,15 +368,15 @@ class Writer(ABC, Generic[RecorderT]):
 
     @abstractmethod
     def _next_jobs(self) -> list[Job[Any]]:
-        """Jobs for one transaction, which are waited for; none when it is time to look around."""
+        """Wait for the jobs of one transaction; none when it is time to poll."""
 
     @abstractmethod
     def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
-        """Write jobs in one transaction; returns the error after which none of them is stored."""
+        """Write jobs in one transaction; returns the error where none of them is stored."""
 
     @abstractmethod
     def _is_of_one_job(self, error: Exception) -> bool:
-        """Whether an error is about something that was to be written, not about the store."""
+        """Whether an error concerns one job's data, not the store."""
 
     @abstractmethod
     def _store_error(self, error: Exception) -> StoreError:
@@ -384,10 +384,10 @@ class Writer(ABC, Generic[RecorderT]):
 
     @abstractmethod
     def _leave(self) -> None:
-        """Let the connection go, at the end."""
+        """Close the connection, at the end."""
 
     def _look(self) -> None:
-        """See what other processes have stored, where the connection shows it."""
+        """Poll for other processes' writes, where the connection shows them."""
 
     def _tell(self) -> None:
-        """Tell other processes that something was stored, where they would not see it."""
+        """Notify other processes of a write, where they would not see it."""

@@ -76,7 +76,7 @@ class Part:
         self.tallied().take(event)
 
     def tallied(self) -> RunTally:
-        """Its tally, made where there is none."""
+        """Its tally, created if missing."""
         self.tally = self.tally or RunTally()
         return self.tally
 
@@ -111,7 +111,7 @@ class Batch:
             seqs[first.session_id] = seq + len(self.parts[-1].columns)
 
     def _add_part(self, events: Sequence[Event], lines: Sequence[bytes | None], start: int, seq: int) -> int:
-        """Make a part of the events from `start` on; returns where the next one begins."""
+        """Add a part of the events from `start` on; returns where the next one begins."""
         first = events[start]
         session_id, run_id, provider = first.session_id, first.run_id, first.provider
         part = Part(first, seq)
@@ -162,7 +162,7 @@ class Gathered:
         return bool(self._parts)
 
     def add(self, key: int, part: Part, digests: list[bytes]) -> None:
-        """Have the rows of a part inserted."""
+        """Add the rows of a part."""
         self._parts.append((key, part, digests))
         if part.tally is not None and part.run_id:
             before = self._tallies.get(part.run_id)
@@ -181,9 +181,9 @@ class Gathered:
 
 
 Condition: TypeAlias = tuple[Any, ...]
-"""A condition on rows, and the values of its places."""
+"""A condition on rows, and its placeholders' values."""
 PAGE_BYTES = 1024 * 1024
-"""A page of rows ends with the one that reaches so many bytes."""
+"""A page of rows ends once it has so many bytes."""
 PAGE_ROWS = 512
 
 
@@ -197,7 +197,7 @@ class Dialect(NamedTuple):
     lease_end: str
     """The end of a lease that begins now."""
     lease: Callable[[float], float]
-    """The value of its place, of a length in seconds."""
+    """Its placeholder, for a length in seconds."""
     among: Callable[[str, Sequence[Any]], Condition]
     """A value is one of several."""
     begins: Callable[[str, str], Condition]
@@ -211,7 +211,7 @@ class Dialect(NamedTuple):
     in_log: str = "JOIN"
     """How the events of all sessions, in their order, are joined to their sessions."""
     lock: str = ""
-    """At the end of what asks for rows that are then changed."""
+    """The end of a query whose rows are changed afterwards."""
 
 
 class Tables(Protocol):
@@ -221,14 +221,14 @@ class Tables(Protocol):
     def dialect(self) -> Dialect: ...
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a statement gives."""
+        """The rows of a statement."""
 
 
 class Pages(Tables, Protocol):
-    """A connection that gives many rows in parts."""
+    """A connection that reads rows in pages."""
 
     def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
-        """The first rows by a column, `data` among their columns, as many as make a page."""
+        """The first rows by a column, `data` among their columns, up to one page."""
 
 
 def owner_columns(dialect: Dialect) -> str:
@@ -237,7 +237,7 @@ def owner_columns(dialect: Dialect) -> str:
 
 
 def owner_of(dialect: Dialect, row: tuple[Any, ...]) -> Owner | None:
-    """The owner that these columns hold, None where they are empty."""
+    """The owner in these columns, None where they are empty."""
     epoch, owner_id, host, where, pid, started, until = row
     if epoch is None:
         return None
@@ -252,7 +252,7 @@ def find_owner(tables: Tables, epoch: int) -> Owner | None:
 
 
 def gone_owners(tables: Tables) -> list[int]:
-    """The epochs of the owners that are gone and have left a run that is not over."""
+    """The epochs of the lost owners whose runs have not ended."""
     columns = owner_columns(tables.dialect)
     rows = tables.rows(f"SELECT {columns} FROM owners WHERE epoch IN (SELECT epoch FROM runs WHERE {CLAIMED})")
     owners = (owner_of(tables.dialect, row) for row in rows)
@@ -263,7 +263,7 @@ Row: TypeAlias = tuple[Any, ...]
 RUN = "number, runs.provider, created_at, created_ms, spec, after"
 """What `run_digest` takes of a row, between the ids and whose it is."""
 NUMBERED = "UPDATE runs SET seal = sha256(?::bytea || convert_to(number::text, 'UTF8')) WHERE run_id = ?"
-"""Makes the digest of a run of its seal where only the database knows its number."""
+"""Computes the digest of a run's seal where only the database knows its number."""
 
 
 def row_digest(*values: Any) -> bytes:
@@ -272,7 +272,7 @@ def row_digest(*values: Any) -> bytes:
 
 
 def run_seal(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
-    """The digest of what a run was created with, and whose it is; `row` begins with its provider."""
+    """The digest of a run as it was created, and of its owner; `row` begins with its provider."""
     provider, created_at, created_ms, spec, after = row
     what = sha256(spec).hexdigest()
     return row_digest("run", run_id, session_id, provider, created_at, created_ms, what, after, epoch, attempts)
@@ -290,7 +290,7 @@ def _numbered(seal: bytes, number: int) -> bytes:
 
 
 def mark(*values: Any) -> int:
-    """A number that stands for a row where rows are counted by what they are."""
+    """The mark of a row with these values."""
     return _mark(row_digest(*values))
 
 
@@ -355,7 +355,7 @@ def _twice(marks: Iterable[int]) -> tuple[int, int]:
 
 
 def all_marks(marks: Iterable[int]) -> int:
-    """The marks that a seal has over these."""
+    """The seal over these marks."""
     return reduce(xor, marks, 0)
 
 
