@@ -1,4 +1,4 @@
-"""How records are kept: what a store makes of an event, what it refuses, and the store in memory."""
+"""How stores keep records: what they make of events, what they reject, and the store in memory."""
 
 ROOMS = (
     "maintenance",

@@ -61,7 +61,7 @@ class Wakeups:
         self._waiting: list[anyio.Event] = []
 
     def ring(self) -> None:
-        """Something was stored: wake everybody who waits."""
+        """Wake everybody who waits."""
         self._version += 1
         waiting, self._waiting = self._waiting, []
         for changed in waiting:

@@ -94,7 +94,7 @@ class SessionRecords:
         return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
 
     def leave_out(self, count: int) -> None:
-        """The first so many records are pruned."""
+        """Drop the first records, as pruned."""
         self.data[:count] = [b""] * count
         self.run_ids[:count] = [""] * count
         self.seq_of.clear()
@@ -106,7 +106,7 @@ class SessionRecords:
         self._digests = bytearray(SIZE * (seq - 1)) + head
 
     def note(self, event: Event) -> None:
-        """Let the session's own line follow from an event."""
+        """Update the session's row by an event."""
         info = self.info
         found = event.provider_session_id if isinstance(event, SessionEvent) else None
         if (event.provider and not info.provider) or (found and found != info.provider_session_id):
@@ -118,8 +118,8 @@ class SessionRecords:
 
 
 class _Stretch:
-    """New events one after another that have the same run, session and provider: their lines, and those of them
-    that change more than the record, the first among them.
+    """Consecutive new events of one run, session and provider: their lines, and those that change more than the
+    record.
     """
 
     __slots__ = ("data", "notable", "run_id")
@@ -401,7 +401,7 @@ class Claims:
         self._epochs[run.run_id] = epoch
 
     def undo(self, run: RunInfo) -> None:
-        """Nobody has claimed the run."""
+        """Undo a run's claim."""
         self._epochs.pop(run.run_id, None)
         self._open.pop(run.session_id, None)
 
@@ -453,7 +453,7 @@ class ApprovalTable:
         self.blocks: list[Block] = []
 
     def note(self, event: Event) -> None:
-        """Let approvals follow from an event that was stored."""
+        """Update approvals by a stored event."""
         if isinstance(event, ApprovalEvent):
             stored = self._approvals.get(event.approval_id)
             if stored is None and asks(event):

@@ -169,7 +169,7 @@ def link(before: bytes, record: bytes) -> bytes:
 
 
 def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
-    """The digests of records that follow one another."""
+    """The digests of consecutive records."""
     made: list[bytes] = []
     for record in records:
         before = sha256(before + record).digest()
@@ -283,7 +283,7 @@ def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
 
 
 def ms_of(event: Event) -> int | None:
-    """When it happened, in milliseconds since the epoch; None where that was not said."""
+    """An event's time in milliseconds since the epoch, or None."""
     return at_ms(event.at) if event.at is not None else None
 
 
