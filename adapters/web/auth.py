@@ -1,4 +1,4 @@
-"""Decides who may send requests and from where, and sets the headers for browsers: every request passes here first.
+"""Decides who may send requests and from where, and sets the headers for browsers, before anything else runs.
 
 The token is in a header that no browser adds by itself, so another site cannot act in somebody's name;
 the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 AT_MOST = 20
-"""So many wrong tokens from one address within the window."""
+"""The most wrong tokens from one address in the window."""
 WINDOW_S = 60.0
 _ADDRESSES = 4096
-"""So many addresses are remembered, those that were seen last."""
+"""The most addresses remembered, the latest ones."""
 
 
 class TooManyTriesError(UsageError):

@@ -114,7 +114,7 @@ def endpoint(operation: Operation, service: OperatorService) -> Endpoint:
 
 
 def without_null(query: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same parameters for a URL: one that is not given is absent, and the text `null` is just text."""
+    """The same parameters for a URL, where a missing one is absent and `null` is a text."""
     fields = [
         (field.name, _not_null(field.type), msgspec.field(default=field.default))
         for field in msgspec.structs.fields(query)

@@ -95,7 +95,7 @@ class _NotSentError(Exception):
 
 
 class _Notifier:
-    """Tells one recipient of each request, until it arrives or nobody needs to answer it any more."""
+    """Notifies one recipient of each request until it arrives or needs no decision."""
 
     def __init__(self, recipient: Recipient, service: OperatorService, page: str) -> None:
         self._recipient = recipient

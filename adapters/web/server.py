@@ -1,4 +1,4 @@
-"""The server on its socket, with its connections, until it is ended."""
+"""The server on its socket, with its connections."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class ClientConnection:
         self._socket = accepted
 
     def close(self) -> None:
-        """Its protocol sees the end and lets go of it."""
+        """Shut it down; its protocol sees the end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
