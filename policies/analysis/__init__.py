@@ -92,7 +92,7 @@ def verify(
 
 
 MOST_WORK = 8_000_000
-"""How much is looked at in one question to `verify`: half a minute at most."""
+"""The most steps of one question to `verify`: half a minute's worth."""
 
 ROOMS = (
     "questions",

@@ -70,7 +70,7 @@ MOST_ASKS = 10
 
 
 class PlayedRule(NamedTuple):
-    """A rule that is looked at, as it is written and as it is compiled, with the virtual tools of its policy."""
+    """A rule in a search, as written and as compiled, with the virtual tools of its policy."""
 
     clause: Clause
     rule: CompiledRule

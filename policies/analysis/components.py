@@ -102,7 +102,7 @@ class RuleMoment(NamedTuple):
 
 
 def copied(state: Any) -> Any:
-    """A copy of a machine's state that can be moved on."""
+    """A copy of a machine's state that can change."""
     return deepcopy(state)
 
 

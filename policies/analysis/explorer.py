@@ -54,7 +54,7 @@ class SearchEndedError(OutOfWork):
 def shortest(
     start: State, steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]], deepest: int | None = None
 ) -> Explored[State, Step]:
-    """The cheapest way to a goal, which is where a step leads to None; of equals the first that was found.
+    """The cheapest path to a goal, which is a step that leads to None; among equals the first found.
 
     `steps` gives the steps from a state, each with its price. Ways whose first figure is above `deepest` are of no
     interest. Raises SearchEndedError where `steps` raises OutOfWork.

@@ -90,7 +90,7 @@ class _Reached(NamedTuple):
 
 
 def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) -> Walked:
-    """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
+    """Every behaviour of the net, whatever is called; `masks` are the slots of calls."""
     work = work or Work()
     gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
     asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]

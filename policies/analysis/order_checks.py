@@ -1,4 +1,4 @@
-"""Tools that need nothing impossible and still fit in no order of calls."""
+"""Tools that are possible alone and still fit in no order of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that another one makes idle: it refuses the same calls, at least as strictly."""
+"""Rules made redundant by another that denies the same calls, at least as strictly."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
 def evasion_findings(
     clauses: Iterable[Clause], kinds: Kinds, systems: Iterable[System]
 ) -> Iterator[PreflightFinding]:
-    """Rules that can be got round; those with a key by calls of one value."""
+    """Rules that can be evaded; those with a key by calls of one value."""
     by_clause: dict[str, list[System]] = {}
     for system in systems:
         by_clause.setdefault(system.clause.id, []).append(system)

@@ -1,4 +1,4 @@
-"""Whether a stack implies one rule: the rules of the stack are looked at one by one, as far as they are needed.
+"""Whether a stack implies one rule: the search uses only the rules of the stack that it needs.
 
 The search begins without any rule of the stack, so that every session is let through. A session that it finds is
 replayed on the whole stack: if it gets through, it is the answer, and a shortest one, as fewer rules let more
