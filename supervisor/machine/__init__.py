@@ -1,4 +1,4 @@
-"""The sans-I/O machine of one run: inputs in, commands out. It alone decides how a run goes on and ends.
+"""The sans-I/O machine of one run: inputs in, effects out. It alone decides how a run goes on and ends.
 
 **The shell of a live run** is `run.actor`. **A second shell** is started for each thing that happens, as a client
 starts a hook, and is gone in between. It has the session's record to itself from reading it to its commit, and does
@@ -12,7 +12,7 @@ this:
    said is `ApprovalAnswered`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
 3. append `take_record()` to the record, then `handle(Stored(count=...))` with the number of events recorded since
    the machine was made; again, until nothing more is recorded;
-4. carry out the commands, in order. `AnswerGate` is for the call of that key. A call that got none must not run: it
+4. carry out the effects, in order. `AnswerGate` is for the call of that key. A call that got none must not run: it
    is held, and where there is an `AskApproval` for it the client is to ask its person. After `CancelAdapter` the
    client is told to stop, and `AdapterEnded` follows, so that the terminal event is written;
 5. commit, and answer the client only then. What cannot be committed is refused.

@@ -99,7 +99,7 @@ class GateKeeper:
 
     @property
     def proposals(self) -> list[Proposal]:
-        """Those that were not answered yet."""
+        """The proposals not answered yet."""
         return [*self._by_key.values()]
 
     def put(self, proposal: Proposal) -> None:
@@ -135,7 +135,7 @@ class GateKeeper:
             self._refuse(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
     def expire(self) -> None:
-        """Refuse the held calls whose time is up."""
+        """Deny the held calls whose time is up."""
         for held in self.held_calls.expired():
             self._unapproved(held.request.violations, "nobody answered the request for approval in time")
             self._refuse(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
@@ -151,7 +151,7 @@ class GateKeeper:
         self._fail(key, call_id, "withdrawn before it ran")
 
     def refuse_open(self, why: str, *, decision: str) -> None:
-        """Refuse every proposal without an answer, and those allowed whose answer was not delivered."""
+        """Deny every open proposal, and those allowed whose answer was not delivered."""
         for proposal in [*self._by_key.values()]:
             if proposal.answer is None:
                 self.held_calls.drop(proposal, why)

@@ -375,7 +375,7 @@ def _attach(error: BaseException, result: RunResult) -> None:
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a run machine wants done."""
+    """An effect that a run machine requests."""
 
 
 class AnswerGate(Effect, frozen=True, kw_only=True):

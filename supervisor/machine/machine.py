@@ -1,6 +1,6 @@
-"""The machine of one run: `handle(input)` returns commands, and nothing else happens.
+"""The machine of one run: `handle(input)` returns effects, and nothing else happens.
 
-It is synchronous and without I/O; the actor owns it, feeds it and carries out its commands.
+It is synchronous and without I/O; the actor owns it, feeds it and carries out its effects.
 
 # INVARIANT: by construction, whatever the order of inputs - the adapter is cancelled at most once; exactly
 # one terminal event is recorded and none after it; no proposal is answered twice; a call is permitted only
@@ -168,7 +168,7 @@ class RunMachine:
         return self._state.judge
 
     def handle(self, input: interface.Input) -> Sequence[Effect]:
-        """Handle one input. The commands are to be carried out in order, before the next input; the events that it
+        """Handle one input. The effects are to be carried out in order, before the next input; the events that it
         recorded are among `unwritten`.
         """
         state = self._state

@@ -120,7 +120,7 @@ class Budgets:
         self._reserve()
 
     def check(self) -> None:
-        """Reserve more if more is used than was reserved."""
+        """Reserve more where more is used than reserved."""
         if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
         self._see()
