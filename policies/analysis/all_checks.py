@@ -39,7 +39,7 @@ def findings_of(
 
 
 class _Checks:
-    """The findings of the checks so far, and the checks that did not finish."""
+    """The findings so far, and the checks that did not finish."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

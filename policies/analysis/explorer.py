@@ -105,7 +105,7 @@ class Nothing:
 
 
 class HypotheticalCall:
-    """A call of which nothing is known but its slots: a person who must agree to it does."""
+    """A call of which only its slots are known; a person who must agree to it does."""
 
     input: Any = {}
     turn = 1

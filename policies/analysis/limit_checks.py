@@ -1,4 +1,4 @@
-"""Limits and budgets that let nothing be done, costs without a price, and attempts to loosen what is locked."""
+"""Limits and budgets that allow nothing, costs without a price, and attempts to weaken what is locked."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
 
 
 def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
-    """The attempts to loosen a locked policy; they have no effect."""
+    """The attempts to weaken a locked policy; they have no effect."""
     for attempt in loosened(policy, work.spend):
         limit = attempt.name in LIMITS
         yield finding(
@@ -196,7 +196,7 @@ class Quota(NamedTuple):
 
 
 def quota_findings(policy: Policy, clauses: Sequence[Clause], possible: Saturation) -> Iterator[PreflightFinding]:
-    """The demands that the caps of the stack leave no room for, each with the first cap that does not."""
+    """The demands that the stack's caps prevent, each with the first cap that does."""
     kinds = possible.kinds
     if not kinds.names.complete:
         return

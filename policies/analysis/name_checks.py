@@ -137,7 +137,7 @@ def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
 
 
 def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
-    """The tools that a name means, by their own names, by what they do, or by a virtual name of their calls."""
+    """The tools that a name matches: their own names, what they do, or a virtual name of their calls."""
     matches = matcher([pattern])
     virtual = [v.of_tool for v in clause.scope.virtual_names if matches(v.name)]
     return [tool for tool in tools if any(_goes_by(tool, each) for each in (matches, *virtual))]

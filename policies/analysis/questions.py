@@ -1,4 +1,4 @@
-"""Questions about every session that a stack lets through, answered by a proof or by a session."""
+"""Questions about every session that a stack allows, answered by a proof or a session."""
 
 from __future__ import annotations
 
