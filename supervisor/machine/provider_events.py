@@ -1,4 +1,4 @@
-"""The events of a run's provider: checked, filtered and recorded; and how it reported its end."""
+"""The provider's events, checked, filtered and recorded; and the end that it reported."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
-    """What this run needs to know of its session's event log."""
+    """What this run needs from its session's event log."""
     past = PriorSession(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
         past.take(event)
