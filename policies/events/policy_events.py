@@ -253,7 +253,7 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
         reason: Why it was ended, in words; of a policy, which.
         by: The person who ordered it, as named by `proctor kill`, the page or the app; "" for a policy or the
             program.
-        evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
+        evidence: How it was ended: each cancel step (`rungs`) with what it saw and how long it took, in ms.
         usage: The run's usage, as limits counted it: tokens by kind, and `cost_usd`.
     """
 

@@ -148,7 +148,7 @@ EndOrphans: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class CancelStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the cancel steps.
+    """One step of a cancel.
 
     Attributes:
         name: The name of its action, for the evidence.
