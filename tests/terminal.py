@@ -60,6 +60,18 @@ class Terminal:
         """Type them."""
         os.write(self._own, keys.encode())
 
+    def answer(self, question: str, key: str) -> None:
+        """Press a key until the question is gone: it may be shown a moment before the program listens."""
+        self.press(key)
+        pressed, deadline = time.monotonic(), time.monotonic() + PATIENCE_S
+        while question in self.text:
+            assert time.monotonic() < deadline, self.text
+            if select.select([self._own], [], [], 0.1)[0]:
+                self._stream.feed(os.read(self._own, 65536))
+            elif time.monotonic() > pressed + 3:
+                self.press(key)
+                pressed = time.monotonic()
+
     def ended(self) -> int:
         """Wait for its end, reading on; gives the exit code."""
         deadline = time.monotonic() + PATIENCE_S

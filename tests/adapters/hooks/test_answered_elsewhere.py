@@ -195,7 +195,7 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
 
     at.terminal.until("Do you want to proceed?")
     second = waiting(site)
-    at.terminal.press(key)
+    at.terminal.answer("Do you want to proceed?", key)
     found = state(site, second)
     late = answered(site, second, "deny")
     at.terminal.until("all done") if key == "1" else None
