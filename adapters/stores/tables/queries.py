@@ -114,11 +114,6 @@ def _select(dialect: Dialect) -> str:
     return f"SELECT {columns} FROM {runs}"
 
 
-def every_run(dialect: Dialect) -> str:
-    """The query for every run; each row is for `to_run`."""
-    return f"{_select(dialect)} ORDER BY number"
-
-
 def run_info(tables: Tables, run_id: str) -> RunInfo | None:
     """A run, or None."""
     rows = tables.rows(f"{_select(tables.dialect)} WHERE run_id = ?", (run_id,))
