@@ -10,6 +10,7 @@ import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from operator import add, sub
 from pathlib import Path
@@ -115,7 +116,7 @@ class UsageLog(ABC):
 
     @abstractmethod
     def below(self, main: Path) -> Iterable[Path]:
-        """The logs of the session's sub-agents."""
+        """The logs of the session's sub-agents. Raises EventError when that cannot be known."""
 
     @property
     def state(self) -> bytes:
@@ -175,7 +176,7 @@ class UsageLog(ABC):
 
     def _read(self, path: Path, *, below: bool) -> None:
         before = self._state.logs.get(path.name) or OneLog()
-        try:
+        with reading(path):
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
                 raise EventError(f"the session's log `{path}` is not a file")
@@ -184,10 +185,6 @@ class UsageLog(ABC):
             with path.open("rb") as file:
                 for line in _whole_lines(file, log):
                     self._count(line, log)
-        except OSError as error:
-            raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
         if log is not before:  # the client wrote it anew: what was counted stays counted
             for model, tokens in before.totals.items():
                 log.totals[model] = log.totals.get(model, LoggedTokens()).most(tokens)
@@ -213,6 +210,17 @@ class UsageLog(ABC):
             log.latest[found.message] = now
             while len(log.latest) > _REMEMBERED:
                 del log.latest[next(iter(log.latest))]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raises EventError for what goes wrong with a log, with its path."""
+    try:
+        yield
+    except OSError as error:
+        raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
 
 
 def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:

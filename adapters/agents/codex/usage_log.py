@@ -6,13 +6,15 @@ Each response's tokens stand in a line of their own, after those of its calls an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...kit.usage_log import LoggedTokens, UsageLog, Used
+from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
 
 class CodexUsageLog(UsageLog):
@@ -22,8 +24,9 @@ class CodexUsageLog(UsageLog):
         session = main.stem[-_ID:]
         days = (day for day in main.parents[3].glob("*/*/*") if day >= main.parent)
         for log in (log for day in days for log in day.glob("rollout-*.jsonl")):
-            if log.name > main.name and _session_of(log) == session:
-                yield log
+            with suppress(EOFError):
+                if log.name > main.name and _session_of(log) == session:
+                    yield log
 
     def read_line(self, line: bytes) -> Used | None:
         if not any(kind in line for kind in _KINDS):
@@ -46,14 +49,22 @@ class CodexUsageLog(UsageLog):
 
 _ID = 36
 """Characters of a thread's id, with which its rollout's name ends."""
+_ROLLOUTS = 4096
+"""Of how many the session is remembered: every hook asks, and again while it waits for the log."""
 _KINDS = (b'"turn_context"', b'"token_usage_record"', b'_call"', b'"assistant"')
 
 
+@lru_cache(_ROLLOUTS)
 def _session_of(log: Path) -> str | None:
-    """The session that a thread belongs to, as the first line names it; None while that is being written."""
-    with log.open("rb") as file:
+    """The session that a thread belongs to, as the first line names it, which never changes.
+
+    Raises EOFError while that line is being written, EventError when it cannot be read.
+    """
+    with reading(log), log.open("rb") as file:
         first = file.readline()
-    return _payloads.decode(_lines.decode(first).payload).session_id if first.endswith(b"\n") else None
+        if not first.endswith(b"\n"):
+            raise EOFError
+        return _payloads.decode(_lines.decode(first).payload).session_id
 
 
 def _texts(content: Any) -> Iterator[str]:
