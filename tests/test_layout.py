@@ -9,6 +9,7 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -21,12 +22,18 @@ PURE = {"msgspec", "yaml", "re2", "genai_prices", "ruamel"}
 """What policies may import besides the standard library: computation only. The last two load when used."""
 
 
+@cache
+def import_statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a source text, wherever in it."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
 def imported(source: str, package: str) -> Iterator[str]:
     """The absolute names of the modules a source text imports, wherever in it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in import_statements(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
             yield f"{base}.{node.module}".rstrip(".") if node.level else str(node.module)
 
@@ -98,7 +105,7 @@ def upward(folder: str, listed: list[str], room: str, source: str, package: str)
 
 def names_imported(source: str, package: str) -> Iterator[str]:
     """As `imported`, with the names taken out of a package (`from . import paths`) as modules of it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in import_statements(source):
         if isinstance(node, ast.ImportFrom):
             base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
             module = f"{base}.{node.module or ''}".rstrip(".") if node.level else str(node.module)
