@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 
 _WORDS: dict[str, Any] = {"": None, "~": None}
 
-
 _WORDS |= dict.fromkeys(("null", "Null", "NULL"))
-
 
 _WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
 
-
 _WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
-
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")

@@ -27,7 +27,6 @@ def write(folder: Path, **message: Any) -> str:
 FOREIGN = {"origin": "http://evil.example", "host": "evil.example"}
 ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300]
 
-
 ODD_METHODS = ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
 
 

@@ -91,7 +91,6 @@ export const Proctor = async ({ directory }) => ({
 })
 """
 
-
 _NAMES: Final = {
     "session_id": "session",
     "cwd": "directory",

@@ -291,7 +291,6 @@ OFF: dict[str, tuple[str, dict[str, Any]]] = {
     "copilot": (".github/copilot/settings.json", {"disableAllHooks": True}),
 }
 
-
 Status = Callable[[str], Callable[[], str]]
 
 

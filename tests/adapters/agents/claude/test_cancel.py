@@ -21,7 +21,6 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
-
 SLEEPER = "tail -f /dev/null --sleep-interval={}"
 
 
