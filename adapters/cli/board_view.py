@@ -1,4 +1,4 @@
-"""The board on a terminal and its keys."""
+"""The board of `watch` on a terminal: what it draws, and the keys it reads."""
 
 from __future__ import annotations
 

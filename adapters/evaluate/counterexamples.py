@@ -1,4 +1,4 @@
-"""The session of an answer as what it is kept as: events, a recorded session, a test."""
+"""A counterexample as it is kept: as events, as a recorded session, or as a policy test."""
 
 from __future__ import annotations
 

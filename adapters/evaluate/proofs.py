@@ -1,4 +1,4 @@
-"""Questions about every session that a stack lets through: how they are written, shown and kept as tests."""
+"""Questions about every session that a stack allows: how they are written, answered in words, and kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One failed rule on a terminal: what was expected, what happened, the calls around it, what to do."""
+"""Reports of failed rules and tests: on a terminal, as JUnit, as SARIF, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy-enforcing proxy before any MCP server.
+"""A proxy in front of any MCP server that enforces policies.
 
 Importing this package needs no MCP library; using it needs the extra `mcp`. The command is `proctor mcp`.
 """

@@ -1,4 +1,4 @@
-"""Both ends: agents connect by our pipes or HTTP on loopback, we to the governed server, a command or a URL."""
+"""Both ends of the proxy: the agent, on pipes or HTTP on loopback, and the server, a command or a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of what becomes of it: violations, budgets, nets, approvals, errors, how runs end."""
+"""Events of policies, budgets and approvals; errors; the end of a run."""
 
 from __future__ import annotations
 

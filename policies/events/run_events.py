@@ -1,4 +1,4 @@
-"""Events of what goes on in a run: messages, responses, calls, usage."""
+"""Events of a run: messages, turns, tool calls, usage."""
 
 from __future__ import annotations
 

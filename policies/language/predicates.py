@@ -1,4 +1,4 @@
-"""The predicate each condition is compiled to.
+"""Conditions as predicates, in words, and explained for one call.
 
 A condition leans towards refusal. Where it *permits* (allow lists, evidence) every value must satisfy it and
 there must be one, and an ordering must hold against every operand. Elsewhere one value is enough, `not_*`

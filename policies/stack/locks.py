@@ -1,4 +1,4 @@
-"""The attempts to weaken a locked policy, which have no effect, each as data."""
+"""Attempts to weaken a locked policy, each as a record; they have no effect."""
 
 from __future__ import annotations
 

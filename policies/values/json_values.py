@@ -1,4 +1,4 @@
-"""When two JSON values are the same, which comes first, and what text they hold.
+"""JSON values: which are the same, their order, and the texts in them.
 
 Two readings: *typed*, for what tools returned, and *loose*, for what a call asks: there, text that is wholly
 a decimal number is also that number and a number is also its text, so that a rule is not passed by changing

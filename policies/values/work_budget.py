@@ -1,4 +1,4 @@
-"""How much preflight looks at: steps are counted, as there is no clock here, and a caller may end it sooner."""
+"""The steps that a preflight may take. They are counted, as there is no clock here; a caller may end it sooner."""
 
 from __future__ import annotations
 

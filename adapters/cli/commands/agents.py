@@ -1,4 +1,4 @@
-"""`adapters`: what each adapter can do, and which can be used here."""
+"""`adapters` and `mcp`: what each adapter can do here, and the proxy in front of an MCP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`init`: a policy to start from."""
+"""`init`: writes a policy to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check`: read, merge, preflight."""
+"""`check`, `graph`, `migrate`, `schema` and `test`: commands on files of policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prove`: questions about every session that a stack of policies lets through."""
+"""`prove` and `diff --prove`: questions about every session that a policy stack allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`proctor audit`: whether a record is what was written, and whether all of it is there."""
+"""`audit`, `prune`, `export`, `import` and `store`: a store's records, checked, deleted, copied."""
 
 from __future__ import annotations
 
