@@ -12,7 +12,8 @@ from .events.calls import STRICTNESS
 from .rules.petri_net import Net, NetState
 from .rules.rule import Fact, Link, Rule, items_of, plain_names
 from .stack.clauses import clauses_of
-from .stack.merge import budget_in_words, checked_stack, effective_budgets, effective_limits, figure
+from .stack.merge import budget_in_words, checked_stack, effective_budgets, effective_limits
+from .values.amounts import figure
 from .values.globs import is_plain
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from proctor.policies.events import (
     TurnEvent,
 )
 from proctor.policies.events.run_context import TOKENS, Capabilities
+from proctor.policies.values.amounts import counted
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, CancelStep, LaunchOptions
 from proctor.supervisor.ports.store import closing
@@ -274,9 +275,8 @@ class FallbackSession:
                 for number in order:
                     member = self._members[number]
                     if not member.breaker.may_try(anyio.current_time()):
-                        failures.append(
-                            f"`{member.label}` is left alone after {member.breaker.health.failures} failures"
-                        )
+                        failed = counted(member.breaker.health.failures, "failure")
+                        failures.append(f"`{member.label}` is left alone after {failed}")
                         continue
                     error = await self._attempt(number)
                     if error is None or self._ran or self._stopping:

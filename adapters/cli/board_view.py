@@ -17,11 +17,12 @@ from rich.cells import cell_len, chop_cells
 from rich.live import Live
 from rich.text import Text
 
+from proctor.policies.values.amounts import counted, dollars, used_of
 from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import RunScope
 from proctor.supervisor.errors import UsageError
 
-from ..kit.display_text import counted, dollars, encoded, escape_control, tokens_used, took
+from ..kit.display_text import encoded, escape_control, tokens_used, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
 from .output import console, in_words, who_asks
 from .persons import check_outside_runs
@@ -82,7 +83,7 @@ def about(run: BoardRun) -> Iterator[str]:
 def bar(use: LimitStatus) -> str:
     """How much of a limit is used, in words and as a bar of characters."""
     part = min(use.used / use.max, 1.0) if use.max else 1.0
-    return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {use.used:g} of {use.max:g}"
+    return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {used_of(use.unit, use.used, use.max)}"
 
 
 _WIDE_BAR = 20
@@ -109,9 +110,7 @@ def budget_lines(budget: BudgetView) -> Text:
     words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
     amounts = f"{_figure(budget.counts, budget.used)} of {_figure(budget.counts, budget.max)}{words} used"
     if budget.reserved:
-        amounts += (
-            f", {_figure(budget.counts, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
-        )
+        amounts += f", {_figure(budget.counts, budget.reserved)} reserved by {counted(budget.runs, 'run')}"
     amounts += f", {_figure(budget.counts, budget.left)} left"
     again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
     return line.append(f"  {bar} {amounts}{again}", style)

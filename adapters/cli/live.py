@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
+from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.store.records import event_of
 
-from ..kit.display_text import dollars, escape_control, escape_control_json
+from ..kit.display_text import escape_control, escape_control_json
 from ..operations.timeline import TimelineItems, is_visible
 from .output import console, echo_hanging, echo_json
 
@@ -209,7 +210,7 @@ def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
     yield "ended", f"{result.status}{f': {escape_control(result.reason)}' if result.reason else ''}"
     cost = f", {dollars(result.cost_usd)}" if result.cost_usd else ""
     apart = f", {usage.subagent_tokens:,} of them by subagents" if usage.subagent_tokens else ""
-    yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{apart}{cost}"
+    yield "usage", f"{counted(usage.input_tokens, 'token')} in, {usage.output_tokens:,} out{apart}{cost}"
     yield "calls", f"{sum(event.type == 'tool_call_started' for event in result.events)} ran"
     for name, value in policy_lines(result.policy):
         yield name, escape_control(value)

@@ -14,6 +14,7 @@ from rich.text import Text
 from proctor.policies import PolicyError, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
+from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import encoded, escape_control
 
@@ -100,7 +101,8 @@ class SharedTime:
 
         found = verify(stack, should_stop=should_stop, **question)
         if over and self.questions > 1 and found.verdict == "unknown":
-            shared = f"{found.reason}; {self.questions} questions shared {self._seconds:g} seconds, so ask it alone"
+            asked = counted(self.questions, "question")
+            shared = f"{found.reason}; {asked} shared {self._seconds:g} seconds, so ask it alone"
             found = msgspec.structs.replace(found, reason=shared)
         return found
 
@@ -280,6 +282,7 @@ def explored_words(explored: Mapping[str, Any]) -> str:
     if not explored:
         return "explored nothing"
     return (
-        f"explored {explored.get('classes', 0):,} classes of calls, {explored.get('states', 0):,} states, "
-        f"sessions of up to {explored.get('depth', 0):,} calls"
+        f"explored {counted(explored.get('classes', 0), 'class of calls', 'classes of calls')}, "
+        f"{counted(explored.get('states', 0), 'state')}, "
+        f"sessions of up to {counted(explored.get('depth', 0), 'call')}"
     )

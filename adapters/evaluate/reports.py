@@ -15,6 +15,7 @@ from rich.text import Text
 
 from proctor.policies.events.calls import rule_name
 from proctor.policies.limits import Limits
+from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import escape_control
 from .judge import call_lines, fails, in_words, whose
@@ -149,7 +150,7 @@ def append_call(text: Text, line: CallLine, *, mark: str = "") -> None:
 def append_gap(text: Text, calls: int) -> None:
     """How many calls of a trace are left out here, if any."""
     if calls > 0:
-        text.append(f"         ... {calls} more call{'s' if calls > 1 else ''}\n", "dim")
+        text.append(f"         ... {counted(calls, 'more call')}\n", "dim")
 
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -337,10 +338,6 @@ def _sessions(summary: EvalSummary, shown: int) -> Table:
 
 def _verdict(summary: EvalSummary) -> Text:
     failed = summary.sessions - summary.passed
-    text = f"{_counted(summary.sessions, 'session')}: {summary.passed} passed, {failed} failed"
+    text = f"{counted(summary.sessions, 'session')}: {summary.passed} passed, {failed} failed"
     style = "bold red" if failed else "bold green"
-    return Text(f"{text} ({_counted(summary.violations, 'violation')})" if failed else text, style)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return Text(f"{text} ({counted(summary.violations, 'violation')})" if failed else text, style)

@@ -22,7 +22,8 @@ from proctor.policies.events import (
     at_ms,
 )
 from proctor.policies.events.calls import input_digest, rule_name, tell_model_default
-from proctor.policies.stack.merge import figure
+from proctor.policies.stack.merge import unit_of
+from proctor.policies.values.amounts import used_of
 from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
@@ -388,7 +389,8 @@ class Hook:
             if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
                 yield f"policy `{event.policy}`, rule `{event.rule}`: {event.message}"
             elif isinstance(event, BudgetWarned):
-                yield f"`{event.limit}`: {figure(event.used)} of {figure(event.max)} used"
+                unit = unit_of(self._session.rules.policy, event.limit)
+                yield f"`{event.limit}`: {used_of(unit, event.used, event.max)} used"
         unpriced = self._session.judge.metadata.get("unpriced") if at_the_end else None
         if unpriced and "max_cost_usd" in self._session.rules.limits:
             models = ", ".join(f"`{model}`" for model in unpriced)

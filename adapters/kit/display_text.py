@@ -1,4 +1,4 @@
-"""Text for people: without secrets and control characters, amounts in few figures.
+"""Text for people: without secrets and control characters, counts and times in few figures.
 
 It is imported by every command, also by those that need nothing else of the package.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from math import floor, log10
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -111,20 +110,4 @@ def amount(count: int) -> str:
 def tokens_used(usage: Usage) -> str:
     """How many tokens, and how many of them subagents used."""
     of_subagents = f" ({amount(usage.subagent_tokens)} by subagents)" if usage.subagent_tokens else ""
-    return f"{amount(usage.total_tokens)} tokens{of_subagents}"
-
-
-def dollars(cost_usd: float) -> str:
-    """Money, one amount always alike: to the cent; below a dollar to a hundredth of one where there is such a part,
-    and what is even less with two figures.
-    """
-    if cost_usd >= 1 or not cost_usd:
-        return f"${cost_usd:,.2f}"
-    places = 4 if cost_usd >= 0.001 else 1 - floor(log10(cost_usd))
-    whole, _, part = f"{cost_usd:.{places}f}".partition(".")
-    return f"${whole}.{part.rstrip('0'):0<2}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A count with its noun: 1 call, 2 calls."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{amount(usage.total_tokens)} token{'s' * (usage.total_tokens != 1)}{of_subagents}"

@@ -19,11 +19,11 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, rule_name
 from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
+from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.policies.shell.parser import read_commands
-from proctor.policies.stack.merge import figure
+from proctor.policies.values.amounts import dollars, figure_in, used_of
 
 from ..evaluate.judge import CallLine
-from ..kit.display_text import dollars
 from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem
 
 _LONGEST = 300
@@ -41,6 +41,8 @@ class TimelineItems:
     def __init__(self, *, ran: int | None = None) -> None:
         self._ran = ran
         self._calls: dict[str, dict[str, Any]] = {}
+        self._units: dict[str, str] = {}
+        """By budget."""
 
     def of(self, event: ev.Event) -> TimelineItem | None:
         """The item of one event."""
@@ -87,6 +89,16 @@ class TimelineItems:
         of = self._ran + (event.enforcement == "prevented")
         return f"{place} of {of}{event.message[len(place) :]}"
 
+    def budget_unit(self, event: ev.BudgetReserved) -> str:
+        """What a budget counts in; known from here on."""
+        kind = BUDGETS.get(f"max_{event.counts}")
+        return self._units.setdefault(event.budget, kind.unit if kind else "")
+
+    def limit_unit(self, event: ev.BudgetWarned) -> str:
+        """What a limit counts in, or a budget from which the run has reserved."""
+        kind = LIMITS.get(event.limit)
+        return kind.unit if kind else self._units.get(event.limit, "")
+
     def _new_input(self, event: ev.ToolEvent) -> dict[str, Any] | None:
         """The input of a call, where it was not known so."""
         before = self._calls.get(event.tool_call_id)
@@ -122,10 +134,16 @@ def _used(_: TimelineItems, event: ev.TokenUsageUpdated) -> Rendering:
     return "soft", "tokens", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
 
-def _reserved(_: TimelineItems, event: ev.BudgetReserved) -> Rendering:
-    left = f"{figure(event.used)} of {figure(event.max)} used"
+def _warned(items: TimelineItems, event: ev.BudgetWarned) -> Rendering:
+    unit = items.limit_unit(event)
+    return "care", "warning", f"{event.limit}: {used_of(unit, event.used, event.max)} used"
+
+
+def _reserved(items: TimelineItems, event: ev.BudgetReserved) -> Rendering:
+    unit = items.budget_unit(event)
+    left = f"{used_of(unit, event.used, event.max)} used"
     if event.granted:
-        return "soft", "budget", f"{event.budget}: {left}, {figure(event.reserved)} reserved"
+        return "soft", "budget", f"{event.budget}: {left}, {figure_in(unit, event.reserved)} reserved"
     return "care", "budget", f"{event.budget}: {left}, nothing can be reserved"
 
 
@@ -176,10 +194,7 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ),
     ev.TokenUsageUpdated: ("usage", _used),
     ev.PolicyViolated: ("violation", _violated),
-    ev.BudgetWarned: (
-        "limit",
-        lambda _, e: ("care", "warning", f"{e.limit}: {figure(e.used)} of {figure(e.max)} used"),
-    ),
+    ev.BudgetWarned: ("limit", _warned),
     ev.BudgetReserved: ("limit", _reserved),
     ev.ToolApprovalRequested: ("approval", _approval_requested),
     ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", _answered(e))),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import text_of
 
 from ..kit.display_text import escape_control_json
@@ -59,9 +60,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def evidence(self) -> str:
         """The evidence for it, in words."""
-        found = f"{self.sessions:,} session{'s' * (self.sessions != 1)}"
+        found = counted(self.sessions, "session")
         if self.calls:
-            found += f", {self.calls:,} call{'s' * (self.calls != 1)}"
+            found += f", {counted(self.calls, 'call')}"
         if self.disturbed:
             found += f"; left out in turn, {len(self.disturbed):,} disturbed"
         return f"RARE: {found}" if self.rare else found

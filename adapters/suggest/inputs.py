@@ -16,6 +16,7 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.shell_commands import DYNAMIC, commands_of
 from proctor.policies.shell.program_options import KNOWN
 from proctor.policies.shell.words import split
+from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import is_number, number_of, text_of
 from proctor.policies.values.paths import place_of
 from proctor.supervisor.machine.pending_approvals import is_like
@@ -216,7 +217,7 @@ def _values(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
     if len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
         return None
     where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]
-    about = f"`{path}`: {len(by_text)} value{'s' * (len(by_text) != 1)}"
+    about = f"`{path}`: {counted(len(by_text), 'value')}"
     stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
     return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=stops)
 
@@ -317,7 +318,7 @@ def _sourced(
 
 def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
     tools = [f"`{by}`" for by in sorted({by for by, _ in sources})]
-    values = [f"{len(recurring)} recurring value{'s' * (len(recurring) != 1)}"] if recurring else []
+    values = [counted(len(recurring), "recurring value")] if recurring else []
     return ", ".join(["the user", *tools, *values])
 
 

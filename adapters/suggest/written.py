@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.policies import merge_policies, parse_policies
 from proctor.policies.analysis.values import placed
+from proctor.policies.values.amounts import counted
 
 from .entries import Entry, flow
 from .inputs import names_in
@@ -32,7 +33,7 @@ def policy_text(suggestion: Suggestion) -> str:
 
 def _lines(suggestion: Suggestion) -> Iterator[str]:
     disturbed = len(suggestion.disturbed)
-    sessions = f"{suggestion.sessions:,} session{'s' * (suggestion.sessions != 1)}"
+    sessions = counted(suggestion.sessions, "session")
     yield f"# Learnt from {sessions}. Learnt without each in turn, it would have disturbed"
     yield f"# {disturbed:,} of them. RARE marks what fewer than three sessions show: look at it before you keep it."
     yield "version: 1"

@@ -11,7 +11,8 @@ from ..policy import members_of
 from ..rules.rule import Obligation, Of, names, times
 from ..stack.clauses import Clause
 from ..stack.locks import loosened
-from ..stack.merge import effective_budgets, effective_limits, figure, price_tables
+from ..stack.merge import effective_budgets, effective_limits, price_tables
+from ..values.amounts import figure
 from .call_classes import CallClass
 from .findings import finding
 

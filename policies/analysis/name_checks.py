@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +16,9 @@ from ..language.selectors import ToolWhere
 from ..language.shell_commands import NamedCommand
 from ..policy import Allow, Deny, members_of
 from ..rules.lists import Blocklist
-from ..rules.net_shorthand import refilled
+from ..rules.net_shorthand import refilled, required
 from ..rules.petri_net import Net
+from ..rules.precedence import Before
 from ..rules.rule import items_of, times
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import effective_budgets
@@ -279,11 +280,13 @@ def context_findings(
 
 def surprise_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
     """Rules whose wording suggests more than they enforce."""
+    clauses = list(clauses)
+    orders = set(_orders(clauses))
     for clause in clauses:
         yield from _virtual_evidence(clause)
         yield from _links(clause)
         yield from _options(clause)
-        yield from _starts_full(clause)
+        yield from _starts_full(clause, orders)
         yield from _none_in_context(clause)
 
 
@@ -335,10 +338,30 @@ def _links(clause: Clause) -> Iterator[PreflightFinding]:
         )
 
 
-def _starts_full(clause: Clause) -> Iterator[PreflightFinding]:
-    """`limit a to 1 per b`: the first call of a needs no call of b."""
+def _orders(clauses: Iterable[Clause]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Of every rule that refuses one action before another, in every run: the names of the first and of the other."""
+    for clause in clauses:
+        if clause.refuses and not clause.record.when:
+            found = _sides(clause)
+            if found is not None:
+                first, then = found
+                yield clause.patterns(first), clause.patterns(then)
+
+
+def _sides(clause: Clause) -> tuple[Selector, Selector] | None:
+    record = clause.record
+    if isinstance(record, Net):
+        return required(record.name) if clause.line else None
+    if not isinstance(record, Before) or record.key is not None:
+        return None
+    always = all(isinstance(item, str) for item in items_of(record.then))
+    return (record.first, record.then) if always else None
+
+
+def _starts_full(clause: Clause, orders: Container[object]) -> Iterator[PreflightFinding]:
+    """`limit a to 1 per b`: the first call of a needs no call of b, unless another rule requires it."""
     limit = refilled(clause.record.name) if clause.line and isinstance(clause.record, Net) else None
-    if limit is not None and limit.calls:
+    if limit is not None and limit.calls and (clause.patterns(limit.per), clause.patterns(limit.tool)) not in orders:
         tool, per = limit.tool, limit.per
         yield finding(
             "starts_full",

@@ -27,7 +27,8 @@ from ..language.predicates import compile_when
 from ..limits import Budget, BudgetAccount
 from ..policy import Policy, members_of
 from ..rules.machine import Finding
-from ..stack.merge import BudgetEntry, LimitEntry, figure, strictest
+from ..stack.merge import BudgetEntry, LimitEntry, strictest
+from ..values.amounts import amount_in, dollars
 from ..values.json_values import text_of
 from ..values.paths import compile_path
 from .usage import TokenMeter
@@ -240,14 +241,15 @@ class LimitChecker:
         if unpriced is not None:
             models = ", ".join(unpriced.unpriced)
             return Finding(
-                expected=f"a price for every model, so that {figure(entry.limit.max)} USD can be enforced",
+                expected=f"a price for every model, so that {dollars(entry.limit.max)} can be enforced",
                 actual=f"there is no price for {models}",
                 details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
                 suggestion="give its price under `prices`",
             )
+        most, reached = amount_in(unit, entry.limit.max), amount_in(unit, used)
         return Finding(
-            expected=f"at most {figure(entry.limit.max)} {unit} in one {of}",
-            actual=f"{figure(used)} {unit}",
+            expected=f"at most {most} in one {of}",
+            actual=reached if reached != most else f"more than {most}",
             details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
             suggestion=f"raise `{entry.name}`, or split the work",
         )
@@ -425,11 +427,11 @@ def finding_of(entry: BudgetEntry, answer: BudgetReserved) -> Finding:
         "resets_at": answer.resets_at.isoformat() if answer.resets_at is not None else None,
     }
     whose = f" of {answer.key}" if answer.key else ""
-    held = f", {figure(answer.reserved)} reserved" if answer.reserved else ""
+    held = f", {amount_in(unit, answer.reserved)} reserved" if answer.reserved else ""
     again = f"; it starts again at {answer.resets_at:%Y-%m-%d %H:%M} UTC" if answer.resets_at is not None else ""
     return Finding(
-        expected=f"at most {figure(most)} {unit} in budget `{entry.id}`{whose}",
-        actual=f"{figure(answer.used)} {unit} used{held}{again}",
+        expected=f"at most {amount_in(unit, most)} in budget `{entry.id}`{whose}",
+        actual=f"{amount_in(unit, answer.used)} used{held}{again}",
         details={name: value for name, value in details.items() if value not in (None, "")},
         suggestion=f"raise `{entry.budget.limit}` of budget `{entry.budget.name}`, or wait",
     )

@@ -24,11 +24,11 @@ from .rewriting import (
     with_durations,
     with_plain_nets,
 )
-from .schema import snake_case
+from .schema import is_near, snake_case
 from .tree import ListNode, MapNode, Scalar, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .tree import Node, ProblemReport
 
@@ -112,6 +112,20 @@ def _bound_path(node: Node, report: ProblemReport) -> Node | None:
 
 _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
+
+
+_HEAD = frozenset({"name", "version", "description", "metadata"})
+"""Keys that documents of any kind have."""
+
+
+def is_policy(root: MapNode, known: Iterable[str]) -> bool:
+    """Whether a document is meant as a policy: nothing but a head, or a key of one in any spelling, even if misspelt.
+
+    `known` are the keys of the standard spelling.
+    """
+    own = {*known, *_FOREIGN, "policies"} - _HEAD
+    keys = {snake_case(key) for key in root.entries}
+    return is_contract(root) or is_net(root) or keys <= _HEAD or any(is_near(key, own) for key in keys)
 
 
 def rewritten(root: MapNode, report: ProblemReport) -> MapNode:

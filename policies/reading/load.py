@@ -16,7 +16,7 @@ from ..rules import RULES
 from ..rules.net_shorthand import line_problems
 from ..values.regexes import read_together
 from .convert import Converter, place_of
-from .dialects import is_contract, policies_of_tests, policy_of_contracts, rewritten
+from .dialects import is_contract, is_policy, policies_of_tests, policy_of_contracts, rewritten
 from .schema import did_you_mean
 from .sources import SUFFIXES, read_source
 from .tree import (
@@ -258,6 +258,28 @@ def _is_policy_file(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
+def policies_among(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """The policy files of a directory that hold policies, and the others, each with what it is instead.
+
+    Raises:
+        PolicyError: no file holds a policy.
+    """
+    files = policy_files(folder)
+    others = {path: kind for path in files if (kind := _other_than_policy(path))}
+    if len(others) == len(files):
+        named = "; ".join(f"`{path.name}`: {kind}" for path, kind in others.items())
+        raise PolicyError([Problem(message=f"no policy is in the directory ({named})", file=str(folder))])
+    return [path for path in files if path not in others], others
+
+
+def _other_than_policy(path: Path) -> str:
+    """What a file holds that has no policy; "" if it has one, or cannot be read."""
+    if _holds_tests(path):
+        return "tests of policies"
+    roots = _roots(path)
+    return "" if any(is_policy(root, Policy.__struct_fields__) for root in roots) or not roots else "no policy"
+
+
 def _read(path: Path) -> Document:
     try:
         with path.open("rb") as file:
@@ -278,12 +300,17 @@ def _read_of_folder(path: Path) -> Document:
 
 def _holds_tests(path: Path) -> bool:
     """Whether a file has tests, and the policies that they are about."""
+    roots = _roots(path)
+    return bool(roots) and all({"policies", "tests"} <= root.entries.keys() for root in roots)
+
+
+def _roots(path: Path) -> Sequence[MapNode]:
+    """The documents of a file; none if it cannot be read."""
     try:
         name = str(path)
-        roots, _ = read_source(path.read_bytes(), ProblemReport(name), name, SUFFIXES.get(path.suffix.lower()))
+        return read_source(path.read_bytes(), ProblemReport(name), name, SUFFIXES.get(path.suffix.lower()))[0]
     except (OSError, PolicyError):
-        return False
-    return bool(roots) and all({"policies", "tests"} <= root.entries.keys() for root in roots)
+        return ()
 
 
 def _unreadable(path: object, error: Exception) -> Problem:

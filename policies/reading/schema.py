@@ -18,7 +18,7 @@ from ..rules.rule import Rule
 from ..values.model_base import Base
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from typing import TypeAlias
 
 
@@ -54,6 +54,13 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     near = get_close_matches(plain, names, n=1, cutoff=0.6)
     near = near or [name for name in names if len(plain) > 3 and (plain in name or name in plain)]
     return f"did you mean `{near[0]}`?" if near else ""
+
+
+def is_near(word: str, names: Collection[str]) -> bool:
+    """Whether a word is one of these, or one of them with a letter or two wrong."""
+    from difflib import get_close_matches
+
+    return word in names or bool(get_close_matches(word, names, n=1, cutoff=0.8))
 
 
 def snake_case(word: str) -> str:

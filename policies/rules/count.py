@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ..language.selectors import NameScope, Selector
+from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
-from .machine import Finding, JudgeCall, JudgedCall, Machine, Spend, UpcomingCall, counted, listed, slots_of
+from .machine import Finding, JudgeCall, JudgedCall, Machine, Spend, UpcomingCall, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 

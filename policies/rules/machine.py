@@ -298,11 +298,6 @@ def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]
     return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
 
 
-def counted(number: int, noun: str) -> str:
-    """A figure with its noun, in the singular for one."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def listed(names: Sequence[str]) -> str:
     """Names as a text shows them."""
     return ", ".join(f"`{name}`" for name in names)

@@ -150,6 +150,12 @@ def refilled(line: str) -> Refilled | None:
     return Refilled(match[1], int(match[2]), match[3])
 
 
+def required(line: str) -> tuple[str, str] | None:
+    """The action that a line requires, and the one it requires it before; None for any other line."""
+    match = _REQUIRE.fullmatch(" ".join(line.split()))
+    return None if match is None else (match[1], match[2])
+
+
 def _map(line: str, match: re.Match[str]) -> VirtualTool:
     tool, path, words, name = match.groups()
     if words.startswith("/") and words.endswith("/") and len(words) > 2:

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import wrong_type
 from ..language.facts import CallNames
 from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
+from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Name, Natural, Positive, Record, circle
 from .machine import EVERY_SLOT, Finding, JudgedCall, Machine, RuleState, ToolReturn
@@ -514,7 +515,7 @@ class NetMachine(Machine):
     def describe(self, state: NetState) -> str:
         """The marking in words."""
         tokens = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
-        return tokens + (f"; {len(state.waiting)} calls in flight" if state.waiting else "")
+        return tokens + (f"; {counted(len(state.waiting), 'call')} in flight" if state.waiting else "")
 
 
 def net_status(net: Net, marking: Mapping[str, int]) -> str:

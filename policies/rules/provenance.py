@@ -9,6 +9,7 @@ from msgspec import field
 
 from ..language.selectors import NameScope, Selector, selector_problems
 from ..values import paths, regexes
+from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import Issue, Record
 from .machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
@@ -140,7 +141,7 @@ class ProvenanceMachine(Machine, judges=Provenance):
                     state.supplied.add(value)
 
     def describe(self, state: ProvenanceState) -> str:
-        return f"{len(state.supplied)} values supplied by tools"
+        return f"{counted(len(state.supplied), 'value')} supplied by tools"
 
 
 def _supplies(source: Source) -> Callable[[ToolReturn], Iterator[str]]:

@@ -12,8 +12,9 @@ import msgspec
 from ..events.calls import ToolCall
 from ..events.run_context import RunContext, Usage
 from ..language.selectors import Selector
+from ..values.amounts import counted
 from ..values.foreign_code import isolated
-from .machine import BOUND, Finding, Machine, RuleState, counted, slots_of
+from .machine import BOUND, Finding, Machine, RuleState, slots_of
 from .rule import CheckAnswer, Rule, names, refusal, restricts_tool
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..language.selectors import NameScope
+    from ..values.amounts import counted
     from ..values.model_base import Issue
-    from .machine import JudgedCall, ToolReturn
+from .machine import JudgedCall, ToolReturn
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ..language.selectors import Selector
+from ..values.amounts import counted
 from ..values.model_base import Natural, Positive
 from .count import Count
-from .machine import BOUND, Finding, Machine, counted, slots_of
+from .machine import BOUND, Finding, Machine, slots_of
 from .machine import RuleState as NoState
 from .rule import Roles, Rule, names, restricts_tool, times
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..language.selectors import NameScope
+    from ..values.amounts import counted
     from ..values.model_base import Issue
-    from .machine import JudgedCall, ToolReturn, UpcomingCall
-
+from .machine import JudgedCall, ToolReturn, UpcomingCall
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 

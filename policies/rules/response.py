@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..language.selectors import Selector
+from ..values.amounts import counted
 from ..values.model_base import Positive
-from .machine import Finding, Machine, counted, listed, slots_of
+from .machine import Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-    from .machine import JudgedCall, UpcomingCall
+    from ..values.amounts import counted
+from .machine import JudgedCall, UpcomingCall
 
 
 class Require(Rule, tag="require", frozen=True):

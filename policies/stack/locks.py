@@ -11,8 +11,9 @@ from ..language.selectors import NameScope
 from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
 from ..rules.net_shorthand import net_of
 from ..rules.petri_net import Net
+from ..values.amounts import figure
 from ..values.globs import matcher
-from .merge import caps_cost, figure, implies, limit_action, limits_of
+from .merge import caps_cost, implies, limit_action, limits_of
 
 
 class IgnoredOverride(msgspec.Struct, frozen=True, kw_only=True):

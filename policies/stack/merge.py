@@ -12,6 +12,7 @@ from ..events.calls import STRICTNESS
 from ..limits import LIMITS, WINDOWS, Budget, Limit, Limits, duration_ms
 from ..policy import SCOPES, Approval, OnViolation, Price, Stack, members_of
 from ..reading.load import check_policy
+from ..values.amounts import figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -124,13 +125,6 @@ def first_reached(entries: Sequence[LimitEntry]) -> Limits:
     return Limits(**values)
 
 
-def figure(amount: float) -> str:
-    """An amount as it is read: whole numbers in full, parts to six places."""
-    if 0 < abs(amount) < 1e-6:
-        return f"{amount:g}"
-    return f"{amount:,.6f}".rstrip("0").rstrip(".")
-
-
 class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One budget that holds in a stack: the policy it comes from, whether that is locked, and its final action."""
 
@@ -215,6 +209,13 @@ def check_budgets(members: Iterable[Policy]) -> None:
                         )
                     ]
                 )
+
+
+def unit_of(stack: Policy, limit: str) -> str:
+    """The unit of a limit by its name, or of a budget by `policy/name`; "" if the stack has neither."""
+    kinds: dict[str, Kind] = {entry.id: entry.budget.kind for entry in effective_budgets(stack)}
+    kind = LIMITS.get(limit) or kinds.get(limit)
+    return kind.unit if kind else ""
 
 
 def budget_in_words(entry: BudgetEntry) -> str:

@@ -1,6 +1,7 @@
 """Values and how they compare: equality, paths, regular expressions, globs, canonical JSON."""
 
 ROOMS = (
+    "amounts",
     "foreign_code",
     "globs",
     "paths",

@@ -13,6 +13,7 @@ from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested
 from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall
 from proctor.policies.events.run_context import Usage
 from proctor.policies.monitor.monitor import RuleReport
+from proctor.policies.values.amounts import counted
 from proctor.policies.values.foreign_code import error_text, named_error
 
 from ..ports.adapter import GateAnswer
@@ -370,8 +371,8 @@ def _attach(error: BaseException, result: RunResult) -> None:
         error.partial = result  # type: ignore[attr-defined]
     except Exception:  # an error that takes no report, or no note either, is raised all the same
         with suppress(Exception):
-            count = len(result.policy.violations)
-            error.add_note(f"policy: {result.policy.action}, {count} violation{'s' * (count != 1)}")
+            found = counted(len(result.policy.violations), "violation")
+            error.add_note(f"policy: {result.policy.action}, {found}")
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):

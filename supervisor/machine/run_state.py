@@ -31,6 +31,7 @@ from proctor.policies.events import (
     encode_checked,
 )
 from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.values.amounts import counted
 
 from ..arguments import RecordBounds
 from ..ports.stored_types import ApprovalRequest
@@ -487,7 +488,7 @@ class RecordCounts:
         if messages < self._bounds.max_messages and size + _message_size(event) <= self._bounds.max_message_bytes:
             return event
         whose = "users" if code == USER_MESSAGES_FULL else "the agent"
-        bounds = f"{self._bounds.max_messages:,} messages and {self._bounds.max_message_bytes:,} bytes of them"
+        bounds = f"{counted(self._bounds.max_messages, 'message')}, {counted(self._bounds.max_message_bytes, 'byte')}"
         return ErrorOccurred(
             code=code, message=f"no more messages of {whose} are recorded in this run: it may record {bounds}"
         )
@@ -498,7 +499,7 @@ class RecordCounts:
         if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
             return None
         self.full = True
-        most = f"{bounds.max_events:,} events besides messages and {bounds.max_event_bytes:,} bytes of them"
+        most = f"{counted(bounds.max_events, 'event')} besides messages, {counted(bounds.max_event_bytes, 'byte')}"
         return ErrorOccurred(
             code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
         )

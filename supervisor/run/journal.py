@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from proctor.policies.events import TERMINAL
+from proctor.policies.values.amounts import counted
 from proctor.policies.values.foreign_code import as_error
 
 from ..errors import StoreError
@@ -41,7 +42,9 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
     Of a repeated `event_id` it gives the event that it stored before.
     """
     if len(stored) != len(given):
-        raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; the events are not used")
+        raise StoreError(
+            f"the store gave back {len(stored)} of {counted(len(given), 'event')}; the events are not used"
+        )
     if all(map(is_, given, stored)):  # as almost always
         return
     for event, back in zip(given, stored, strict=True):

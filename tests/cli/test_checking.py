@@ -138,12 +138,67 @@ def test_migrate_takes_a_directory(cli: Cli, place: Path) -> None:
 
     assert cli("migrate", "all").out.count("limits: {max_turns: 3}") == 2
 
-    folder.joinpath("c.yaml").write_text("name: c\nexplode: 1\n")
+    folder.joinpath("c.yaml").write_text("name: c\nlimitz: {max_turns: 3}\n")
     assert cli("migrate", "--write", "all").code == 2
     assert "[{max_turns" in folder.joinpath("a.yaml").read_text()
     folder.joinpath("c.yaml").unlink()
     assert cli("migrate", "--write", "all").code == 0
     assert all("limits: {max_turns: 3}" in path.read_text() for path in folder.iterdir())
+
+
+OTHERS = {
+    "tests.yaml": "policies: [old.yaml]\ntests: [{name: one, calls: [{tool: read}]}]\n",
+    "compose.yaml": 'name: web\nversion: "3"\nservices: {web: {image: nginx}}\n',
+    "ci.yml": "name: CI\non: [push]\njobs: {}\n",
+    "pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Service\n",
+    "package.json": '{"name": "x", "version": "1.0.0", "dependencies": {}}',
+    "pyproject.toml": '[project]\nname = "x"\n',
+}
+
+
+def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Cli, place: Path) -> None:
+    """By name; policies in any spelling are rewritten, and one that is misspelt is an error."""
+    folder = place / "mixed"
+    folder.mkdir()
+    for name, text in OTHERS.items():
+        folder.joinpath(name).write_text(text)
+    empty = cli("migrate", "mixed")
+    for name, text in (
+        ("old.yaml", "sequences: [[read, write]]\n"),
+        ("contract.yaml", "preconditions: [{requires_prior_tool: a}]\n"),
+        ("head.yaml", "name: head\n"),
+        ("several.yaml", "policies: [{name: a, limits: [{max_turns: 3}]}]\n"),
+    ):
+        folder.joinpath(name).write_text(text)
+    migrated = cli("migrate", "--write", "mixed")
+
+    assert empty.code == 2
+    assert all(f"`{name}`" in empty.err for name in OTHERS)
+    assert migrated.code == 0
+    assert all(
+        f"{name}: {'tests of policies' if 'tests' in name else 'no policy'}, left as it is"
+        in migrated.err.replace("mixed/", "")
+        for name in OTHERS
+    )
+    assert {name: folder.joinpath(name).read_text() for name in OTHERS} == OTHERS
+    assert "type: before" in folder.joinpath("old.yaml").read_text()
+    assert "type: precondition" in folder.joinpath("contract.yaml").read_text()
+    assert "name: head\n" in folder.joinpath("head.yaml").read_text()
+    assert "limits: {max_turns: 3}" in folder.joinpath("several.yaml").read_text()
+
+
+@pytest.mark.parametrize("text", ["name: x\ntool_rule: []\n", "Limts: {}\n", "rules: 3\n", "a: [\n"])
+def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Cli, place: Path, text: str) -> None:
+    """A misspelt section, a wrong one, and what is not YAML."""
+    folder = place / "wrong"
+    folder.mkdir()
+    folder.joinpath("good.yaml").write_text("name: good\n")
+    folder.joinpath("bad.yaml").write_text(text)
+    migrated = cli("migrate", "wrong")
+
+    assert migrated.code == 2
+    assert "bad.yaml:" in migrated.err
+    assert migrated.out == ""
 
 
 def test_migrate_changes_the_file_when_told(cli: Cli, place: Path) -> None:

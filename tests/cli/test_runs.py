@@ -9,9 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.kit.display_text import amount, counted, dollars, took
+from proctor.adapters.kit.display_text import amount, took
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
+from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.ports.stored_types import RunInfo
 
 Cli = Any

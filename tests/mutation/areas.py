@@ -24,8 +24,13 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         *("policies/limits.py", "policies/events/run_context.py"),
     ),
     "rules": ("policies/rules/*.py",),
+    "monitor": ("policies/monitor/*.py",),
+    "control": ("supervisor/control/*.py", "supervisor/run/*.py"),
+    "stores": ("adapters/stores/tables/*.py", "supervisor/store/*.py"),
     "guardian": ("adapters/kit/guardian.py",),
+    "kit": ("adapters/kit/*.py",),
     "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py"),
+    "hooks": ("adapters/hooks/*.py",),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
@@ -41,7 +46,8 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
 """Areas whose modules run in processes that the tests start, and those tests: such a process imports the mutant."""
 
 TESTS: Final = (
-    *("tests/policies", "tests/supervisor", "tests/faults", "tests/adapters/kit/test_gate.py"),
+    *("tests/policies", "tests/supervisor", "tests/faults"),
+    *("tests/adapters/stores", "tests/adapters/kit", "tests/adapters/hooks"),
     *("tests/adapters/agents/loop", "tests/adapters/agents/scripted", "tests/adapters/evaluate"),
     *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_inputs_at_a_monitor.py"),
     "tests/attacks/test_bounds_of_rules.py",

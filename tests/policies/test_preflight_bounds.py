@@ -174,6 +174,60 @@ def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str
 
 
 @pytest.mark.parametrize(
+    ("beside", "noted"),
+    [
+        ({"nets": ["require test before deploy"]}, False),
+        ({"nets": ["REQUIRE  test  before  deploy"]}, False),
+        ({"rules": [{"type": "before", "first": "test", "then": "deploy"}]}, False),
+        ({"rules": [{"type": "before", "first": ["test"], "then": ["deploy"]}]}, False),
+        ({"aliases": {"check": ["test"]}, "rules": [{"type": "before", "first": "check", "then": "deploy"}]}, False),
+        ({"nets": ["require deploy before test"]}, True),
+        ({"nets": ["require lint before deploy"]}, True),
+        ({"nets": [{"line": "require test before deploy", "action": "warn"}]}, True),
+        ({"rules": [{"type": "before", "first": "test", "then": "deploy", "key": "$.to"}]}, True),
+        (
+            {
+                "rules": [
+                    {
+                        "type": "before",
+                        "first": "test",
+                        "then": {"tool": "deploy", "where": [{"path": "$.to", "equals": "prod"}]},
+                    }
+                ]
+            },
+            True,
+        ),
+        (
+            {
+                "rules": [
+                    {
+                        "type": "before",
+                        "first": "test",
+                        "then": "deploy",
+                        "when": [{"path": "$.user_role", "equals": "dev"}],
+                    }
+                ]
+            },
+            True,
+        ),
+    ],
+)
+@pytest.mark.parametrize("another", [False, True])
+def test_the_note_is_not_given_where_the_meant_line_stands_already(
+    beside: dict[str, Any], noted: bool, another: bool
+) -> None:
+    """In the same policy or in another of the stack, whatever it is written as; where it is weaker, it is given."""
+    limit = {"name": "p", "nets": ["limit deploy to 1 per test"]}
+    both = {**limit, **beside, "nets": [*limit["nets"], *beside.get("nets", ())]}
+    written = [limit, {"name": "q", **beside}] if another else [both]
+    stack = merge_policies([policy for each in written for policy in parse_policies(each)])
+    first = compile_policy(stack).monitor().propose(ToolCall(id="1", name="deploy", input={"to": "dev"})).action
+
+    assert any(f.code == "starts_full" for f in preflight(stack)) == noted
+    assert noted or first == "cancel"
+
+
+@pytest.mark.parametrize(
     ("condition", "noted"),
     [
         ({"path": "$.user_role", "not_equals": "admin"}, True),

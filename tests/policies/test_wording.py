@@ -12,7 +12,7 @@ from proctor.policies import ToolCall, compile_policy, decode_event, parse_polic
 from proctor.policies import events as ev
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.predicates import condition_words
-from proctor.policies.stack.merge import figure
+from proctor.policies.values.amounts import figure
 
 NOT_HERE = "Tool 'bash' is not available in this context."
 INPUT = "Tool 'bash' may not be used with this input."
@@ -182,7 +182,7 @@ def test_large_amounts_are_written_in_full() -> None:
 
     assert [(v.message, v.details["expected"]) for v in found] == [
         ("12,345,678 tokens", "at most 12,000,000 tokens in one run"),
-        ("0.75 USD", "at most 0.5 USD in one run"),
+        ("$0.75", "at most $0.50 in one run"),
     ]
 
 

@@ -148,10 +148,13 @@ def _check_wait(seconds: float) -> None:
 def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:
     import msgspec
 
+    from proctor.policies.values.amounts import counted
+
     for one in workers:
         if as_json:
             echo_json(msgspec.to_builtins(one))
         else:
             place = f" on {one.host}, node {one.node}" if one.node else ""
-            runs = f": {one.running} of {one.max_running} runs, {one.finished} over" if one.max_running else ""
+            most = counted(one.max_running, "run")
+            runs = f": {one.running} of {most}, {one.finished} over" if one.max_running else ""
             echo(f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}")

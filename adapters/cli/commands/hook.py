@@ -349,6 +349,9 @@ def status_line(store: str | None, as_json: bool) -> None:
     """
     import sys
 
+    from proctor.policies.limits import LIMITS
+    from proctor.policies.values.amounts import counted, figure_in
+
     from ...kit.display_text import escape_control
     from ..options import opened, run_async
 
@@ -383,11 +386,15 @@ def status_line(store: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({"session": session_id, "limits": uses, "budgets": shared, "subagent_tokens": by_subagents})
         return
-    parts = [f"{use['limit'].removeprefix('max_')} {use['used']:g}/{use['max']:g}" for use in uses]
+    parts = []
+    for use in uses:
+        unit = LIMITS[use["limit"]].unit
+        used = f"{figure_in(unit, use['used'])}/{figure_in(unit, use['max'])}"
+        parts.append(f"{use['limit'].removeprefix('max_')} {used}")
     for one in shared:
         part = f"{one['used'] / one['max']:.0%}" if one["max"] else "used up"
         parts.append(f"{escape_control(one['budget'].partition('/')[2])} {part}")
-    echo(" · ".join([*parts, *([f"subagents {by_subagents:,} tokens"] if by_subagents else [])]))
+    echo(" · ".join([*parts, *([f"subagents {counted(by_subagents, 'token')}"] if by_subagents else [])]))
 
 
 def put_hooks(

@@ -104,7 +104,7 @@ def init(
     for line in given.unsaid if given else ():
         echo(f"not said: {escape_control(line)}")
     if sessions:
-        echo(f"{len(differ)} recorded calls differ")
+        echo(f"recorded calls that differ: {len(differ):,}")
     for one in differ[:_SHOWN]:
         call = f"{one['tool']} {escape_control(one['value'])[:90]}"
         echo(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")

@@ -172,6 +172,8 @@ def _show(
 
 
 def _contents(policy: Policy) -> str:
+    from proctor.policies.values.amounts import counted
+
     limits = sum(1 for _ in policy.limits.given())
     counts = {
         "limit": limits,
@@ -179,7 +181,7 @@ def _contents(policy: Policy) -> str:
         "rule": len(policy.rules),
         "net": len(policy.nets),
     }
-    parts = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+    parts = [counted(count, noun) for noun, count in counts.items() if count]
     return ", ".join(parts + ["locked"] * policy.locked) or "nothing in it"
 
 
@@ -244,11 +246,14 @@ def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[s
 @output_parameter
 @json_option
 def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
-    """Rewrite policy files in the current format, as YAML. Comments are kept."""
+    """Rewrite policy files in the current format, as YAML. Comments are kept.
+
+    Of a directory, files that hold no policy, such as tests, are named and left as they are.
+    """
     from pathlib import Path
 
     from proctor.policies.errors import read_each
-    from proctor.policies.reading.load import policy_files
+    from proctor.policies.reading.load import policies_among
     from proctor.policies.reading.migrate import migrate as migrated
 
     from ..options import read_text
@@ -258,7 +263,8 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     if write and file == "-":
         raise click.UsageError("standard input cannot be written to; leave out `--write`")
     folder = Path(file).is_dir()
-    files = [str(path) for path in policy_files(Path(file))] if folder else [file]
+    own, others = policies_among(Path(file)) if folder else ([], {})
+    files = [str(path) for path in own] if folder else [file]
 
     def rewritten(path: str) -> tuple[str, str, str]:
         text, name = read_text(path)
@@ -268,6 +274,8 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     for path in files if write else ():
         if Path(path).suffix.lower() not in (".yaml", ".yml"):
             raise click.UsageError(f"`{path}` is not a YAML file; leave out `--write` and choose a name")
+    for path, kind in others.items():
+        note(f"{path}: {kind}, left as it is")
     with written_to(output):
         for name, text, written in found:
             if write:

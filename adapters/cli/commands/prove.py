@@ -251,6 +251,8 @@ def _exit_code(found: list[str], *, stopped: bool) -> int:
 
 def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
     """`diff --prove`: each kind of difference as it is found; the exit code."""
+    from proctor.policies.values.amounts import counted
+
     from ...evaluate.proofs import WIDTH
     from ...evaluate.rule_proofs import difference_questions, difference_text, differences
     from ..options import check_standard_input, read_context
@@ -269,8 +271,7 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
                 out = console()
                 out.print(difference_text(each, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
     if not as_json:
-        counted = found.count("refuted")
-        echo(f"{counted} difference{'s' * (counted != 1)}" if found else "both decide alike in every session")
+        echo(counted(found.count("refuted"), "difference") if found else "both decide alike in every session")
     return _exit_code(found, stopped=search.stopped)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ...kit.display_text import counted
 from ..exits import FINE, VIOLATED
 from ..options import Age, json_option, run_async, size_text, store_option, write_document
 from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
@@ -99,6 +98,8 @@ def _print_report(report: AuditReport) -> None:
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
+    from proctor.policies.values.amounts import counted
+
     for finding in report.findings:
         place = f" {finding.seq}" if finding.seq else ""
         where = f"session {finding.session_id}{place}: " if finding.session_id else ""
@@ -168,6 +169,8 @@ def prune(
             {**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after}
         )
         return
+    from proctor.policies.values.amounts import counted
+
     would = "would remove" if dry_run else "removed"
     what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
     echo(f"{would} {counted(report.sessions, 'session')}: {what}")
@@ -206,6 +209,8 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
     if as_json:
         echo_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
+    from proctor.policies.values.amounts import counted
+
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
     free = f", {size_text(size.free_bytes)} of it free" if size.free_bytes else ""
     echo(f"store     {path}")
@@ -262,7 +267,9 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
     if as_json:
         echo_json({"lines": count, "file": output})
     else:
-        note(f"{count} lines in {output}")
+        from proctor.policies.values.amounts import counted
+
+        note(f"{counted(count, 'line')} in {output}")
 
 
 @click.command("import")
@@ -290,6 +297,8 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(msgspec.structs.asdict(report))
     else:
+        from proctor.policies.values.amounts import counted
+
         there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
         echo(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...kit.display_text import amount, counted, dollars, encoded, escape_control, tokens_used, took
+from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
 from ..options import Moment, by_option, context_option, group_option, json_option, run_async, store_option
 from ..output import console, echo_hanging, echo_json, note, output_option
 
@@ -130,6 +130,12 @@ def _status(run: RunView) -> str:
     return "waiting" if run.waiting and run.status == "running" else run.status
 
 
+def _cost(run: RunView) -> str:
+    from proctor.policies.values.amounts import dollars
+
+    return dollars(run.usage.cost_usd) if run.usage.cost_usd else ""
+
+
 _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "run": lambda info: info.run_id,
     "status": lambda info: _status(info),
@@ -141,7 +147,7 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "violations": lambda info: str(info.violations or ""),
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
     "by subagents": lambda info: amount(info.usage.subagent_tokens) if info.usage.subagent_tokens else "",
-    "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
+    "cost": lambda info: _cost(info),
 }
 """Each column with its text for every run; a column that is empty for all is left out."""
 _LESS = ("by subagents", "calls", "tokens", "violations", "tenant", "cost", "took")
@@ -219,6 +225,8 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 
 def _summary(info: RunView, count: int) -> str:
     """How the run ended, what it did and used."""
+    from proctor.policies.values.amounts import counted, dollars
+
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
     if info.status == "lost":
         parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"

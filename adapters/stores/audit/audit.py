@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from proctor.policies.values.amounts import counted
+
 from ..postgres import check_installed
 from ..store_names import is_url, shown
 from ..tables.schema import RUNS
@@ -101,10 +103,12 @@ def _count(stored: int, verifier: Verifier) -> None:
     missing = stored - verifier.records
     pruned = sum(one.records for one in verifier.pruned)
     if missing > pruned:
-        more = f"; {pruned} were pruned" if pruned else ""
-        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{more}")
+        more = f"; {pruned:,} pruned" if pruned else ""
+        verifier.find(
+            "completeness", "uncounted", f"missing: {missing:,} of the {counted(stored, 'record')} stored{more}"
+        )
     elif missing < 0:
-        verifier.find("integrity", "uncounted", f"there are {-missing} records more than were stored")
+        verifier.find("integrity", "uncounted", f"there: {counted(-missing, 'record')} more than stored")
     if verifier.last_position > stored:
         last = verifier.last_position
         verifier.find("integrity", "uncounted", f"a record has number {last}, and {stored} were given: it was moved")
