@@ -48,7 +48,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     assert "1 going on, 1 waiting for a person" in shown.out
     assert f"pending  {waiting}\n         deploy" in shown.out
     assert "scripted  acme" in shown.out
-    assert "max_total_tokens: 0 of 1000" in shown.out
+    assert "max_total_tokens: 0 of 1,000" in shown.out
     assert "team/plan in 5h00m\n  [                    ] 0 of 4 calls used, 4 left" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "\x1b" not in shown.out
@@ -174,7 +174,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board.until("this is a run")
     board.press("\r")
     shown = board.until("session  ses_")
-    assert "max_total_tokens: 0 of 1000" in shown
+    assert "max_total_tokens: 0 of 1,000" in shown
     board.press("?")
     board.until(f"> waiting  {run}")
     board.press("?")

@@ -189,3 +189,18 @@ def test_asking_which_checks_concern_a_call_changes_nothing(turn: int) -> None:
         assert len(needed.checks) == 1
         assert of.snapshot() == before
         of.observe(ev.TurnStarted(turn=3))
+
+
+def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
+    """Whether a run has a turn left is asked of its own turns; narrowing hides everything after the last of them."""
+    of = compile_policy(Policy(name="p", limits=Limits(max_turns=2))).monitor(RunContext())
+    shown = []
+    for run in ("a", "b"):
+        of.observe(ev.RunStarted(run_id=run))
+        for turn in (1, 2):
+            of.observe(ev.TurnStarted(run_id=run, turn=turn))
+            shown.append(of.narrow(["t"]))
+            of.observe(ev.TurnCompleted(run_id=run, turn=turn))
+            shown.append(of.narrow(["t"]))
+
+    assert shown == [["t"], ["t"], ["t"], []] * 2

@@ -148,7 +148,7 @@ async def test_a_flood_of_anything_else_ends_the_run(
         Supervisor(store, max_events=100, max_event_bytes=8 * LARGE) as supervisor,
     ):
         handle = await supervisor.start(agent, "go", policies=[permissive], session_id="s")
-        with pytest.raises(EventError, match="it may record 100 events besides messages and 524,288 bytes of them"):
+        with pytest.raises(EventError, match="it may record 100 events besides messages, 524,288 bytes"):
             await handle.wait()
         events = [event async for event in store.read("s")]
         size = (await store.size()).bytes
