@@ -274,8 +274,8 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     for path in files if write else ():
         if Path(path).suffix.lower() not in (".yaml", ".yml"):
             raise click.UsageError(f"`{path}` is not a YAML file; leave out `--write` and choose a name")
-    for path, kind in others.items():
-        note(f"{path}: {kind}, left as it is")
+    for other, kind in others.items():
+        note(f"{other}: {kind}, left as it is")
     with written_to(output):
         for name, text, written in found:
             if write:
