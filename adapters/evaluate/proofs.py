@@ -101,8 +101,8 @@ class SharedTime:
 
         found = verify(stack, should_stop=should_stop, **question)
         if over and self.questions > 1 and found.verdict == "unknown":
-            asked = counted(self.questions, "question")
-            shared = f"{found.reason}; {asked} shared {self._seconds:g} seconds, so ask it alone"
+            questions = counted(self.questions, "question")
+            shared = f"{found.reason}; {questions} shared {self._seconds:g} seconds, so ask it alone"
             found = msgspec.structs.replace(found, reason=shared)
         return found
 

@@ -118,12 +118,12 @@ _HEAD = frozenset({"name", "version", "description", "metadata"})
 """Keys that documents of any kind have."""
 
 
-def is_policy(root: MapNode, known: Iterable[str]) -> bool:
+def is_policy(root: MapNode, standard: Iterable[str]) -> bool:
     """Whether a document is meant as a policy: nothing but a head, or a key of one in any spelling, even if misspelt.
 
-    `known` are the keys of the standard spelling.
+    `standard` are the keys of the standard spelling.
     """
-    own = {*known, *_FOREIGN, "policies"} - _HEAD
+    own = {*standard, *_FOREIGN, "policies"} - _HEAD
     keys = {snake_case(key) for key in root.entries}
     return is_contract(root) or is_net(root) or keys <= _HEAD or any(is_near(key, own) for key in keys)
 

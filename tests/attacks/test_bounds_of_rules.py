@@ -183,6 +183,18 @@ def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
     assert max(kept) == PER_KEY
 
 
+def test_of_many_earlier_calls_about_one_thing_the_oldest_are_forgotten() -> None:
+    """The latest says that it failed, however many succeeded before it."""
+    requires = [{"prior": "test", "output": OK, "same": [{"path": "$.of"}]}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    for _ in range(PER_KEY):
+        done(monitor, "test", {"ok": True}, of="x")
+    before = ask(monitor, "deploy", of="x")
+    done(monitor, "test", {"ok": False}, of="x")
+
+    assert (before, ask(monitor, "deploy", of="x")) == ("allow", "deny")
+
+
 def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that a client reports as started come without being judged."""
     monkeypatch.setattr("proctor.policies.rules.per_key.BOUND", 3)

@@ -125,10 +125,19 @@ def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
 
 
-@pytest.mark.parametrize(("counts", "needs"), [("max_cost_usd", True), ("max_tool_calls", False)])
-def test_only_a_budget_of_money_needs_prices(counts: str, needs: bool) -> None:
-    """And without one an unpriced model is nobody's business."""
-    stack = merge_policies(parse_policies({"name": "p", "unpriced": "reject", "budgets": [{"name": "b", counts: 5}]}))
+@pytest.mark.parametrize(
+    ("counts", "needs"),
+    [
+        (["max_cost_usd"], True),
+        (["max_tool_calls"], False),
+        (["max_tool_calls", "max_cost_usd"], True),
+        (["max_cost_usd", "max_running"], True),
+    ],
+)
+def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> None:
+    """Whatever else is counted; and without one an unpriced model is nobody's business."""
+    budgets = [{"name": count, count: 5} for count in counts]
+    stack = merge_policies(parse_policies({"name": "p", "unpriced": "reject", "budgets": budgets}))
     of = compile_policy(stack).monitor(RunContext())
     of.observe(ev.RunStarted(run_id="r"))
 
