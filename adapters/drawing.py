@@ -305,10 +305,10 @@ class Laid(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One connected part: (layer, row) by number, those past the nodes are bends; and each arrow's way."""
+    """One connected part: (layer, row) by number, those past the nodes are bends; and each arrow's route."""
 
     places: Mapping[int, Point]
-    ways: Sequence[tuple[int, ...]]
+    routes: Sequence[tuple[int, ...]]
 
 
 def lay_out(section: Section, sizes: Mapping[str, Size]) -> Laid:
@@ -362,8 +362,8 @@ def _placed(
         for n, (layer, row) in part.places.items()
     }
     boxes = {id: Box(*points[n], sizes[id]) for n, id in enumerate(ids)}
-    ways = [[points[n] for n in way] for way in part.ways]
-    return boxes, _arrows(boxes, edges, ways)
+    routes = [[points[n] for n in route] for route in part.routes]
+    return boxes, _arrows(boxes, edges, routes)
 
 
 def _columns(ids: Sequence[str], part: _Part, sizes: Mapping[str, Size]) -> dict[float, float]:
@@ -432,10 +432,10 @@ def _followers(steps: Iterable[tuple[int | str, int | str]]) -> dict[int, list[i
 def _bends(pair: tuple[int, int], followers: Mapping[int, Sequence[int]], nodes: int) -> tuple[int, ...]:
     """The numbers of the bends between two nodes."""
     for first in followers.get(pair[0], ()):
-        way, at = [], first
+        route, at = [], first
         while at >= nodes:
-            way.append(at)
+            route.append(at)
             at = followers[at][0]
         if at == pair[1]:
-            return tuple(way)
+            return tuple(route)
     return ()

@@ -30,19 +30,19 @@ class _Redacted:
 
     def __getattr__(self, level: str) -> Any:
         if self._silent(level):
-            return _untold
+            return _discarded
         if self._log is None:
             self._log = _logger(self._bound)
         log, redact = self._log, self._redactor.redact
 
-        def tell(event: str, **fields: Any) -> None:
+        def write(event: str, **fields: Any) -> None:
             shown = redact(fields, str(fields.get("session_id", "")))
             try:
                 isolated(getattr(log, level), redact(event), **shown)
             except Exception:  # of the program's own processors
                 logging.getLogger("proctor").exception("%s could not be logged", event)
 
-        return tell
+        return write
 
     def _silent(self, level: str) -> bool:
         """Whether the logger `proctor` would tell nobody; what a program has configured decides by itself."""
@@ -54,7 +54,7 @@ class _Redacted:
 _LEVELS = logging.getLevelNamesMapping()
 
 
-def _untold(event: str, **fields: Any) -> None:
+def _discarded(event: str, **fields: Any) -> None:
     """Tells nobody."""
 
 
@@ -104,7 +104,7 @@ class RunLog:
         self._run_id = run_id
         self._session_id = session_id
 
-    def tell(self, level: str, event: str, call: ToolCall | None = None, **fields: Any) -> None:
+    def log(self, level: str, event: str, call: ToolCall | None = None, **fields: Any) -> None:
         """Log what happened, to a call where it was one."""
         if call is not None:
             fields.update(tool_name=call.name, tool_call_id=call.id)
@@ -112,7 +112,7 @@ class RunLog:
 
     def failed(self, event: str, error: Exception) -> None:
         """Log that something failed, and of what."""
-        self.tell("error", event, None, **failure(error))
+        self.log("error", event, None, **failure(error))
 
 
 def failure(error: BaseException) -> dict[str, str]:

@@ -106,10 +106,10 @@ class ShellAgent:
     def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
         """The line as a call of `bash`, then its parts in the order of the text."""
         parts = [part for part in parts if part.direction != "read" and not self._is_admitted(part)]
-        unseen = [part.command for part in parts if part.name == DYNAMIC]
-        if unseen and not self._admits_dynamic:
+        unresolved = [part.command for part in parts if part.name == DYNAMIC]
+        if unresolved and not self._admits_dynamic:
             raise UnjudgeableLineError(
-                f"what `{unseen[0][:200]}` runs is known only when it runs; write the command out,"
+                f"what `{unresolved[0][:200]}` runs is known only when it runs; write the command out,"
                 f" or list `{DYNAMIC}` in an allow list"
             )
         whole = {"command": self._line, "argv": ["bash", "-c", self._line], "line": self._line}

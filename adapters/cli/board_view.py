@@ -321,15 +321,15 @@ def drawn(screen: Screen, width: int, height: int) -> Text:
     """The screen as exactly `height` lines, none wider than the terminal."""
     head = [*_head(screen.board, screen.wanted), Text()]
     foot = list(_foot(screen, width))
-    room = max(height - len(head) - len(foot), 1)
-    body = _rows_shown(screen, room) if screen.view == "board" else _page_shown(screen, width, room)
-    lines = [*head, *body, *[Text()] * (room - len(body)), *foot][-height:]
+    height_left = max(height - len(head) - len(foot), 1)
+    body = _rows_shown(screen, height_left) if screen.view == "board" else _page_shown(screen, width, height_left)
+    lines = [*head, *body, *[Text()] * (height_left - len(body)), *foot][-height:]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def _rows_shown(screen: Screen, room: int) -> list[Text]:
+def _rows_shown(screen: Screen, height_left: int) -> list[Text]:
     """The rows around the selected one, which is marked."""
     lines: list[Text] = []
     end = 0
@@ -340,16 +340,16 @@ def _rows_shown(screen: Screen, room: int) -> list[Text]:
             lines[-1].stylize("bold" if chosen else "")
         end = len(lines) if chosen else end
         lines.append(Text())
-    top = max(0, end - room)
-    return lines[top : top + room]
+    top = max(0, end - height_left)
+    return lines[top : top + height_left]
 
 
-def _page_shown(screen: Screen, width: int, room: int) -> list[Text]:
+def _page_shown(screen: Screen, width: int, height_left: int) -> list[Text]:
     """The visible part of a page, and how much more there is."""
     wrapped = [part for line in _page(screen) for part in chop_cells(line, max(width, 20)) or [""]]
-    screen.scrolled = min(screen.scrolled, max(0, len(wrapped) - room))
-    shown = [Text(line) for line in wrapped[screen.scrolled : screen.scrolled + room]]
-    left = len(wrapped) - screen.scrolled - room
+    screen.scrolled = min(screen.scrolled, max(0, len(wrapped) - height_left))
+    shown = [Text(line) for line in wrapped[screen.scrolled : screen.scrolled + height_left]]
+    left = len(wrapped) - screen.scrolled - height_left
     if left > 0:
         shown[-1] = Text(f"... {left + 1} more lines: arrow down", "bold yellow")
     return shown

@@ -152,11 +152,11 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
     """Each rule that requests an approval, with its message and its author's reason."""
     from proctor.policies.events.calls import rule_name
 
-    for asking in request.violations:
-        tag = f" ({asking.reason})" if asking.reason else ""
+    for violation in request.violations:
+        tag = f" ({violation.reason})" if violation.reason else ""
         yield (
-            escape_control(f"{rule_name(asking.policy, asking.rule)} ({asking.kind})"),
-            escape_control(asking.message + tag),
+            escape_control(f"{rule_name(violation.policy, violation.rule)} ({violation.kind})"),
+            escape_control(violation.message + tag),
         )
     if not request.violations:
         yield (

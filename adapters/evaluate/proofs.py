@@ -220,10 +220,10 @@ def calls_text(session: Sequence[Mapping[str, Any]], context: Mapping[str, Any],
 def append_words(text: Text, words: str, indent: int, width: int, style: str = "") -> None:
     """Words, wrapped; what follows a line stands under its beginning."""
     left = words
-    room = max(width - indent, 20)
-    while len(left) > room:
-        cut = left.rfind(" ", 0, room + 1)
-        cut = cut if cut > 0 else room
+    columns = max(width - indent, 20)
+    while len(left) > columns:
+        cut = left.rfind(" ", 0, columns + 1)
+        cut = cut if cut > 0 else columns
         text.append(left[:cut] + "\n" + " " * indent, style)
         left = left[cut:].lstrip()
     text.append(left + "\n", style)

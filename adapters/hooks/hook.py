@@ -403,8 +403,8 @@ def _opened_calls(record: HookRecord) -> dict[str, str]:
 
 def _question(decision: Decision | None, call: ToolCall) -> str:
     """The rules that ask the person, and their question; the person reads this text."""
-    asking = [v for v in decision.violations if v.action == "request_approval"] if decision is not None else []
-    rules = "; ".join(f"policy `{v.policy}`, rule `{v.rule}`: {v.tell_model or v.message}" for v in asking)
+    violations = [v for v in decision.violations if v.action == "request_approval"] if decision is not None else []
+    rules = "; ".join(f"policy `{v.policy}`, rule `{v.rule}`: {v.tell_model or v.message}" for v in violations)
     return f"proctor asks about `{call.name}`: {rules}" if rules else f"proctor asks about `{call.name}`"
 
 

@@ -134,7 +134,7 @@ class HookRecord:
         """Add to the record; durable when the record is left. Raises StoreError for a run that somebody else has
         claimed, to end it.
         """
-        self._recorder.append(Batch(events), look_up=False, epoch=self._epoch)
+        self._recorder.append(Batch(events), find_stored=False, epoch=self._epoch)
 
     def reserve(self, run_id: str, reservations: Sequence[Reservation], now_ms: int) -> list[ReservationResult]:
         """Reserve from shared budgets; see `Store.reserve`."""

@@ -207,9 +207,9 @@ class _Capture(_Pipe):
             data = os.read(self.reader, _READ_SIZE)
         except BlockingIOError:
             return None
-        room = self._limit - len(self._kept)
-        self._kept += data[:room]
-        self.truncated = self.truncated or len(data) > room
+        left = self._limit - len(self._kept)
+        self._kept += data[:left]
+        self.truncated = self.truncated or len(data) > left
         return data
 
 

@@ -348,7 +348,7 @@ async def _entered(opened: Any) -> AsyncIterator[None]:
 async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:
     """The tools of a server, asked over a connection of its own. Raises ProviderError."""
     tools: list[dict[str, Any]] = []
-    with anyio.move_on_after(PROBE_S) as asking:
+    with anyio.move_on_after(PROBE_S) as limited:
         transport: Any = upstream.connect(mark)
         async with Client(transport, mode="legacy") as client:
             cursor: str | None = None
@@ -358,6 +358,6 @@ async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:
                 cursor = page.next_cursor
                 if not cursor:
                     break
-    if asking.cancelled_caught:
+    if limited.cancelled_caught:
         raise ProviderError(f"`{upstream.label}` did not list its tools within {PROBE_S:g} seconds")
     return tools

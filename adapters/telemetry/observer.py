@@ -360,7 +360,7 @@ class OpenTelemetry:
         if deciding is not None:
             deciding.actions.append("request_approval")
             if isinstance(event, ToolApprovalRequested):
-                deciding.rules += [name(asking["rule"]) for asking in event.violations]
+                deciding.rules += [name(violation["rule"]) for violation in event.violations]
             elif isinstance(event, ToolApprovalGranted):
                 deciding.rules += [name(rule) for _, rule in event.asking]
         about = deciding or run.calls.get(event.tool_call_id) or run.own

@@ -276,7 +276,7 @@ class BoundedServer(Server):
                         if not reported:
                             logger().warning("web.connections_exhausted", **failure(error))
                         reported = True
-                        self._make_room()
+                        self._close_oldest()
                         await anyio.sleep(_RETRY_S)
                     continue  # else it is one connection's: its client went away first
                 self._admit(accepted, tasks)
@@ -284,7 +284,7 @@ class BoundedServer(Server):
 
     def _admit(self, accepted: socket.socket, tasks: TaskGroup) -> None:
         if len(self._open) >= self._most:
-            self._make_room()
+            self._close_oldest()
         connection = ClientConnection(accepted)
         self._open[connection] = None
         tasks.start_soon(self._connect, connection, accepted)
@@ -309,7 +309,7 @@ class BoundedServer(Server):
             accepted.close()
             raise
 
-    def _make_room(self) -> None:
+    def _close_oldest(self) -> None:
         """Close the oldest connection of whoever has most."""
         if self._open:
             most, _ = Counter(connection.holder for connection in self._open).most_common(1)[0]

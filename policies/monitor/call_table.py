@@ -270,7 +270,7 @@ class Session:
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
     `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
-    `earlier` those of responses before, `denied` the ids whose latest call was refused. `clashing` are the ids of
+    `earlier` those of responses before, `denied` the ids whose latest call was refused. `conflicting` are the ids of
     calls, in flight or over, under which another call was refused, until that is recorded.
     """
 
@@ -287,7 +287,7 @@ class Session:
     finished: dict[str, bytes] = field(default_factory=dict)
     earlier: dict[str, bytes] = field(default_factory=dict)
     denied: dict[str, None] = field(default_factory=dict)
-    clashing: frozenset[str] = frozenset()
+    conflicting: frozenset[str] = frozenset()
     granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
@@ -322,7 +322,7 @@ class Session:
         self.turn_offset = None if self.runs > 1 else 0
         self.begun = 0
         self.finished, self.earlier, self.denied, self.granted = {}, {}, {}, {}
-        self.clashing = EMPTY
+        self.conflicting = EMPTY
         self.meter.new_run(model)
         if self.budgets.open or self.budgets.shut:
             self.budgets = BudgetState()

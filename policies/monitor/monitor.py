@@ -167,17 +167,17 @@ def settle(on: MonitorState, *, complete: bool) -> Report:
         if finding is not None and complete:
             violation = of_rule(on.program.name, rule, finding, None, on.session)
             violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
-        owes = finding is not None or on.awaits_person(rule)
-        status = _status(on, rule, owes=owes, complete=complete)
+        unmet = finding is not None or on.awaits_person(rule)
+        status = _status(on, rule, unmet=unmet, complete=complete)
         rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
     return Report(rules=rules, violations=tuple(violations))
 
 
-def _status(on: MonitorState, rule: CompiledRule, *, owes: bool, complete: bool) -> Status:
+def _status(on: MonitorState, rule: CompiledRule, *, unmet: bool, complete: bool) -> Status:
     session, machine = on.session, rule.machine
-    if rule.id in session.violated or (owes and complete):
+    if rule.id in session.violated or (unmet and complete):
         return "violated"
-    if owes:
+    if unmet:
         return "pending"
     exercised = rule.id in session.exercised or machine.always_exercised
     return "held" if exercised or (machine.restricts_all and session.asked) else "not_exercised"
@@ -212,8 +212,8 @@ class Monitor:
         if meter.priced_by:
             found["prices"] = list(meter.priced_by)
         budgets = on.session.budgets
-        if unseen := [claim.budget for claim in self.budgets if not budgets.answered(claim)]:
-            found["uncounted_budgets"] = unseen
+        if uncounted := [claim.budget for claim in self.budgets if not budgets.answered(claim)]:
+            found["uncounted_budgets"] = uncounted
         nets = ((rule, rule.machine) for rule in on.rules.values())
         ended = [r.id for r, net in nets if isinstance(net, NetMachine) and net.ended(on.states[r.number])]
         if ended:
@@ -350,7 +350,7 @@ class Monitor:
         on = self.state
         on.come_to(call.turn)
         current = on.calls.get(call.id)
-        on.session.clashing |= {call.id}
+        on.session.conflicting |= {call.id}
         return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:

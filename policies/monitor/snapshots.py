@@ -17,7 +17,7 @@ from .memory import SeenValues
 from .program import CallPlan, Program
 from .state import MonitorState
 
-FORMAT = 4
+FORMAT = 5
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -49,7 +49,7 @@ class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     removed: list[str] = []
 
 
-_SETS = ("clashing", "exercised", "violated")
+_SETS = ("conflicting", "exercised", "violated")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
 

@@ -333,7 +333,7 @@ class MonitorState:
         if relation in ("conflict", "running"):
             self.come_to(event.turn)
             if current is None or relation == "conflict" or current.status == STARTED:
-                session.clashing |= {id}  # it will be refused, for having the id of another call
+                session.conflicting |= {id}  # it will be refused, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
             self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
 
@@ -378,8 +378,8 @@ class MonitorState:
     def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
         """A call was denied and never ran; one that had been allowed here counts as failed."""
         call = self.calls.get(event.tool_call_id)
-        if event.tool_call_id in self.session.clashing:
-            self.session.clashing -= {event.tool_call_id}
+        if event.tool_call_id in self.session.conflicting:
+            self.session.conflicting -= {event.tool_call_id}
             if call is None:
                 self.session.deny(event.tool_call_id)
             return []  # another call was refused, for having this one's id

@@ -52,7 +52,7 @@ class Keyed(Machine):
         """Evaluates even if an instance refuses nothing: the instance itself may be one too many."""
         inner = self.inner.judging(mask)
         if inner is None:
-            return self._judge_room if mask else None
+            return self._check_bound if mask else None
         path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
 
         def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
@@ -123,7 +123,7 @@ class Keyed(Machine):
         judge = self.judging(mask)
         return None if judge is None else judge(state, call, mask, now)
 
-    def _judge_room(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def _check_bound(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse only what would need one instance too many."""
         if len(state.rows) >= BOUND:
             for key in self._keys(call):

@@ -60,7 +60,7 @@ _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
 """Variables whose value the shell evaluates as arithmetic when they are set."""
 
 
-def steers(name: str, value: str | None) -> bool:
+def changes_meaning(name: str, value: str | None) -> bool:
     """Whether setting this variable can change what a name runs.
 
     Args:
@@ -74,9 +74,9 @@ def steers(name: str, value: str | None) -> bool:
     return bool(_SHELLS_OWN.fullmatch(name) or _OF_PROGRAMS.fullmatch(name))
 
 
-def steers_programs(name: str, value: str | None) -> bool:
+def changes_program_meaning(name: str, value: str | None) -> bool:
     """Whether a program that gets this variable may do something else; arguments as above."""
-    if steers(name, value):
+    if changes_meaning(name, value):
         return True
     return not re.fullmatch("LANG|LC_[A-Z]+", name) and not (
         _DATA.fullmatch(name) or (value is not None and _INERT.fullmatch(value))
@@ -204,7 +204,7 @@ def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bo
             return all(_is_free_name(word.text) for word in rest)
         case "assigned":
             exports = use is _USES["export"] or any("x" in word.shown for word in words if word.could_be_option())
-            changes = steers_programs if exports else steers
+            changes = changes_program_meaning if exports else changes_meaning
             return all(_is_assigned(word, changes, splits=splits) for word in rest)
         case "commands":  # zsh lets `g=git` name one
             return not any(word.could_be_option() or (shell != "bash" and "=" in (word.text or "=")) for word in rest)
@@ -215,7 +215,7 @@ def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bo
 
 
 def _is_free_name(text: str | None) -> bool:
-    return text is not None and _NAME.fullmatch(text) is not None and not steers(text, None)
+    return text is not None and _NAME.fullmatch(text) is not None and not changes_meaning(text, None)
 
 
 def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, splits: bool) -> bool:

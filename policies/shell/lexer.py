@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .builtins import steers
+from .builtins import changes_meaning
 from .words import HARMLESS_TARGETS, NUMBER, Cursor, WordBuilder, literal
 
 if TYPE_CHECKING:
     from typing import Final
 
-    from .programs import Sink
+    from .programs import CommandCollector
     from .words import Word
 
 
@@ -247,7 +247,7 @@ class Scanner(Cursor):
             self.only_bash("${...}")
             if self.match(_SLICE) is None and self.match(_BASH_FORM) is None:
                 self.fail("this expansion is not understood")
-        elif "=" in operator[0] and steers(name, None):
+        elif "=" in operator[0] and changes_meaning(name, None):
             self.dynamic(
                 f"`{name}` is set to a value that only the run knows",
                 self.text[self.pos - 8 : self.pos + 8],
@@ -293,13 +293,13 @@ class Redirections:
 
     Args:
         scan: the text.
-        sink: told of files that are written.
+        collector: told of files that are written.
         expand: reads a here-document that the shell expands.
     """
 
-    def __init__(self, scan: Scanner, sink: Sink, expand: Callable[[str], None]) -> None:
+    def __init__(self, scan: Scanner, collector: CommandCollector, expand: Callable[[str], None]) -> None:
         self._scan = scan
-        self._sink = sink
+        self._collector = collector
         self._expand = expand
         self._pending: list[tuple[str, bool, bool]] = []
         self.inputs = 0
@@ -355,11 +355,11 @@ class Redirections:
         elif operator in (">&", "<&"):
             self._scan.only_bash(operator)
             if not re.fullmatch(r"[\w./-]+", word.text or "", re.ASCII):
-                self._sink.dynamic("bash expands this target twice", source)
+                self._collector.dynamic("bash expands this target twice", source)
         if _may_be_socket(word):
-            self._sink.dynamic("it can be a connection", source)
+            self._collector.dynamic("it can be a connection", source)
         elif word.text not in HARMLESS_TARGETS[1:]:
-            self._sink.redirect(word, source, "read" if operator in _READS else "write")
+            self._collector.redirect(word, source, "read" if operator in _READS else "write")
 
     def _announce(self, *, strips: bool) -> None:
         found = self._scan.match(_DELIMITER)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import UnjudgeableLineError
-from .builtins import steers, steers_programs
+from .builtins import changes_meaning, changes_program_meaning
 from .lexer import Redirections, Scanner
-from .programs import DYNAMIC, REDIRECT, LinePart, Sink
+from .programs import DYNAMIC, REDIRECT, CommandCollector, LinePart
 from .words import Word, WordBuilder, check_characters, check_depth, literal, split
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ class SimpleCommands:
 
     Args:
         scan: the text.
-        sink: told of them.
+        collector: told of them.
         redirections: reads those among their words.
     """
 
-    def __init__(self, scan: Scanner, sink: Sink, redirections: Redirections) -> None:
+    def __init__(self, scan: Scanner, collector: CommandCollector, redirections: Redirections) -> None:
         self._scan = scan
-        self._sink = sink
+        self._collector = collector
         self._redirections = redirections
 
     def read(self, prefix: str | None = None) -> None:
         """The command here; `prefix` is a reserved word that stands before it."""
-        start, at, inputs = self._scan.pos, self._sink.mark(), self._redirections.inputs
+        start, at, inputs = self._scan.pos, self._collector.mark(), self._redirections.inputs
         words: list[Word] = []
         assigned: list[tuple[str, str | None]] = []
         if prefix is not None:
@@ -76,11 +76,11 @@ class SimpleCommands:
             self._scan.fail()
         if words:
             for name, value in assigned:
-                if steers_programs(name, value) and not steers(name, value):
-                    self._sink.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
-            self._sink.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
+                if changes_program_meaning(name, value) and not changes_meaning(name, value):
+                    self._collector.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
+            self._collector.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
         if prefix == "coproc" or self._redirections.inputs > inputs:
-            self._sink.fed(at)
+            self._collector.fed(at)
 
     def _declared(self) -> bool:
         """Whether an array is declared here."""
@@ -111,8 +111,8 @@ class SimpleCommands:
         else:
             value = self._value(found)
         assigned.append((found[1], value))
-        if steers(found[1], value):
-            self._sink.dynamic(f"`{found[1]}` is set", self._scan.text[start : self._scan.pos])
+        if changes_meaning(found[1], value):
+            self._collector.dynamic(f"`{found[1]}` is set", self._scan.text[start : self._scan.pos])
         self._scan.skip_blanks()
         return True
 
@@ -138,7 +138,7 @@ class SimpleCommands:
         found = _ELEMENT.match(self._scan.text, self._scan.pos)
         if found is None:
             self._scan.fail("this subscript is not understood")
-        self._sink.dynamic("the value of a variable is evaluated", found[0])
+        self._collector.dynamic("the value of a variable is evaluated", found[0])
 
     def _array_blanks(self) -> None:
         self._scan.skip_blanks()
@@ -241,15 +241,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Grammar:
     """Reads one text; the texts within it one deeper."""
 
-    def __init__(self, text: str, shell: Shell, sink: Sink, depth: int) -> None:
+    def __init__(self, text: str, shell: Shell, collector: CommandCollector, depth: int) -> None:
         self._shell: Shell = shell
-        self._sink = sink
+        self._collector = collector
         self._depth = depth
         self.scan = Scanner(
-            text, shell, substitution=self._substitution, backquoted=self._backquoted, dynamic=sink.dynamic
+            text, shell, substitution=self._substitution, backquoted=self._backquoted, dynamic=collector.dynamic
         )
-        self._redirections = Redirections(self.scan, sink, self._document)
-        self._commands = SimpleCommands(self.scan, sink, self._redirections)
+        self._redirections = Redirections(self.scan, collector, self._document)
+        self._commands = SimpleCommands(self.scan, collector, self._redirections)
 
     def read(self) -> None:
         """Read all of it."""
@@ -267,7 +267,7 @@ class Grammar:
 
     def _inner(self, text: str) -> Grammar:
         check_depth(self._depth + 1)
-        return Grammar(text, self._shell, self._sink, self._depth + 1)
+        return Grammar(text, self._shell, self._collector, self._depth + 1)
 
     def _backquoted(self, text: str) -> None:
         self._check_no_document()
@@ -279,13 +279,13 @@ class Grammar:
 
     def _substitution(self, fed: bool) -> None:
         self._check_no_document()
-        at = self._sink.mark()
+        at = self._collector.mark()
         self._deeper()
         self._list()
         self._close(")")
         self._depth -= 1
         if fed:
-            self._sink.fed(at)
+            self._collector.fed(at)
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -335,9 +335,9 @@ class Grammar:
             else:
                 self.scan.take("|")
             self._newlines()
-            at = self._sink.mark()
+            at = self._collector.mark()
             self._command()
-            self._sink.fed(at)
+            self._collector.fed(at)
             self.scan.skip_blanks()
 
     def _take_reserved(self, *words: str) -> bool:
@@ -355,14 +355,14 @@ class Grammar:
 
     def _command(self) -> None:
         self.scan.skip_blanks()
-        at = self._sink.mark()
+        at = self._collector.mark()
         if self._function() or not self._compound():
             return
         inputs = self._redirections.inputs
         while self._redirections.take():
             pass
         if self._redirections.inputs > inputs:
-            self._sink.fed(at)
+            self._collector.fed(at)
         if self.scan.peek() not in ("", "\n", ";", "&", "|", ")"):
             word = self.scan.word()
             self.scan.fail(f"`{word.source}` follows a redirection")
@@ -471,8 +471,8 @@ class Grammar:
         name = self.scan.match(_NAME)
         if name is None or self.scan.peek() not in (" ", "\t", "\n", ";"):
             self.scan.fail("a name is missing")
-        if steers(name[0], None):
-            self._sink.dynamic(f"`{name[0]}` is set", name[0])
+        if changes_meaning(name[0], None):
+            self._collector.dynamic(f"`{name[0]}` is set", name[0])
         self._newlines()
         if self._take_reserved("in"):
             while self.scan.peek() not in (";", "\n", ""):
@@ -511,9 +511,9 @@ class Grammar:
             self.scan.fail("`)` is missing")
 
     def _conditional(self) -> None:
-        start, at = self.scan.pos, self._sink.mark()
-        words = read_conditional(self.scan, self._sink.dynamic)
-        self._sink.test(words, self.scan.text[start : self.scan.pos], at=at)
+        start, at = self.scan.pos, self._collector.mark()
+        words = read_conditional(self.scan, self._collector.dynamic)
+        self._collector.test(words, self.scan.text[start : self.scan.pos], at=at)
         self.scan.skip_blanks()
 
 
@@ -552,7 +552,7 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
     if not parts:
         raise UnjudgeableLineError("the command line holds no command")
     if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
-        Sink(parts, shell, lambda nested, its: None).fed(0)
+        CommandCollector(parts, shell, lambda nested, its: None).fed(0)
     return [*parts, *made_and_run(parts)]
 
 
@@ -560,8 +560,8 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
     """Read one line; those that its commands are given are read one deeper."""
     check_depth(depth)
     check_characters(line)
-    sink = Sink(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
-    Grammar(line, shell, sink, depth).read()
+    collector = CommandCollector(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
+    Grammar(line, shell, collector, depth).read()
 
 
 _NAMING = ("cp", "ln", "mv", "install", "link", "rsync")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from . import wrappers
-from .builtins import evaluates, steers_programs
+from .builtins import changes_program_meaning, evaluates
 from .carrying import CARRYING, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
@@ -351,7 +351,7 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
         name, _, value = (word.text or "").partition("=")
         if word.text in ("-C", "--directory") and rest:
             word = rest.pop(0)
-        elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and not steers_programs(name, value):
+        elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and not changes_program_meaning(name, value):
             continue
         if word.text is None or not (
             alone.fullmatch(word.text) if word.text.startswith("-") else targets.fullmatch(word.text)
@@ -389,7 +389,7 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     stranger: bool = False
 
 
-class Sink:
+class CommandCollector:
     """Takes in what a line does, part by part.
 
     Args:

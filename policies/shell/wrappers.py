@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .builtins import steers_programs
+from .builtins import changes_program_meaning
 from .words import UNSEEN, Shell, Word
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def behind(prefix: Prefix, arguments: Sequence[Word]) -> list[Nested]:
                 placeholder = (rest[1].text or "") if consumed == 2 else text[2:]
             del rest[:consumed]
         elif prefix.assigns and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
-            if steers_programs(assigned[1], assigned[2]):
+            if changes_program_meaning(assigned[1], assigned[2]):
                 return [Nested(unknown=f"`{assigned[1]}` is set")]
             rest.pop(0)
             options = False

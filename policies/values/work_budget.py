@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 MAX_STEPS = 4_000_000
 """How many steps one preflight takes in all: some seconds."""
-LOOK_EVERY = 5_000
+CHECK_EVERY = 5_000
 """After how many steps the caller is asked whether to go on."""
 
 
@@ -26,14 +26,14 @@ class Work:
     def __init__(self, steps: int = MAX_STEPS, should_stop: Callable[[], bool] | None = None) -> None:
         self._left = steps
         self._should_stop = should_stop
-        self._until_look = LOOK_EVERY
+        self._until_check = CHECK_EVERY
 
     def spend(self, steps: int = 1) -> None:
         """Take some steps. Raises OutOfWork if there are none left."""
         self._left -= steps
-        self._until_look -= steps
-        if self._until_look < 0:
-            self._until_look = LOOK_EVERY
+        self._until_check -= steps
+        if self._until_check < 0:
+            self._until_check = CHECK_EVERY
             if self._should_stop is not None and self._should_stop():
                 self._left, self._should_stop = -1, lambda: True
                 raise OutOfWork

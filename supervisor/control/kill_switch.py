@@ -20,7 +20,7 @@ from ..store.invariants import latest
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
-"""The least time between two reads of the runs that are to end."""
+"""The shortest time between two reads of the runs that are to end."""
 
 
 class _Scope(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ def scope_of(
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run that was ordered to end did end.
+    """How one run ended that a command cancelled.
 
     Attributes:
         run_id: The run.
@@ -110,7 +110,7 @@ class KillSwitch:
     Args:
         store: shared by the supervisors whose runs are meant.
         end_orphans: ends what a lost run left running on this machine.
-        redactor: takes secrets out of what is recorded.
+        redactor: redacts what is recorded.
     """
 
     def __init__(
@@ -136,9 +136,8 @@ class KillSwitch:
     ) -> list[KillOutcome]:
         """Cancel runs in every process, and wait up to `wait_s` seconds; returns how each ended.
 
-        Runs whose owner is gone, and created ones, are ended from here. `block_starts`: and none of them starts until
-        `lift`. A run that was lost stands for the one that goes on with it. Raises UsageError for a scope that makes
-        no sense, StoreError.
+        Runs whose owner is gone, and created ones, are ended from here. With `block_starts`, none of the scope starts
+        until `lift`. A lost run stands for its retry. Raises StoreError, and UsageError for an invalid scope.
         """
         scope = scope_of(run_id=run_id, session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)

@@ -1,6 +1,6 @@
 """A supervisor as the owner of its runs: registers with the store, renews its lease, and releases it.
 
-Meanwhile it also ends runs that other owners have lost.
+While registered, it also ends runs that other owners have lost.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Ownership:
 LONGEST_WAIT_S = 60.0
 
 PAUSE_S = 0.02
-"""The least time between two reads of a busy store."""
+"""The shortest time between two reads of a busy store."""
 
 COMMAND_RETRY_S = 1.0
 
@@ -133,7 +133,7 @@ class CommandReader:
         self._closed = False
 
     async def run(self, after: int) -> None:
-        """Deliver what has a number > after, until cancelled or the store is closed; one that cannot be read is tried
+        """Deliver the commands with a number > after, until cancelled or the store is closed; after an error, read
         again.
         """
         self._after = after
@@ -163,8 +163,7 @@ _CREATED: frozenset[RunStatus] = frozenset(("created",))
 
 
 async def reap(store: Store, *, end_orphans: EndOrphans | None = None) -> list[RunInfo]:
-    """End every lost run of a store, each with one `run_failed` that says so; returns the runs that this call
-    ended.
+    """End every lost run of a store, each with one `run_failed`; returns the runs that this call ended.
 
     `end_orphans` ends what a run left running on this machine. Created runs that were never started stay. Raises
     StoreError.
@@ -179,11 +178,11 @@ async def reap_run(store: Store, run: RunInfo, *, end_orphans: EndOrphans | None
 
 
 async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:
-    """End the runs that were created so long ago and never started, each with one `run_cancelled` that says so; gives
-    those that this ended, oldest first. One that an owner who is there has claimed is about to start, and stays.
+    """End the old runs that were created and never started, each with one `run_cancelled`; returns those that this
+    call ended, oldest first. Runs claimed by a live owner are about to start, and stay.
 
     Args:
-        store: where they are.
+        store: the store of the runs.
         older_than: how long ago they were created at least.
         now: the moment to count back from; by default the present.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
-"""How many bytes of a conversation are replayed, its latest part: more than any model takes in."""
+"""How many bytes of a conversation are replayed, its latest part; more than any model reads."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """Its name in the record."""
+        """The name of this in the record."""
         return "native" if self.resume else "replay" if self.replay else None
 
 
@@ -104,9 +104,9 @@ def check_continuation(continuation: str, *, can_resume: bool, provider: str) ->
 
 
 def continued(history: History, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
-    """Choose: the provider's own resume where the record has its id of the session, else the transcript.
+    """Choose the provider's own resume, if the record has its id of the session, else the transcript.
 
-    Raises UsageError when only the provider's own will do and it does not have this session.
+    Raises UsageError if `continuation` demands the provider's own and the record has no id.
     """
     own = history.provider_sessions.get(provider)
     if continuation == "none" or not history.past.last_seq:
@@ -121,13 +121,13 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
 
 
 FIELD: Final = "parent"
-"""The field of a sub-run's spec: the run that started it (`run_id`), and the budgets it passed on (`policies`)."""
+"""The field of a child run's spec: the run that started it (`run_id`), and the budgets it passed on (`policies`)."""
 
 _WHOSE: Final = ("user_role", "tenant", "user", "labels")
 
 
 async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
-    """A run as it is recorded when it is created: as a child run, if the agent of another run creates it.
+    """The record of a new run: a child run's, if the agent of another run creates it.
 
     Raises:
         UsageError: its parent's budgets are in another store, where nobody could count what it uses.
@@ -148,7 +148,7 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
 
 
 def parents_store() -> Store | None:
-    """The store of a run that is started without one. Raises UsageError where its parent's is another thread's."""
+    """The parent run's store, for a run started without one. Raises UsageError if it belongs to another thread."""
     above = parent()
     if above is None:
         return None

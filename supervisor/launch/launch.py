@@ -93,8 +93,8 @@ def check_context(info: RunInfo, context: RunContext | None) -> None:
 
 
 async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor, Begin]:
-    """The actor of a run and what starts it. Raises UsageError when the session cannot be continued
-    so, PolicyViolationError when the context leaves out what a rule asks for.
+    """The actor of a run and the input that starts it. Raises UsageError if the session cannot be continued as asked,
+    PolicyViolationError if the context lacks a value that a rule needs.
     """
     info, adapter, plan = request.info, request.adapter, request.plan
     can_do = capabilities_of(adapter)
@@ -195,9 +195,7 @@ def _identity(
 
 
 def _notes(plan: Plan, can_do: Capabilities) -> Mapping[str, Any]:
-    """Notes on the plan for the report: how far a refusal gets, rules the launch options could not express, preflight
-    findings.
-    """
+    """Notes on the plan for the report: the gate, rules that the launch options could not express, and findings."""
     notes: dict[str, Any] = {}
     if plan.options.unexpressed:
         notes["unexpressed"] = list(plan.options.unexpressed)
@@ -244,10 +242,10 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def claimed(request: LaunchRequest, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
-    """The run of an order, claimed; `created` says that it is stored already. Left with an error, one that is not is
-    withdrawn.
+    """Create and claim a requested run, or, with `created`, claim the stored one. A run that was created here is
+    withdrawn if the block raises.
 
-    Raises UsageError when another owner has it, or its session, StartsBlockedError when starts are blocked.
+    Raises UsageError if another owner has it, or its session, StartsBlockedError if starts are blocked.
     """
     store = services.store
     actor, begin = await launched(request, services)
@@ -280,7 +278,7 @@ async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: B
 
 
 async def claim_created(store: Store, info: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> RunInfo:
-    """Claim a created run, unless this owner has it; lost runs of its session are ended first. Raises UsageError when
+    """Claim a created run, unless this owner has it; lost runs of its session are ended first. Raises UsageError if
     another owner has it, or its session.
     """
     if info.owner is not None and info.owner.epoch == epoch:
@@ -309,7 +307,7 @@ async def _when_free(
 
 
 async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) -> bool:
-    """Wait until the session has no lost run, ending it here if need be; False if another run keeps it."""
+    """End the session's lost run, or wait until another process has; False if another run keeps the session."""
     token = 0
     with anyio.move_on_after(ENDED_S):
         while owners := await _keepers(store, session_id):
@@ -374,7 +372,7 @@ async def let_go(store: Store, run_id: str, *, epoch: int) -> None:
 
 
 async def _persistently(do: Callable[[], Awaitable[None]]) -> None:
-    """Do it, though the caller is cancelled; a store that fails is asked again a few times."""
+    """Do it even if the caller is cancelled, and retry a few times if the store fails."""
     with anyio.move_on_after(ANSWER_S, shield=True):
         for _ in range(_TRIES):
             with suppress(Exception):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A policy ready to judge runs of one adapter; shared between runs.
 
-    `findings` is what preflight reports without refusing, `warns` whether a limit has a `warn_at`,
-    `written` the policies as the record of a run keeps them, `held` what must live as long as the plan.
+    `findings` is what preflight reports without rejecting, `warns` whether a limit has a `warn_at`, `written` the
+    policies as a run's record has them, `held` what must live as long as the plan.
     """
 
     policy: Policy
@@ -38,11 +38,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK_STEPS = 200_000
-"""How much preflight looks at on the event loop; a policy that needs more is checked in a thread."""
+"""How many steps of preflight run on the event loop; a policy that needs more is checked in a thread."""
 
 
 async def _checked(merged: Policy, capabilities: Capabilities) -> Findings:
-    """Run preflight without keeping other runs waiting; cancelling the start ends it."""
+    """Run preflight without blocking other runs; a cancel of the start ends it."""
     from proctor.policies import preflight
 
     findings = preflight(merged, capabilities, steps=QUICK_STEPS)
@@ -59,9 +59,10 @@ async def _checked(merged: Policy, capabilities: Capabilities) -> Findings:
 async def make_plan(
     adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks, *, answerable: bool = True
 ) -> Plan:
-    """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called.
+    """Merge, check and compile. Raises PolicyViolationError if preflight rejects the policies, before the adapter is
+    called.
 
-    `answerable` is false where nobody can answer a request for approval.
+    `answerable`: whether anybody can answer a request for approval.
     """
     from proctor.policies import compile_policy, merge_policies
     from proctor.policies.stack.merge import effective_limits
@@ -89,7 +90,7 @@ async def make_plan(
 
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
-    """The findings without unknown tools of a net that has a mapper: the mapper may give calls their names."""
+    """The findings without unknown tools of nets with a mapper, which may map calls to those names."""
     from proctor.policies.analysis.findings import Findings
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
@@ -100,7 +101,7 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
 
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
-    """For each policy what asks for an approval, where nobody can give one."""
+    """For each policy, a finding about what requests approval, as nobody can answer."""
     from proctor.policies.analysis.findings import PreflightFinding
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
@@ -130,14 +131,14 @@ def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
 
 
 def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
-    """The policies as JSON has them; `parse_policies` reads them back, save what they hold of Python."""
+    """The policies as JSON, which `parse_policies` reads back except for their Python functions."""
     encoded = msgspec.json.encode(list(policies), enc_hook=_named)
     read: list[dict[str, Any]] = msgspec.json.decode(encoded)
     return read
 
 
 def _named(function: object) -> str:
-    """The name by which the record has a Python function of a policy, such as a check."""
+    """The name in the record of a policy's Python function, such as a check."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
@@ -151,7 +152,9 @@ class Plans:
         self._plans: dict[tuple[object, ...], Plan] = {}
 
     async def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
-        """The plan for these very objects, which it holds, so that ids stay theirs, and what the adapter can do."""
+        """The plan for these very objects and the adapter's capabilities. It keeps the objects, as it knows them by
+        their `id()`.
+        """
         hooks = hooks or NetHooks()
         key = (id(adapter), capabilities_of(adapter), *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)

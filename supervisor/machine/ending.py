@@ -68,7 +68,7 @@ def ended(
 
 
 def end_without(refused: Exception, end: Event | None = None) -> Event:
-    """The terminal event of a run of which the store refused events: its own (`end`), unless it had completed."""
+    """The terminal event if the store refused events of the run: `end`, unless that says that the run completed."""
     return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
 
 
@@ -184,8 +184,7 @@ class Closing:
         budgets: the shared ones, told at the end what was used.
         notes: what else goes into the report's metadata.
 
-    # INVARIANT: of several terminal events that were written, the store has taken one at most: another is
-    # written only when the store has refused the one before.
+    # INVARIANT: the store has at most one terminal event: another is written only after it refused the first.
     """
 
     state: RunState
@@ -211,7 +210,7 @@ class Closing:
         state.order_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
-        """The monitor has raised: the run fails, and the monitor is not called again."""
+        """The monitor has raised: fail the run, and never call the monitor again."""
         error = as_error(raised)
         self.state.faulted = True
         self.state.order_cancel(CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
@@ -219,7 +218,7 @@ class Closing:
             self._conclude(self.state.ending)
 
     def store_failed(self, error: Exception) -> None:
-        """The store has failed: what waits for the record no longer waits, and the run is cancelled."""
+        """The store has failed: return what waited for it, and cancel the run."""
         self.state.outbox.broken = True
         self._error = self._error or error
         if not self.state.ended:

@@ -53,7 +53,7 @@ def request_for(
     """The request that approvers see for a call that violates these.
 
     Args:
-        violations: what was found; those that ask count.
+        violations: what was found; those with `request_approval` count.
         call: the call, with its real input.
         ids: of the approval, the run and the session.
         at: now.
@@ -105,13 +105,13 @@ def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApp
 
 def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
     """The event of an earlier grant that covers this call, so that no person is asked."""
-    asking = tuple((violation.policy, violation.rule) for violation in request.violations)
+    rules = tuple((violation.policy, violation.rule) for violation in request.violations)
     yes = granted(request, by=grant.by or "", reason=reason)
-    return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
+    return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=rules)
 
 
 def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
-    """The event of an answer. A grant for a call that ran already allows nothing later: it has no digest."""
+    """The event of an answer. A grant for a call that already ran has no digest, so that it allows no later call."""
     about = {**_about(request), "by": answer.by, "reason": answer.reason}
     if request.ran:
         about["input_digest"] = None
@@ -123,8 +123,8 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
 
 
 def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
-    """The coverage of an approval of these: the rules that ask, each with its keys; empty if a key is too long to be
-    shown whole.
+    """What an approval of these violations covers: the rules that ask, each with its keys; empty if a key is too long
+    to be shown whole.
     """
     asks = [v for v in violations if v.action == "request_approval"]
     keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
@@ -156,16 +156,14 @@ RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyV
 """The fields of a violation that are recorded."""
 
 SUPERVISION = "supervision"
-"""The name of the policy in violations that need none: the call that was decided is the call that runs."""
+"""Stands for the policy in violations of what always holds: the call that was decided is the call that runs."""
 
 EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 
 
 def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
-    """What to do about a violation by something that already happened.
-
-    `record` it only, `signal` that somebody should approve, `cancel` the run, or `escalate` a deny to a
-    cancel because nothing can be refused any more.
+    """What to do about a violation by something that already happened: `record` it, `signal` that somebody should
+    approve it, `cancel` the run, or `escalate` a deny to a cancel, as it is too late to deny.
     """
     if violation.action == "cancel":
         return "cancel"
@@ -207,7 +205,7 @@ def warned(warning: LimitWarning) -> BudgetWarned:
 
 
 CALLS_KEPT = 1_000
-"""How many of the session's latest calls an error of a later run tells."""
+"""How many of the session's latest calls an error of a later run names."""
 
 
 class PriorSession:
@@ -243,8 +241,8 @@ class PriorSession:
 
     @property
     def grants(self) -> list[ToolApprovalGranted]:
-        """The grants that hold for a later run: those that cover the session, and those that came after their run was
-        over and are not used.
+        """The grants that hold for a later run: those that cover the session, and unused ones given after their run
+        had ended.
         """
         return list(self._grants.values())
 

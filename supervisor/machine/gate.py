@@ -40,8 +40,8 @@ UNKNOWN = "This call of tool '{}' was approved, but its exact input was lost in 
 class GateKeeper:
     """Decides proposed calls.
 
-    # INVARIANT: each key is answered once, after the record of its decision is durable, and nothing is
-    # permitted once the run is being cancelled. Of the proposals that are not answered no two have one call id.
+    # INVARIANT: each key is answered once, after the record of its decision is durable; nothing is permitted once
+    # the run is being cancelled; no two open proposals have the same call id.
     """
 
     __slots__ = ("_answerable", "_budgets", "_by_key", "_checked", "_on_timeout", "_undecided", "held_calls", "state")
@@ -109,7 +109,7 @@ class GateKeeper:
             self._undecided[proposal.call.id] = proposal
 
     def hold_again(self, request: ApprovalRequest) -> None:
-        """Hold a call again that an earlier machine of this run held; nobody waits under its key."""
+        """Hold a call that an earlier machine of this run held; no caller waits for it."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self.put(proposal)
         self._await_outcome(proposal, request.violations)
@@ -161,8 +161,8 @@ class GateKeeper:
                 proposal.answer = self._refusal(proposal.call)
 
     def _reserve(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
-        """Decide, once asynchronous checks have answered and then the store where the call asks something of a shared
-        budget: what is reserved counts for other runs, so it is the last to be asked, and once.
+        """Decide, after the asynchronous checks have answered and then, for a shared budget, the store: it comes
+        last, and once, because a reservation counts for other runs at once.
         """
         if self._budgets is None:
             self._decide(proposal, answers)
@@ -224,7 +224,7 @@ class GateKeeper:
             self._refuse(proposal, "approval_unanswerable", decision.tell_model)
 
     def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
-        """A held call's violations are recorded when it is decided: until then it is open what they come to."""
+        """Keep a held call's violations until it is decided: their enforcement is not known before."""
         pending = {(v.policy, v.rule) for v in proposal.pending}
         proposal.pending += (v for v in found if (v.policy, v.rule) not in pending)
 
@@ -263,7 +263,7 @@ class GateKeeper:
         self._answer(proposal, self._refusal(call))
 
     def _refuse_used_id(self, proposal: Proposal, *, again: bool, state: str) -> None:
-        """A call runs or waits under this id already: two that run under one would count as one."""
+        """Refuse a call whose id another call has that runs or waits: the two would count as one."""
         call = proposal.call
         what = "again" if again else f"again as `{call.name}` with another tool or input"
         self.state.record(
@@ -287,7 +287,7 @@ class GateKeeper:
         return AnswerGate(key=key, call=proposal.call, answer=proposal.answer, rules=rules)
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
-        """Record that the call allowed under this key will not run; another call of its id is not touched."""
+        """Record that the call allowed under this key will not run; leave another call of the same id alone."""
         call = self.state.judge.calls.get(call_id)
         if call is not None and call.runs and call.key == key and not self.state.ended:
             self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))

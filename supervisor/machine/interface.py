@@ -54,7 +54,7 @@ class Reported(Input, frozen=True, kw_only=True, gc=False):
 
 
 class InputChanged(Input, frozen=True, kw_only=True):
-    """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
+    """An allowed call ran with another input than the one decided on; `event` is its start."""
 
     event: ToolCallStarted
 
@@ -93,14 +93,14 @@ class ApprovalAnswered(Input, frozen=True, kw_only=True):
 
 
 class Ticked(Input, frozen=True, kw_only=True):
-    """Nothing happened but that time passed."""
+    """Time passed."""
 
 
 class CancelAsked(Input, frozen=True, kw_only=True):
     """A person or the caller cancels the run.
 
-    `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
-    by a later run. `person` is who ordered it, where somebody is named.
+    `approval` is recorded as requested, if the run ends so that a call can be approved first and run by a later run.
+    `person` ordered the cancel, if it was a person.
     """
 
     reason: str
@@ -110,13 +110,13 @@ class CancelAsked(Input, frozen=True, kw_only=True):
 
 
 class OwnerLost(Input, frozen=True, kw_only=True):
-    """The supervisor that ran this is gone; the one that notices ends the run."""
+    """The supervisor that ran this is gone; another one ends the run."""
 
     error: Exception
 
 
 class NetsChanged(Input, frozen=True, kw_only=True):
-    """A net was added to the monitor or removed from it: that is to be recorded."""
+    """A net was added to the monitor or removed from it."""
 
     event: NetJoined | NetLeft
 
@@ -141,8 +141,8 @@ class StoreFailed(Input, frozen=True, kw_only=True):
 
 
 class Retried(Input, frozen=True, kw_only=True):
-    """The result of `RetryRecord`: everything is stored; or all but the end and the `refused` events, which cannot be
-    recorded; or the store has failed again (`error`).
+    """The result of `RetryRecord`: everything is stored, or all but the end and the `refused` events, or the store
+    has failed again (`error`).
     """
 
     refused: Exception | None = None
@@ -313,10 +313,10 @@ def conclude(
     events_before: int = 0,
     calls_before: tuple[ToolCall, ...] = (),
 ) -> RunResult:
-    """Return the result, or raise the error that stands in its place.
+    """Return the result of a completed run.
 
-    Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
-    own error, unchanged but for its `policy`. Each has the result so far as its `partial`.
+    Raises PolicyViolationError for a run that a policy cancelled, else the store's error, else the provider's own
+    error, unchanged but for its `policy`. Each has the result so far as its `partial`.
     """
     owed = outcome.store_error or outcome.error
     result = RunResult(
@@ -399,7 +399,7 @@ class RunChecks(Effect, frozen=True, kw_only=True):
     checks: tuple[AsyncCheck, ...]
 
 
-class AskApproval(Effect, frozen=True, kw_only=True):
+class RequestApproval(Effect, frozen=True, kw_only=True):
     """Request approval of a held call from whoever may answer."""
 
     request: ApprovalRequest
@@ -430,14 +430,14 @@ class CancelAdapter(Effect, frozen=True, kw_only=True):
 
 
 class BoundFlush(Effect, frozen=True, kw_only=True):
-    """The run is being cancelled: a store that does not answer in time has failed."""
+    """From now on, as the run is being cancelled, a store that does not answer in time has failed."""
 
 
 class RetryRecord(Effect, frozen=True, kw_only=True):
     """The run is over and the store failed: retry what it lacks, `end` last, as one unit. `Retried` follows.
 
-    If the store refuses an event, append each by itself except the end: the machine then decides on another end and
-    gives this command again.
+    If the store refuses an event, append each by itself except the end: the machine then chooses another end and
+    returns this effect again.
     """
 
     end: Event

@@ -120,12 +120,11 @@ class RunMachine:
     def resume(
         cls, identity: RunIdentity, judge: Judge, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
     ) -> RunMachine:
-        """The machine of a run as its record left it; how a second shell drives it, this package says.
+        """The machine of a run, rebuilt from the record; see this package for how a second shell drives it.
 
-        `history` is the record of the session, in order. The judge observes what of it has a `seq` above
-        `judged_to`: a judge restored from a snapshot was taken at that `seq`, and the record from the start of
-        the run on is enough. A run that is not in the record is a new one: it is not `begun`. `settings` are
-        those of the machine.
+        `history` is the session's record, in order. The judge observes the events above `judged_to`: the `seq` at
+        which a restored judge was snapshotted, and then the record from the start of the run is enough. A run that is
+        not in the record is new, not `begun`. `settings` are the arguments of the constructor.
         """
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
@@ -140,10 +139,10 @@ class RunMachine:
 
     @classmethod
     def restore(cls, data: bytes, judge: Judge, **settings: Any) -> RunMachine:
-        """The machine of which this is a snapshot, over its judge, restored to the same moment. `settings` are those
-        of the machine. What was asked of its shell is owed still, but asynchronous checks may be asked for again.
+        """The machine of a snapshot, with its judge restored to the same moment. `settings` are the arguments of the
+        constructor. Its shell still has to answer earlier effects; asynchronous checks may be requested again.
 
-        Raises EventError for other bytes.
+        Raises EventError for bytes that are not a snapshot.
         """
         kept = read_snapshot(data)
         machine = cls(kept.identity, judge, **settings)
@@ -153,9 +152,9 @@ class RunMachine:
         return machine
 
     def snapshot(self) -> bytes:
-        """The machine written down, without its judge and its settings; calls are in it with their exact input.
+        """The machine as bytes, without its judge and settings, with the exact input of its calls.
 
-        Raises EventError where its record was not taken first, and for what JSON cannot hold.
+        Raises EventError if events were not taken by `take_record` first, or for what JSON cannot hold.
         """
         return snapshot(self._closing, self._deadline)
 
@@ -164,12 +163,12 @@ class RunMachine:
 
     @property
     def nets(self) -> Nets:
-        """The nets this run is judged by; one that joins or leaves counts from the next call on."""
+        """The nets that judge this run; one that joins or leaves counts from the next call on."""
         return self._state.judge
 
     def handle(self, input: interface.Input) -> Sequence[Effect]:
-        """Handle one input. The effects are to be carried out in order, before the next input; the events that it
-        recorded are among `unwritten`.
+        """Handle one input and return effects, which are to be carried out in order, before the next input. The
+        events it recorded are among `unwritten`.
         """
         state = self._state
         if input.now_ms > state.now_ms:
@@ -251,7 +250,7 @@ class RunMachine:
         return self._gate.held_calls.requests()
 
     def aborted(self, error: Exception) -> Outcome:
-        """The outcome of a run whose shell ends before the machine could end the run; nothing is recorded."""
+        """The outcome of a run whose shell ends before it; nothing is recorded."""
         return ending.aborted(self._state, self._reports, error)
 
     def _armed(self, effects: Sequence[Effect]) -> Sequence[Effect]:
@@ -270,7 +269,7 @@ class RunMachine:
         return effects
 
     def _command_of(self, deferred: Deferred) -> Effect | None:
-        """The command that was deferred until now; None where it is not wanted any more."""
+        """The effect that was deferred until now; None if it is not needed any more."""
         match deferred:
             case AnswerDue(key=key):
                 return self._gate.deliver(key)

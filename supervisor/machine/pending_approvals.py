@@ -18,7 +18,7 @@ from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.invariants import objection, same_input
 from . import event_factory as approvals
-from .interface import AskApproval, DropApproval
+from .interface import DropApproval, RequestApproval
 from .run_state import ApprovalDue, RunState
 
 
@@ -75,7 +75,7 @@ class Held:
 class HeldCalls:
     """The calls that are `waiting`, by approval id; `earlier_grants` are those an earlier run of the session left.
 
-    # INVARIANT: whatever ends the waiting removes the call, so it is answered once.
+    # INVARIANT: a call is removed when it is answered, so it is answered once.
     """
 
     __slots__ = ("_covering", "_earlier_grants", "_rules", "_state", "waiting")
@@ -92,7 +92,7 @@ class HeldCalls:
             self.take_grant(grant)
 
     def take_grant(self, grant: ToolApprovalGranted) -> None:
-        """Keep a grant for later calls: one with this input, or all that it covers."""
+        """Keep a grant for later calls: for one with this input, or for every call that it covers."""
         if grant.scope == "once":
             if self._earlier_grants is None:
                 self._earlier_grants = {}
@@ -108,8 +108,8 @@ class HeldCalls:
         return [*(self._earlier_grants or {}).values(), *chain.from_iterable((self._covering or {}).values())]
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
-        """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one
-        that covers all that asks now.
+        """Whether an earlier grant answers the call: one for this tool and input, which is then used up, or one that
+        covers every rule that asks.
         """
         tool = proposal.call.name
         once = self._earlier_grants.pop((tool, decision.input_digest), None) if self._earlier_grants else None
@@ -151,8 +151,8 @@ class HeldCalls:
         held.shown = shown
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
-        """Record an answer; returns the call that it answers, which is not held any more. None for an answer to
-        another input, for a second one, and for one to a request whose call was not held.
+        """Record an answer and return its call, which is no longer held. None for an answer to another input, for a
+        second answer, and for an answer to a call that was not held.
         """
         held = self.waiting.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
@@ -203,13 +203,13 @@ class HeldCalls:
         )
         return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 
-    def shown(self, approval_id: str) -> AskApproval | None:
+    def shown(self, approval_id: str) -> RequestApproval | None:
         """Have the request shown, now that it is on record; None if its call is not held any more."""
         held = self.waiting.get(approval_id)
         if held is None:
             return None
         held.shown = True
-        return AskApproval(request=held.request)
+        return RequestApproval(request=held.request)
 
     def _expire(self, held: Held, why: str, *, withdrawn: bool = False) -> None:
         self._take_out(held)

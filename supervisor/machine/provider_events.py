@@ -58,8 +58,8 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderEvents:
-    """Records a provider's events. After its end was reported all further events are ignored; once the record of the
-    run is full, all but its end.
+    """Records a provider's events; ignores those after its end, and all but its end once the record of the run is
+    full.
     """
 
     __slots__ = ("_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
@@ -164,7 +164,7 @@ class ProviderEvents:
             self._state.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
-        """A call that was allowed here and then refused by the provider has failed."""
+        """Record that a call failed: it was allowed here, and the provider denied it."""
         id, calls = event.tool_call_id, self._state.judge.calls
         if id in calls.session.denied:
             return
@@ -210,7 +210,7 @@ _FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
 def filter_untrusted(event: Event) -> Event:
-    """The event as it may be recorded: what only the supervisor may report becomes an error event."""
+    """The event, or an error event in place of one that only the supervisor may report."""
     if isinstance(event, _OURS) or (isinstance(event, ErrorOccurred) and event.code in _FULL):
         return _not_believed(event.type, event)
     if isinstance(event, RunStarted):
@@ -251,7 +251,7 @@ def _unrecognized(event: Unrecognized) -> Event:
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
 
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
-"""Fields that the supervisor sets, whatever an adapter put there."""
+"""Fields that the supervisor sets; an adapter's values are ignored."""
 
 _INPUTS = frozenset(("input", "tool_input"))
 """Fields that must pass `check_input`."""
@@ -291,7 +291,7 @@ def usage_validation_error(event: TokenUsageUpdated, before: TokenUsageUpdated |
 
 @cache
 def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[Any], None]], ...]:
-    """Of each field its name, its usual types, and what raises for a value that does not come back from JSON."""
+    """Each field's name, its usual types, and a check that raises for a value JSON would not give back."""
     stamped = _STAMPED if issubclass(kind, Event) else ()
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in stamped]
     return tuple((field.name, *_intake_of(field)) for field in fields)
@@ -313,7 +313,7 @@ def _intake_of(field: msgspec.structs.FieldInfo) -> tuple[frozenset[type], Calla
 
 
 def _usual(wanted: Any) -> frozenset[type]:
-    """The types of which every value is read back as it was; values of other types are tried."""
+    """The types whose values JSON always gives back; values of other types are tried."""
     if wanted is Any:
         return _PLAIN
     if wanted is float:

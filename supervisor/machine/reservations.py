@@ -19,16 +19,16 @@ from .interface import Reserve, Settle
 from .run_state import CancelCause, RunState
 
 FIRST_PART = 100
-"""Before its first turn a run reserves this part of a budget, or what is left of it."""
+"""Before its first turn a run reserves a budget divided by this, or what is left of it."""
 SLICE_MS = 60_000
 """How much time is reserved at once."""
 
 
 class BudgetLine(msgspec.Struct, eq=False):
-    """One budget of the run, as far as it is used and as far as the store knows.
+    """What a run has used of one budget, and what the store knows of it.
 
     `seen`: used so far. `requested`: the use last reported to the store. `recorded`: the use it has confirmed.
-    `held`: what it has set aside for the run. `open`: whether it granted anything; None before its first answer.
+    `held`: what it has reserved for the run. `open`: whether it granted anything; None before its first answer.
     """
 
     claim: BudgetAccount
@@ -47,8 +47,8 @@ class BudgetLine(msgspec.Struct, eq=False):
 
     @property
     def lacks(self) -> bool:
-        """Whether to ask the store: more is used than it knows, or than was reserved, or a call that was reserved did
-        not run.
+        """Whether to ask the store: more was used than it knows of or reserved, or a call with a reservation did not
+        run.
         """
         beyond = self.seen - self.recorded
         if self.claim.kind.at_once:
@@ -211,7 +211,7 @@ class Budgets:
                 line.see(self._state.now_ms - self._since_ms)
 
     def _asks_calls(self, line: BudgetLine) -> bool:
-        """Whether each call asks the store: calls are counted, or nothing was left and something may be now."""
+        """Whether each call asks the store: calls are counted, or something may be left again."""
         return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
 
     def _answers(self, results: Sequence[ReservationResult]) -> Iterator[tuple[BudgetLine, ReservationResult]]:
@@ -223,7 +223,7 @@ class Budgets:
                 yield line, answer
 
     def _matters(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:
-        """Whether a refusal has an effect now: it may be gone by the time something is used."""
+        """Whether a refusal has an effect now; by the time something is used, there may be budget again."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
 
@@ -265,7 +265,7 @@ class Budgets:
                 )
 
     def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, ReservationResult]]) -> None:
-        """Decide the calls that waited: first those with a reservation, then the others without budget."""
+        """Decide the calls that waited: those with a reservation, then the others, which have no budget."""
         counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
         covered = min((int(answer.held) for _, answer in counted), default=len(waiting))
         for key in waiting[:covered]:

@@ -42,7 +42,7 @@ from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
-    """What this run needs from its session's event log."""
+    """A run's view of its session's event log."""
     past = PriorSession(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
         past.take(event)
@@ -199,8 +199,8 @@ class _Closing(msgspec.Struct):
 
 
 class MachineSnapshot(msgspec.Struct, kw_only=True):
-    """The whole state of a machine; each part has the fields of the class that it is of. `permitted` are the keys of
-    running calls, `held` the approval requests with the key of their call.
+    """The whole state of a machine, by its parts. `permitted` are the keys of running calls, `held` the approval
+    requests with the key of their call.
     """
 
     identity: RunIdentity
@@ -284,7 +284,7 @@ def _written(given: object) -> Any:
 
 
 def _read_error(wanted: type, given: Any) -> Any:
-    """An error of the same name, code and details; it is a `ProviderError` now."""
+    """A `ProviderError` with the name, code and details of the original."""
     error = type(given["type"], (ProviderError,), {"code": given.get("code")})(given["message"])
     error.details = given.get("details", {})
     return error

@@ -70,16 +70,16 @@ class EndDue(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 Deferred: TypeAlias = AnswerDue | ApprovalDue | CancelDue | EndDue
-"""What becomes a command once the record is durable."""
+"""What becomes an effect once the record is durable."""
 
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """Collects the events and commands of one input. `unwritten` are the events that were not handed to the store;
-    they are redacted when they are.
+    """Collects the events and effects of one input. `unwritten` are the events that `take_record` has not returned;
+    it redacts them.
 
-    # INVARIANT: what was deferred by `after_record` is returned only when every event recorded before it is
-    # durable, or when the store has failed.
+    # INVARIANT: what `after_record` defers is returned once every event recorded before it is durable, or the store
+    # has failed.
     """
 
     _redactor: Redactor
@@ -107,7 +107,7 @@ class Outbox:
         self.unwritten_bytes += size
 
     def at_once(self, effect: Effect) -> None:
-        """Return a command with the next `take`, whether or not the record is durable."""
+        """Return an effect with the next `take`, whether or not the record is durable."""
         self._ready.append(effect)
 
     def after_record(self, deferred: Deferred) -> None:
@@ -121,7 +121,7 @@ class Outbox:
         self._stored = max(self._stored, count)
 
     def take(self) -> Sequence[Effect | Deferred]:
-        """The commands to carry out now, then what was deferred and is due."""
+        """The effects to carry out now, then what was deferred and is due."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):
             self._ready.append(waiting.pop(0)[1])
@@ -145,8 +145,7 @@ SIGNALS_KEPT = 1024
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a run: the ids on every record, and whether the adapter can hold every call.
 
-    `turns_before` is the number of model responses the session had before this run, `events_before` that of
-    its events. `user` started it.
+    `turns_before` and `events_before` count the turns and events of the session before this run. `user` started it.
     """
 
     run_id: str
@@ -218,8 +217,8 @@ class RunState:
             self.at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
     def stamp(self, event: Event) -> Event:
-        """The event with the ids and the time of this run, and the seq that it will have if nobody else appends to
-        this session: the store then need not copy it.
+        """The event with the ids and the time of this run, and the seq that it has unless another process appends to
+        this session: then the store need not copy it.
         """
         who = self.identity
         self._seq += 1
@@ -236,13 +235,13 @@ class RunState:
             self.record(MessageSent(content=input.prompt))
 
     def numbered(self, counted: OfTurn) -> OfTurn:
-        """The same with the session's number of its turn: a provider counts from 1 in each run."""
+        """The event with its turn numbered in the session; a provider counts from 1 in each run."""
         before = self.identity.turns_before
         return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
     def record(self, event: Event) -> None:
-        """Stamp and record an event, have the monitor observe it, and enforce its violations. A message beyond the
-        bounds is dropped; another event beyond them ends the run.
+        """Stamp and record an event, have the monitor observe it, and enforce its violations. Beyond the bounds, a
+        message is dropped and any other event ends the run.
         """
         if type(event) in MESSAGES:
             recorded = self.counts.recorded_for(event)
@@ -261,7 +260,7 @@ class RunState:
             self.record_is_full(full)
 
     def record_is_full(self, full: ErrorOccurred) -> None:
-        """Cancel the run, which fails."""
+        """Cancel the run as failed."""
         self.order_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
 
     def _put(self, event: Event) -> Event:
@@ -276,7 +275,7 @@ class RunState:
         Args:
             found: the violations.
             event: what they were found on, if it was an event.
-            ended: the run is over, so a violation can refuse its result and no longer interrupt it.
+            ended: the run is over, so a violation makes its result an error instead of cancelling it.
         """
         for violation in found:
             how = reach(violation, gates_all=self.identity.gates_all and not ended)
@@ -298,9 +297,7 @@ class RunState:
             self.judge.observe(stamped)
 
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
-        """A policy cancels this run: its result is an error. Without effect on a run that is being cancelled for
-        another cause.
-        """
+        """Cancel the run by a policy: its result is an error. No effect if another cause is already cancelling it."""
         if self.cause is None or self.cause.kind == "policy":
             self.refusal = self.refusal or violation
         if cancel:
@@ -312,7 +309,7 @@ class RunState:
             self.cause = cause
 
     def fail_adapter(self, what: str) -> None:
-        """Fail the run: its adapter reported something that is wrong, or that cannot be recorded."""
+        """Fail the run, because of an event of its adapter that is wrong or cannot be recorded."""
         error = EventError(f"adapter `{self.identity.provider}` {what}")
         self.order_cancel(CancelCause(kind="fault", reason=str(error), error=error))
 
@@ -355,18 +352,20 @@ class RunState:
 _encode = msgspec.json.Encoder().encode
 
 MOST_BYTES = 4 * 1024 * 1024
-"""About how large one event may be; of what an agent reports beyond it, `omitted_chars` counts what was cut."""
+"""About how large one event may be; `omitted_chars` counts what was cut beyond it."""
 
 _CUT = ("content", "delta", "tool_output", "error", "message", "provider_error", "output", "metadata", "raw")
 """Fields that may be cut: no rule depends on them, and no call runs with them."""
 
 _NODES = 2_000
-"""A value of more parts than these is measured by encoding it."""
+"""A value of more parts is measured by encoding it."""
 
 _SMALL = 64
 
 _SURELY_WITHIN = MOST_BYTES // 2
-"""Whatever is encoded in so many bytes weighs less than an event may: at most `_SMALL` for each of `_NODES` more."""
+"""An event encoded in this many bytes is within bounds: in memory it takes at most `_SMALL` more for each of
+`_NODES`.
+"""
 
 _BASE = frozenset(Event.__struct_fields__)
 
@@ -381,9 +380,7 @@ def estimated_size(event: Event) -> int:
 
 
 def sized(event: Event) -> tuple[Event, bytes | None, int]:
-    """A stamped event as it is observed and recorded: within bounds; its encoding, if it can be encoded; and about
-    how many bytes it takes.
-    """
+    """A stamped event cut to the bounds, its encoding if it has one, and about how many bytes it takes."""
     line = _line(event)
     if line is not None and len(line) <= _SURELY_WITHIN:
         return event, line, len(line)
@@ -392,7 +389,7 @@ def sized(event: Event) -> tuple[Event, bytes | None, int]:
 
 
 def within_bounds(event: Event) -> Event:
-    """The event as it is observed and recorded: its largest fields are cut, as text, until it is small enough."""
+    """The event with its largest fields cut, as text, until it is small enough."""
     too_much = estimated_size(event) - MOST_BYTES
     changes: dict[str, Any] = {}
     omitted = 0
@@ -466,8 +463,8 @@ RECORD_FULL = "record_full"
 
 
 class RecordCounts:
-    """A run's recorded messages, counted by the code of the event that reports the bound, and its other events, of
-    which it is `full` at most once.
+    """Counts a run's recorded messages, by the code of the event that reports their bound, and its other events;
+    `full` once their bound was reported.
     """
 
     __slots__ = ("_bounds", "_bytes", "_events", "_full", "_used", "full")
@@ -480,7 +477,7 @@ class RecordCounts:
         self.full = False
 
     def recorded_for(self, event: Event) -> Event | None:
-        """The records for a message: the message, once the event that says the bound is reached, or nothing."""
+        """The event to record for a message: itself, then once the report that the bound is reached, then None."""
         code = _code_of(event)
         if code in self._full:
             return None
@@ -494,7 +491,7 @@ class RecordCounts:
         )
 
     def overflow(self) -> ErrorOccurred | None:
-        """Gives, once, the error that the events which are not messages are too many."""
+        """The error of too many events other than messages, given once."""
         bounds = self._bounds
         if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
             return None

@@ -1,9 +1,9 @@
 """The interfaces to the outside: small protocols that this package owns, each implemented in `adapters/`.
 
 Adapter -> Provider      an agent's client: launch options, one running session of it
-Store                    the record of sessions, who owns their runs, and what people answered and ordered
-Approver                 somebody who answers a held call
-Publisher                somebody who watches events; cannot harm a run
+Store                    the record of sessions, the owners of their runs, and people's answers and commands
+Approver                 answers a held call
+Publisher                watches events; cannot harm a run
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run_id: The run.
         session_id: Its session.
-        mark: The mark on the processes it starts, by which they are found again: the run and its store, as another
-            store may have a run of that name.
+        mark: The mark on the processes it starts, by which they are found again: it names the run and its store.
         prompt: The prompt.
         gate: Decides each call before it runs.
         options: The policy as launch options.
@@ -144,7 +143,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EndOrphans: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
-"""Ends what a run, by its mark, left running on this machine when its supervisor went away; gives evidence."""
+"""Ends the processes with a run's mark that its lost supervisor left on this machine; returns evidence."""
 
 
 class CancelStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,8 +208,8 @@ class Adapter(Protocol):
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start the client; leaving the context releases everything, whatever happened, in bounded time.
 
-        Raises UnknownSessionError on entering where the client does not have the session to resume: nothing was
-        reported or put to the gate then, nothing is left running, and the run may be opened once more without it.
+        Raises UnknownSessionError on entering if the client does not have the session to resume. Then nothing was
+        reported or proposed, nothing is left running, and the run may be opened once more without the session.
         """
         ...
 

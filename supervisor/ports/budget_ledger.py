@@ -80,21 +80,20 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PARTS = 60
-"""Into how many parts a rolling window is cut: what was used leaves it part by part, a part late."""
+"""The number of parts of a rolling window; use leaves the window a part at a time, at most one part late."""
 
 PARTS_KEPT = 400
-"""Of one budget and key; the oldest are dropped."""
+"""How many parts of one budget and key are kept; the oldest are dropped."""
 
 DIGITS = 10
-"""To how many digits amounts are compared: a sum of floats is a little off."""
+"""Amounts are compared to this many digits, as sums of floats are inexact."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window of a budget at one moment: what is used now is kept under `part`, what was kept from `since` on
-    counts.
+    """A window of a budget at one moment: use now is counted in `part`, and use from `since` on counts.
 
-    All are milliseconds since the epoch; `ends` is 0 for a window that never does. `rolling` is the length of a
-    rolling one, with the part that goes out late.
+    All are milliseconds since the epoch; `ends` is 0 for a window that never ends. `rolling` is the length of a
+    rolling window, with the part that leaves late.
     """
 
     part: int
@@ -103,7 +102,7 @@ class Window(msgspec.Struct, frozen=True):
     rolling: int = 0
 
     def resets_at(self, oldest: int | None) -> datetime | None:
-        """When it starts again, or when what was used longest ago, in part `oldest`, leaves it."""
+        """When the window starts again, or when the oldest use, in part `oldest`, leaves it."""
         ends = oldest + self.rolling if self.rolling and oldest is not None else self.ends
         return datetime.fromtimestamp(ends / 1000, UTC) if ends else None
 
@@ -138,7 +137,7 @@ def allocate(reservation: Reservation, *, used: float, others: float) -> float |
 
 
 def grown(used: float, before: float) -> float:
-    """By how much a run's total has grown; one that is lower than it was takes nothing back."""
+    """By how much a run's total has grown; 0 for one that is lower than before."""
     return max(0.0, round(used - before, DIGITS))
 
 

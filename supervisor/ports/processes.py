@@ -23,13 +23,13 @@ _STATE, _STARTED = 0, 19
 """Fields of `/proc/PID/stat` after the name: the state, and the start in ticks since boot."""
 
 _here: set[str] = set()
-"""The owners of this process that have not left; none of them is a forked child's."""
+"""The owners of this process that have not left; a forked child begins without any."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_here.clear)
 
 
 _SIGN = "proctor-supervisor"
-"""The name of a file in memory that a process has open while it owns runs: what it starts is known by that."""
+"""The name of a file in memory that a process keeps open while it owns runs; `is_owner` finds it there."""
 
 _signs: list[int] = []
 
@@ -45,7 +45,7 @@ def run_of(mark: str) -> str:
 
 
 def enter(kind: str = "own_") -> Owner:
-    """This process as an owner, under an id of its own each time, which begins with `kind`."""
+    """This process as an owner, under a new id that begins with `kind`."""
     owner = as_owner(os.getpid(), kind)
     _here.add(owner.owner_id)
     if not _signs and hasattr(os, "memfd_create"):
@@ -57,7 +57,7 @@ def enter(kind: str = "own_") -> Owner:
 def as_owner(pid: int, kind: str) -> Owner:
     """A process of this machine as an owner under a new id, which begins with `kind`.
 
-    Without a start when it cannot be looked at: nobody then counts it as gone before its lease is over.
+    If its start cannot be read, `started` is empty, and the owner counts as gone only when its lease is over.
     """
     try:
         started = started_at(pid)
@@ -73,7 +73,7 @@ def as_owner(pid: int, kind: str) -> Owner:
 
 
 def leave(owner: Owner) -> None:
-    """An owner of this process has left, whether or not its store could be told."""
+    """Note that an owner of this process has left, even if its store could not be reached."""
     _here.discard(owner.owner_id)
     if not _here and _signs:
         os.close(_signs.pop())
@@ -107,8 +107,8 @@ def is_gone(owner: Owner) -> bool:
 
 @cache
 def machine() -> str:
-    """Where pids and starts mean what they mean here: this boot of this machine, and these namespaces of pids and
-    of times (which move the start of every process that is read within).
+    """The scope within which pids and start times identify a process: this boot of this machine, and its namespaces
+    of pids and times.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -119,10 +119,9 @@ def machine() -> str:
 
 
 def started_at(pid: int) -> str | None:
-    """When the process of this pid started, in words that only compare; None when it does not run, by what the
-    kernel says.
+    """When the process of this pid started, as text to compare; None if the kernel says that it does not run.
 
-    Raises OSError when it cannot be looked at.
+    Raises OSError if that cannot be read.
     """
     return _started_by_proc(pid) if sys.platform == "linux" else _started_by_psutil(pid)
 

@@ -1,4 +1,4 @@
-"""The port to the record: sessions and their events, who owns their runs, and what people answered and ordered."""
+"""The port to the record: sessions and their events, the owners of runs, and people's answers and commands."""
 
 from __future__ import annotations
 
@@ -32,35 +32,33 @@ class EventLog(Protocol):
     """The events, in the order in which they were stored."""
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
-        without gaps), whatever they had. On return they are durable. An event whose `event_id` is already
-        stored in its session is not stored again: the stored one is returned in its place. Raises StoreError
-        when the record they would be part of is not there any more: removed, replaced, cut short.
+        """Store events durably, in order, as one unit; returns them stamped with `seq` (per session, from 1, without
+        gaps). An event whose `event_id` is already stored in its session is not stored again: the stored one is
+        returned. Raises StoreError if the record was removed, replaced or cut short.
 
-        `epoch` is that of the owner who writes. Events of a run that another epoch has claimed are refused,
-        StoreError(kind="fenced"), and all of the unit with them. Refused as well is what a run does not admit:
-        anything but answers to its approvals after its end, a second end among it (`run_over`), and the start of a
-        call that is in flight, with the same tool and input (`call_started`).
+        `epoch` is the writing owner's. Rejected, with the whole unit, are events of a run that another epoch has
+        claimed (`fenced`); events after a run's end, except answers to its approvals (`run_over`); and the start of
+        a call in flight with the same tool and input (`call_started`).
 
-        Events of one run have an identity as a unit: the owner, the run, and the `seq` that the first of them brings
-        along. A unit of that identity is stored once: what the run has of it from that seq on is returned in its
-        place, and the rest of it stored. Something else at a place that the owner has written is a `conflict`.
+        Events of one run are identified as a unit by the owner, the run, and the `seq` of the first as given. A
+        repeated unit is stored once: what the run has of it is returned, and only the rest stored. If the owner has
+        written something else there, that is a `conflict`.
 
-        It may be cancelled: what it was given is then stored as a unit or not at all.
+        If cancelled, it has stored the whole unit or nothing.
         """
         ...
 
     def read(
         self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
     ) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order, or in the opposite one."""
+        """The stored events of a session with seq > after, in order, or newest first."""
         ...
 
     def log(
         self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
     ) -> AsyncIterator[LogEntry]:
-        """The stored events of all sessions with position > after, in the order in which they were stored, or in the
-        opposite one. What is not seen while it is read is stored at a higher position.
+        """The stored events of all sessions with position > after, in the order they were stored, or newest first.
+        Events stored during the read and not seen have a higher position.
         """
         ...
 
@@ -83,45 +81,46 @@ class RunRegistry(Protocol):
     """The runs and sessions, and who owns a run."""
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """Register a run before it starts, and give it as it is stored; the same run_id again is
-        StoreError(kind="run_exists").
+        """Register a run before it starts; returns it as stored. Raises StoreError(kind="run_exists") for a second
+        run with its id.
 
-        With an `epoch` it is claimed in the same step, or not registered at all: raises as `claim_run` does.
+        With an `epoch` it is claimed in the same step, or not registered: raises as `claim_run` does.
         """
         ...
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """Let the owner of that epoch be the one who writes a run and, until the run is over, its session.
+        """Make the owner of that epoch the only writer of a run and, until the run is over, of its session, in one
+        conditional write. An earlier owner is fenced from then on.
 
-        One conditional write. To be started, a run that never was: one that nobody has claimed, or whose owner is
-        gone, or that is this owner's. With `lost`, to be ended, one that was started and whose owner is gone, or
-        that nobody claimed. Whoever had it is fenced from then on. Each owner that claims it to start it is counted
-        in its `attempts`. Raises StoreError: `no_run`; `run_over`;
-        `started`, it is not one to be started any more; `claimed`, an owner that is there has it; `session_busy`,
-        another claimed run of its session is not over; `fenced`, no owner has the epoch.
+        Without `lost` the run is claimed to be started: it never was, and nobody has claimed it, or this owner has,
+        or its owner is gone. `attempts` counts the owners that claimed it so. With `lost` it is claimed to be ended:
+        it was started and its owner is gone, or nobody claimed it.
+
+        Raises StoreError: `no_run`; `run_over`; `started`, it was started already; `claimed`, it has a live owner;
+        `session_busy`, another claimed run of its session is not over; `fenced`, no owner has the epoch.
         """
         ...
 
     async def release_run(self, run_id: str, *, epoch: int) -> None:
-        """Undo the claim of a run that the owner of that epoch does not start after all: it is created, nobody has
-        claimed it, and this owner is not counted in its `attempts`. Of any other run it changes nothing.
+        """Undo the claim of a run that the owner of that epoch will not start: it is `created` again, unclaimed, and
+        this owner does not count in its `attempts`. No effect on any other run.
         """
         ...
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Let an owner in; returns it with its epoch, and the latest command as `after`.
+        """Register an owner; returns it with its epoch, and the latest command as `after`.
 
-        It is gone `lease_s` seconds after it last renewed, by the store's clock, which no step of the wall clock
-        moves; and at once where the store sees its process gone.
+        It is gone `lease_s` seconds after it last renewed, by the store's monotonic clock, and at once if the store
+        sees that its process has ended.
         """
         ...
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Put the end of an owner's lease off. Raises StoreError(kind="fenced") for one that was released."""
+        """Extend an owner's lease. Raises StoreError(kind="fenced") for one that was released."""
         ...
 
     async def release(self, epoch: int) -> None:
-        """The owner leaves; a run that it has not ended is lost."""
+        """Release an owner: the runs that it has not ended are lost."""
         ...
 
     async def lost_runs(self) -> list[RunInfo]:
@@ -129,7 +128,7 @@ class RunRegistry(Protocol):
         ...
 
     async def run(self, run_id: str) -> RunInfo | None:
-        """A run with its status as the stored events have it, or None."""
+        """A run with its status by the stored events, or None."""
         ...
 
     async def runs(
@@ -185,18 +184,18 @@ class ApprovalStore(Protocol):
 
 
 class CommandQueue(Protocol):
-    """Orders to the owners of runs."""
+    """Commands to the owners of runs."""
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
+        """Store a command to the owners of runs durably; returns its number, which rises."""
         ...
 
     async def blocks(self) -> list[Block]:
-        """The blocks on starts that were not lifted, oldest first."""
+        """The current blocks on starts, oldest first."""
         ...
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Orders and answers with a number > after, in order."""
+        """Commands with a number > after, in order."""
         ...
 
     async def last_command(self) -> int:
@@ -210,20 +209,20 @@ class BudgetLedger(Protocol):
     async def reserve(
         self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
     ) -> list[ReservationResult]:
-        """Reserve from shared budgets for a run in one conditional write; gives an answer to each, in order.
+        """Reserve from shared budgets for a run in one conditional write; returns an answer to each, in order.
 
-        What the run has used since its last reservation counts in the present window; what it wants reserved takes
-        the place of what was, as far as there is enough left. What others have reserved counts
-        while their run goes on, whether its owner is there or not; for a run that never started, as long as the owner
-        that drew is there. A run without an owner has nothing set aside. Windows go by the store's clock. Raises
-        StoreError: `no_run`; `run_over`; `fenced`, the run is another epoch's.
+        What the run has used since its last reservation counts in the current window; the new reservation replaces
+        the old one, as far as enough is left. Other runs' reservations count while they go on, even without their
+        owner; of runs that never started, while the owner that reserved lives. A run without an owner reserves
+        nothing. Windows go by the store's clock.
+
+        Raises StoreError: `no_run`; `run_over`; `fenced`, another epoch has claimed the run.
         """
         ...
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """Settle a run that reserves no more: it has `used` so much of each thing that budgets count, and nothing is
-        reserved for it. Gives an answer for each budget that it used; done again it changes nothing. Raises
-        StoreError as `reserve` does.
+        """Settle a run's budgets: it has `used` so much of each thing that budgets count, and nothing stays reserved.
+        Returns an answer for each budget that it used; repeated, it changes nothing. Raises as `reserve` does.
         """
         ...
 
@@ -236,21 +235,20 @@ class Maintenance(Protocol):
     """An operator's actions on the whole record."""
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """Remove the record of a session, its events, runs and approvals, as one unit, and store `event` after it,
-        completed with what was removed. None, and nothing is removed, where `up_to` is not the seq of its last event
-        any more, or a run of it is not over.
+        """Remove a session's events, runs and approvals, as one unit, and store `event` after them, completed with
+        what was removed. Returns None, with nothing removed, if `up_to` is not the seq of its last event any more or
+        a run of it is not over.
 
-        Such an event that is appended to a session without a record keeps the seq it has: what was removed elsewhere
-        stays accounted for where the rest is brought to.
+        Appended to a session without events, as by an import, such an event keeps its seq.
         """
         ...
 
     async def size(self) -> StoreSize:
-        """How much is stored, and how much room it takes."""
+        """How much is stored, and its size on disk."""
         ...
 
     async def compact(self) -> None:
-        """Give back unused room, as far as that delays nobody."""
+        """Free unused space, as far as that delays nobody."""
         ...
 
 
@@ -269,9 +267,7 @@ _PAGE = 500
 
 @asynccontextmanager
 async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
-    """The iterator of a store's `read` or `log`, closed when its reader leaves early: trio complains about a
-    generator that is left open.
-    """
+    """The iterator of a store's `read` or `log`, closed also if its reader stops early, as trio requires."""
     try:
         yield found
     finally:
@@ -282,10 +278,8 @@ async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
 async def all_runs(
     store: RunRegistry, *, session_id: str | None = None, where: RunFilter = ANY_RUN
 ) -> AsyncGenerator[RunInfo, None]:
-    """The runs of `store`, or of one session (`session_id`), that meet all of `where`, newest first; those that come
-    meanwhile are left out.
-
-    Close it where you stop before the end: see `contextlib.aclosing`.
+    """The runs of `store`, or of one session (`session_id`), that match `where`, newest first, without those created
+    meanwhile. Close it if you stop early: see `contextlib.aclosing`.
     """
     before: str | None = None
     while page := await store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):

@@ -1,4 +1,4 @@
-"""Records that a store keeps besides events: sessions, runs and their owners, approvals, and orders from people."""
+"""Records that a store keeps besides events: sessions, runs and their owners, approvals, and people's commands."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "failed", "cancelled"]
-"""`lost` is running while its owner is gone."""
+"""A `lost` run was running when its owner died."""
 
 GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
 """The statuses of a run that is not over; a started run is `created` until its first event is stored."""
 
 NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
-"""The statuses that a run which is not over is shown with."""
+"""The statuses with which a run that is not over is shown."""
 
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
 
 CLIENT = "client_"
-"""How the id of an owner begins that is a person's own client."""
+"""The prefix of the ids of owners that are a person's own client."""
 
 ENDING = "end_"
-"""How the id of an owner begins that ends what others have left."""
+"""The prefix of the ids of owners that only end other owners' lost runs."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,12 +64,12 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_client(self) -> bool:
-        """Whether it is a client: it reads no orders, so its run is ended by whoever gives one."""
+        """Whether it is a client: it reads no commands, so whoever cancels its run also ends it."""
         return self.owner_id.startswith(CLIENT)
 
     @property
     def is_ending(self) -> bool:
-        """Whether it ends what others have left: what it has claimed is over soon."""
+        """Whether it only ends other owners' lost runs, so that its claims are short."""
         return self.owner_id.startswith(ENDING)
 
 
@@ -90,8 +90,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored run, as a list shows it. What is counted is counted from its events as they are stored, whoever stores
-    them.
+    """A stored run, as a list shows it. Its counts follow from its events as they are stored.
 
     Attributes:
         run_id: The run's id.
@@ -145,7 +144,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == "created" and self.owner is not None and self.owner.epoch == epoch
 
     def attempts_with(self, epoch: int, *, lost: bool) -> int:
-        """Its `attempts` once the owner of that epoch claims it, to start it or, where it was `lost`, to end it."""
+        """Its `attempts` after a claim by the owner of that epoch, to start it or, with `lost`, to end it."""
         return self.attempts + (not lost and (self.owner is None or self.owner.epoch != epoch))
 
 
@@ -171,7 +170,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     begins: str = ""
 
     def matches(self, run: RunInfo) -> bool:
-        """Whether a run meets all that is given."""
+        """Whether a run matches every given condition."""
         began = run.started_at or run.created_at
         return (
             (not self.status or run.status in self.status)
@@ -191,7 +190,7 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
     """How much a store holds.
 
     Attributes:
-        sessions: How many sessions, those of which only a `record_pruned` is left included.
+        sessions: How many sessions, including those with only a `record_pruned` left.
         runs: How many runs, by status.
         events: How many events.
         bytes: The space they take, in bytes.
@@ -216,11 +215,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEntry(msgspec.Struct, kw_only=True):
-    """One stored event of any session, where it stands in the log of the store, and whose its run is.
+    """One stored event of any session, with its position in the log of the store and the tenant of its run.
 
-    `position` counts over all sessions in the order in which events were stored, with gaps, and is never given
-    twice. `data` is the event as JSON; `event` the same, decoded, where it is at hand. `digest` is over that of the
-    record before in its session and `data` (see `store.chain`); empty where a store keeps none.
+    `position` rises over all sessions in the order events were stored, with gaps, and is never given twice. `data` is
+    the event as JSON; `event` the same, decoded, if at hand. `digest` covers the digest of the session's record
+    before and `data` (see `store.records.link`); empty if a store keeps none.
     """
 
     position: int
@@ -282,11 +281,11 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         reason: For the record.
         input_digest: The digest of the input that the person saw; an answer with another digest is rejected.
         tell_model: The text for the model if the call is denied.
-        groups: The groups of who answers, as the surface that took the answer says.
+        groups: The groups of that person, as the program that took the answer states them.
         scope: The coverage of a grant: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
-        like: The later calls are only those that this entry of an allow list admits, with no other inputs than this
-            call has.
+        like: An entry of an allow list: of later calls, the grant covers those that it admits, with no other inputs
+            than this call has.
     """
 
     granted: bool
@@ -320,19 +319,19 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def label_text(value: object) -> str:
-    """A label's value as a filter or an order names it: a text as it is, anything else as in JSON."""
+    """A label's value as a filter or a command names it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's order about runs.
+    """A person's command about runs.
 
     Attributes:
         scope: The kind of target: one `run`, a `session`, a `tenant`, a `label`, or `all`.
         value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
-        by: The person who orders it.
+        by: The person who gave it.
         reason: Why, for the record.
-        at: When it was ordered, UTC.
+        at: When it was given, UTC.
         number: Its number in the store, rising; a cancel concerns runs that were created before it.
     """
 
@@ -370,11 +369,11 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Block(_Order, frozen=True, kw_only=True, tag="block"):
-    """An order that no run of its scope starts until it is lifted."""
+    """A command that no run of its scope starts until it is lifted."""
 
 
 class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):
-    """An order that lifts a block: the one of exactly its scope and value, or every block if its scope is all."""
+    """A command that lifts the block of exactly its scope and value, or every block if its scope is all."""
 
     def lifts(self, block: Block) -> bool:
         """Whether this lifts that block."""
@@ -382,7 +381,7 @@ class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):
 
 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """An answer that its approval took, on its way to the owner of the run.
+    """An accepted answer, on its way to the owner of the run.
 
     Attributes:
         run_id: The run that asked.
@@ -400,4 +399,4 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
 
 
 Command: TypeAlias = Cancel | Block | UnblockStarts | AnswerGiven
-"""An order from people to the owners of runs, from any process."""
+"""A command from people to the owners of runs, from any process."""

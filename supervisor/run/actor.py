@@ -17,7 +17,6 @@ from ..machine.interface import (
     NO_CALL,
     AnswerGate,
     ArmDeadline,
-    AskApproval,
     BoundFlush,
     CancelAdapter,
     DropApproval,
@@ -25,6 +24,7 @@ from ..machine.interface import (
     Finish,
     Nets,
     Outcome,
+    RequestApproval,
     Reserve,
     RetryRecord,
     RunChecks,
@@ -125,7 +125,7 @@ class RunActor:
                 over()
 
     def result(self) -> RunResult:
-        """The result of a finished run. Raises the error that stands in its place: see `conclude`."""
+        """The result of a finished run. Raises as `conclude` does."""
         assert self._outcome is not None
         kept = self._recorder.events
         return conclude(
@@ -205,7 +205,7 @@ class RunActor:
         await self._background.end()
 
     def _break(self, error: Exception) -> None:
-        """End the run after an internal error: the agent is cancelled, and whoever awaits the run continues."""
+        """End the run after an internal error: cancel the agent, and wake the callers that await the run."""
         self._over_with(error)
         self._journal.abandon(error)
         self._reader.abandon()
@@ -251,8 +251,8 @@ class RunActor:
             case AnswerGate():
                 self._waiters.answer(effect.key, effect.answer)
                 if not effect.answer.allowed:
-                    self._log.tell("info", "call.refused", effect.call, rules=list(effect.rules))
-            case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
+                    self._log.log("info", "call.refused", effect.call, rules=list(effect.rules))
+            case Reserve() | Settle() | RunChecks() | RequestApproval() | DropApproval():
                 self._callback_runner().carry_out(effect)
             case BoundFlush():
                 self._acquire_priority()
@@ -260,16 +260,16 @@ class RunActor:
             case RetryRecord():
                 start(self._recorder.retry)
             case CancelAdapter():
-                self._log.tell("info", "run.cancelling", reason=effect.reason)
+                self._log.log("info", "run.cancelling", reason=effect.reason)
                 start(self._end_agent)
             case Finish():
                 self._outcome = self._outcome or effect.outcome
                 level, fields = log_line(effect.outcome)
-                self._log.tell(level, "run.finished", **fields)
+                self._log.log(level, "run.finished", **fields)
                 self._over.set()
 
     def _callback_runner(self) -> CallbackRunner:
-        """Created on first use: most runs are idle and never need one."""
+        """Created on first use, as most runs never need one."""
         if self._callbacks is None:
             self._callbacks = CallbackRunner(
                 services=self._services,

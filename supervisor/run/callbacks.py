@@ -12,7 +12,7 @@ import anyio
 from ..log import RunLog
 from ..machine import interface
 from ..machine.gate import SUPERVISOR
-from ..machine.interface import AskApproval, DropApproval, Reserve, RunChecks, Settle
+from ..machine.interface import DropApproval, RequestApproval, Reserve, RunChecks, Settle
 from ..ports.stored_types import ApprovalAnswer
 from .journal import NEVER
 from .services import Services
@@ -88,7 +88,7 @@ class Approvals:
             scope.cancel()
 
 
-CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
+CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | RequestApproval | DropApproval
 """The effects that the store, a check or an approver answers; `DropApproval` withdraws a request."""
 
 
@@ -96,8 +96,7 @@ CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApp
 class CallbackRunner:
     """Carries out these effects of one run, and feeds the answers to its machine.
 
-    The store has `within_s` seconds to answer. `start` starts a background task, `feed` takes an input for the
-    machine.
+    The store has `within_s` seconds to answer. `start` starts a background task, `feed` feeds the machine an input.
     """
 
     services: Services
@@ -125,8 +124,8 @@ class CallbackRunner:
                 self.start(partial(self._settle, effect))
             case RunChecks():
                 self.start(partial(self._check, effect))
-            case AskApproval():
-                self.log.tell("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
+            case RequestApproval():
+                self.log.log("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
                 if self._approvals is not None:
                     self.start(partial(self._request_approval, effect.request, self._approvals))
             case DropApproval():

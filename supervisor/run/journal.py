@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
-    """Raises StoreError for a store that gives back other events than it was given, but for their `seq`.
+    """Raises StoreError if a store returns other events than it was given, their `seq` aside.
 
-    Of a repeated `event_id` it gives the event that it stored before.
+    For a repeated `event_id` it returns the event that it stored before.
     """
     if len(stored) != len(given):
         raise StoreError(
@@ -57,7 +57,7 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
 CAPACITY = 1024
 
 CAPACITY_BYTES = 32 * 1024 * 1024
-"""The most events that wait to be stored, and the most bytes; past them the provider is not read."""
+"""How many events, and bytes, may wait to be stored before the provider is no longer read."""
 
 ANSWER_S = 45.0
 """How long a store may take to answer before it counts as failed: longer than any store waits for its own file or
@@ -78,8 +78,8 @@ class Journal:
     was stored and its size in bytes, and `failed(error)` after a failed write, before any waiter continues. While
     `idle`, nothing is written until `flush` is called.
 
-    # INVARIANT: what is appended as a unit says by the seq of its first event where it belongs. A unit that nobody
-    # answered for is appended again as it was, or with more behind it, and the store keeps what it has of it once.
+    # INVARIANT: the seq of its first event says where a unit belongs. An unanswered unit is appended again as it was,
+    # or with more events behind it; the store stores each event once.
     """
 
     __slots__ = (
@@ -156,7 +156,7 @@ class Journal:
         self._wake()
 
     async def flush(self) -> None:
-        """Write until nothing waits, or until the store fails: then `failure` says how, and it is never `idle` again.
+        """Write until nothing waits or the store fails: then `failure` is set, and the journal is never `idle` again.
         Raises only a cancel.
         """
         self.idle = False
@@ -205,11 +205,11 @@ class Journal:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the store has not confirmed something."""
+        """Whether the store has not confirmed everything."""
         return bool(self._unstored or self._outbox.unwritten)
 
     async def settle(self) -> None:
-        """After the run: append what the store lacks until it is stored, or never will be."""
+        """After the run: append what the store lacks until it is stored, or fails for good."""
         pause = SETTLE_S
         batch = self._lacking()
         while batch:
@@ -292,8 +292,7 @@ SILENCE_MS = 10_000
 class RunRecorder:
     """Ties a journal to its run: feeds the machine what was stored or failed, and publishes what was stored.
 
-    `holds_all`: the adapter holds every call, so that a store may take its time. `events` are the latest that were
-    stored.
+    `holds_all`: the adapter holds every call, so the store may be slow. `events` are the latest that were stored.
     """
 
     __slots__ = ("_deadline_alarm", "_feed", "_log", "_now_ms", "_publish", "events", "journal")
@@ -326,13 +325,13 @@ class RunRecorder:
         self.close()
 
     async def hurry(self) -> None:
-        """Wait for the store, `HURRY_S` at most, as the run is being cancelled; past that it counts as failed."""
+        """Wait for the store, as the run is being cancelled; after `HURRY_S` it has failed."""
         silent = await self.journal.drained(HURRY_S)
         if silent is not None:
             self._failed(silent)
 
     async def retry(self) -> None:
-        """Append once more what the store lacks, and feed the machine the outcome."""
+        """Append what the store lacks again, and feed the machine the outcome."""
         refused = failed = None
         try:
             refused = await call_isolated(self.journal.retry)

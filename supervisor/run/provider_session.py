@@ -130,8 +130,8 @@ READ = Next.READ
 
 @dataclass(slots=True, eq=False)
 class ProviderReader:
-    """Reads a provider. `take(event)` is called for each event and says how to go on; `rest()` is awaited after each
-    `TURN` of them, and whenever `take` says so. What the client's code starts are sub-runs of `parent`.
+    """Reads a provider. `take(event)` is called for each event and says how to continue; `rest()` is awaited after
+    each `TURN` of them, and whenever `take` says so. Runs that the client's code starts are child runs of `parent`.
     """
 
     _adapter: Adapter
@@ -231,7 +231,7 @@ class ProviderReader:
 
 
 def session_missing(error: UnknownSessionError) -> ErrorOccurred:
-    """The event that says why a run that was to resume the client's own session uses replay."""
+    """The event that explains why a run replays its session instead of resuming the client's own."""
     message = f"{error.reason}: it begins anew, told the conversation so far"
     return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))
 

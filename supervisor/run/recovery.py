@@ -36,7 +36,7 @@ _ORPHAN = Policy(name="orphan")
 
 @asynccontextmanager
 async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
-    """An owner for as long as it takes. A start that finds its session claimed by one waits. Raises StoreError."""
+    """A temporary owner. A start waits while its session is claimed by one. Raises StoreError."""
     owner = enter(ENDING)
     try:
         owner = await store.register(owner, lease_s=LEASE_S)
@@ -51,7 +51,7 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
 async def end_lost_runs(
     store: Store, *, end_orphans: EndOrphans | None = None, session_id: str | None = None
 ) -> list[RunInfo]:
-    """End the lost runs of a store, or of one session, and give those that this ended; others may have been quicker.
+    """End the lost runs of a store, or of one session; returns those that this call ended.
 
     `end_orphans` ends what a run left running on this machine. Raises StoreError.
     """
@@ -66,9 +66,9 @@ async def end_lost_runs(
 async def end_lost(
     store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None, again: bool = True
 ) -> bool:
-    """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError.
+    """End a run whose owner is gone, or that has none; False if another process does. Raises StoreError.
 
-    Where its spec says that another run goes on with it, that is created first, unless not `again`.
+    If its spec asks for a retry, that run is created first, unless not `again`.
     """
     claimed = await _claimed(store, run, epoch, lost=True)
     if claimed is None:
@@ -95,9 +95,9 @@ def whose(owner: Owner | None) -> str:
 
 
 async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by: str = "") -> bool:
-    """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError.
+    """End a run that no supervisor owns, on command; False if one owns it by now. Raises StoreError.
 
-    A client is turned out: its hooks find that the run is over, or another's.
+    A client's hooks then find that the run is over, or another owner's.
     """
     if run.owner is not None and run.owner.is_client:
         await store.release(run.owner.epoch)
@@ -107,7 +107,7 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
 
 
 async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
-    """End a run that never started and that is not to start, unless another owner has it. Raises StoreError."""
+    """End a run that never started and must not, unless another owner has it. Raises StoreError."""
     claimed = await _claimed(store, run, epoch, lost=False)
     if claimed is not None:
         order = interface.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller")
@@ -115,7 +115,7 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
 
 
 async def _claimed(store: Store, run: RunInfo, epoch: int, *, lost: bool) -> RunInfo | None:
-    """The run, claimed; None where another owner has it, or its session, or it is not what it was."""
+    """The run, claimed; None if it has changed, or another owner has it or its session."""
     try:
         return await store.claim_run(run.run_id, epoch=epoch, lost=lost)
     except StoreError as error:

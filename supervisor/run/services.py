@@ -23,7 +23,7 @@ from ..redaction import Redactor
 
 
 def _now() -> Callable[[], float]:
-    """What `anyio.current_time` calls, looked up once: it is asked for every event."""
+    """The function that `anyio.current_time` calls, looked up once because it is called for every event."""
     token: object = current_token()
     native = getattr(getattr(token, "native_token", None), "time", None)
     if getattr(native, "__func__", None) is asyncio.BaseEventLoop.time:
@@ -32,9 +32,9 @@ def _now() -> Callable[[], float]:
 
 
 class Clock:
-    """Milliseconds since the epoch, from the event loop's monotonic clock; virtual where that is virtual.
+    """Milliseconds since the epoch, from the event loop's monotonic clock, which tests make virtual.
 
-    Made within a running event loop. A step of the wall clock moves no deadline.
+    Create it within a running event loop. A step of the wall clock moves no deadline.
     """
 
     __slots__ = ("_monotonic", "_offset_ms")
@@ -77,14 +77,14 @@ class Alarm:
             self._timers.push(at_ms, self)
 
     def drop(self) -> None:
-        """It is never called again, and nothing keeps its owner alive."""
+        """Disarm it for good, and drop the reference to its owner."""
         self.at_ms = self._queued_ms = None
         self._callback = _nothing
         self._timers.forget(self._entries)
 
     @property
     def dropped(self) -> bool:
-        """Whether what the queue has of it is to be left out."""
+        """Whether its entries in the queue are to be skipped."""
         return self._callback is _nothing
 
     def wake(self, queued_ms: int, now_ms: int) -> None:
@@ -104,11 +104,11 @@ class Alarm:
 
 
 def _nothing(now_ms: int) -> None:
-    """What a dropped alarm does."""
+    """Stands for a dropped alarm's callback."""
 
 
 _MOST_DROPPED = 64
-"""The queue is made anew once more than these, and more than half of it, are of dropped alarms."""
+"""The queue is rebuilt once more than this many of its entries, and more than half, are of dropped alarms."""
 
 
 class Timers:
@@ -135,7 +135,7 @@ class Timers:
             self._sooner.set()
 
     def forget(self, entries: int) -> None:
-        """So many entries are of an alarm that was dropped: they could be there for hours."""
+        """Count the entries of a dropped alarm, which could stay in the queue for hours."""
         self._dropped += entries
         if self._dropped > max(_MOST_DROPPED, len(self._queue) // 2):
             self._queue[:] = [entry for entry in self._queue if not entry[2].dropped]
@@ -172,9 +172,7 @@ HOLD_MS = 50
 
 
 class CancelPriority:
-    """Runs that are being cancelled come first: until their agents are told to stop, agents that never wait are not
-    read.
-    """
+    """Puts runs that are being cancelled first: until their agents are told to stop, busy agents are not read."""
 
     __slots__ = ("_clock", "_ending", "_free", "until_ms")
 

@@ -1,7 +1,6 @@
-"""Foreign code in a task of its own, which can be abandoned: no cancel ends code that refuses to end.
+"""Foreign code in a task of its own, which can be abandoned if it ignores its cancel.
 
-The one place with tasks outside a task group. A group waits for each of its tasks, and waiting for code that swallows
-every cancel would never end.
+Only this file has tasks outside a task group: a group would wait for ever for code that swallows every cancel.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def own_error(raised: BaseException) -> Exception:
-    """The error of foreign code in this very task, as an error of its own. Raises a cancel of the waiting task.
-    What a handler of the program's signals raised goes on to the event loop.
+    """The error of foreign code in this task, as an Exception. Raises a cancel of the waiting task, and passes what a
+    signal handler raised on to the event loop.
     """
     if is_signal(raised):
         pass_on(raised)
@@ -78,7 +77,7 @@ def tool_error(raised: BaseException) -> BaseException:
 
 
 def pass_on(raised: BaseException) -> None:
-    """Have the event loop raise what a handler of the program's signals raised; nothing here handles it."""
+    """Have the event loop raise what a handler of the program's signals raised."""
 
     def again() -> None:
         raise raised

@@ -1,4 +1,4 @@
-"""What every store admits to the record of a run, and the errors when it refuses a claim, an append or an answer."""
+"""What every store admits to a run's record, and the errors for a rejected claim, append or answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
 
 
 def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
-    """The approval after an event that closes it; the answer it took before stands where the event repeats it."""
+    """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it."""
     state, answer = state_after(event), approval.answer
     if event.by is None:
         answer = None
@@ -67,12 +67,12 @@ def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
 
 
 def outlives(approval: StoredApproval, end: Event) -> bool:
-    """Whether an approval that waits goes on waiting when its run has ended so: where the run was ended to ask."""
+    """Whether a pending approval stays pending after this end of its run: it does if the run ended to request it."""
     return approval.request.ran or (isinstance(end, RunCancelled) and not approval.request.held)
 
 
 def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
-    """Why an answer does not count: who gives it, or how much it would cover; None where it counts."""
+    """Why an answer does not count, by who gives it or how much it would cover; None if it counts."""
     allowed = request.approvers
     if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
         return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"
@@ -86,12 +86,12 @@ def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
 
 
 def same_input(request: ApprovalRequest, digest: str | None) -> bool:
-    """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
+    """Whether an answer is for the input that was shown; one without a digest is."""
     return digest is None or digest == request.input_digest
 
 
 def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
-    """The request as an approver sees it; `call` if more of it is known than the request says."""
+    """The request as an approver sees it; `call` replaces the event's own, if more of it is known."""
     return ApprovalRequest(
         **{name: getattr(event, name) for name in _SAME},
         call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
@@ -109,40 +109,40 @@ def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
 
 
 def fenced(run_id: str, owner: Owner | None) -> StoreError:
-    """An append to a run that another epoch has claimed."""
+    """The error of an append to a run that another epoch has claimed."""
     whose = f"is {owner}'s" if owner is not None else "is nobody's"
     return StoreError(f"run `{run_id}` {whose}, not yours: nothing more is recorded of it from here", kind="fenced")
 
 
 def no_owner(epoch: int) -> StoreError:
-    """An epoch that the store gave to nobody, or whose owner has left, or let its lease run out."""
+    """The error for an epoch without an owner: never given, released, or its lease is over."""
     return StoreError(f"no owner with a lease has epoch {epoch}; renew it, or register again", kind="fenced")
 
 
 def no_run(run_id: str) -> StoreError:
-    """A run that was never registered."""
+    """The error for a run that was never registered."""
     return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
 
 
 def run_over(run_id: str, status: str) -> StoreError:
-    """A run that has ended."""
+    """The error for a run that has ended."""
     return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
 
 
 def started(run_id: str) -> StoreError:
-    """A run that went on already when somebody wanted to start it."""
+    """The error of a second start of a run."""
     return StoreError(
         f"run `{run_id}` was started before and its owner is gone: `proctor reap` ends it", kind="started"
     )
 
 
 def claimed(run_id: str, owner: Owner) -> StoreError:
-    """A run with an owner that is there."""
+    """The error for a run with a live owner."""
     return StoreError(f"run `{run_id}` has an owner that is alive: {owner}", kind="claimed")
 
 
 def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:
-    """A session with another run that is not over."""
+    """The error for a session with another run that is not over."""
     whose = "its owner is gone: `proctor reap` ends it" if owner.gone else f"it is {owner}'s"
     return StoreError(
         f"session `{session_id}` already has a run that is not over: `{run_id}`, and {whose}", kind="session_busy"
@@ -150,13 +150,13 @@ def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:
 
 
 def no_approval(approval_id: str) -> StoreError:
-    """An approval that nobody asked for."""
+    """The error for an approval that nobody requested."""
     return StoreError(f"there is no approval `{approval_id}`", kind="no_approval")
 
 
 def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
-    """Raises StoreError for an approval that takes no answer any more, or not this one: to another input, by somebody
-    who may not answer, for more than a yes may cover.
+    """Raises StoreError if the approval is closed, or the answer is for another input, by somebody who may not
+    answer, or for more than a grant may cover.
     """
     name = f"approval `{approval.request.approval_id}`"
     if approval.state != "requested":
@@ -175,13 +175,13 @@ def how_closed(approval: StoredApproval) -> str:
 
 
 AGAIN = "again"
-"""The field of a run's spec that says whether another goes on where it is lost: how often (`times`), and what the
-agent is told then where it had begun (`prompt`).
+"""The field of a run's spec for its retries if it is lost: how many (`times`), and the agent's prompt for one that
+continues a session (`prompt`).
 """
 
 
 def next_of(run: RunInfo) -> RunInfo | None:
-    """The run that goes on where this one was lost; None where its spec asks for none, or for no more."""
+    """The run that retries a lost one; None if its spec asks for no retry, or no more."""
     again = run.spec.get(AGAIN, {})
     if again.get("times", 0) < 1:
         return None
@@ -199,14 +199,14 @@ def next_of(run: RunInfo) -> RunInfo | None:
 
 
 async def latest(store: Store, run: RunInfo) -> RunInfo:
-    """The last of the runs that went on with this one; itself where none did. Raises StoreError."""
+    """The last retry of a run; the run itself without one. Raises StoreError."""
     while (following := await _stored_next(store, run)) is not None:
         run = following
     return run
 
 
 async def create_next(store: Store, run: RunInfo) -> None:
-    """Create what goes on with a lost run, once, unless somebody ordered that the run ends. Raises StoreError."""
+    """Create a lost run's retry, once, unless the run was ordered to end. Raises StoreError."""
     following = next_of(run)
     if following is None or await ordered_to_end(store, run):
         return
@@ -235,7 +235,7 @@ async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
 
 
 async def ordered_to_end(store: CommandQueue, run: RunInfo) -> Cancel | None:
-    """Somebody's order that a run ends, given since it was created."""
+    """The command that cancels a run, if one was given since it was created."""
     for order in await store.commands(after=run.after):
         if isinstance(order, Cancel) and order.covers(
             run_id=run.run_id, session_id=run.session_id, tenant=run.tenant, labels=run.labels

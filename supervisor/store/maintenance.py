@@ -1,4 +1,4 @@
-"""How long the record is kept: sessions that ended long ago are removed, and what was removed stays accounted for."""
+"""Retention, export and import: old sessions are removed, each leaving an event that says what was removed."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ async def prune(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> PruneReport:
-    """Remove the sessions in which nothing was stored for a long time, and give the room back.
+    """Remove the sessions in which nothing was stored for a long time, and free their space.
 
-    A session is removed as a whole, never while a run of it goes on. One event stays in its place, `record_pruned`,
-    so that no number is given twice; it cannot be resumed.
+    A session is removed as a whole, never while a run of it goes on, and cannot be resumed. One event stays in its
+    place, `record_pruned`, so that no number is given twice.
 
     Args:
         store: the store.
@@ -94,7 +94,7 @@ async def _candidates(store: Store, cutoff: datetime) -> list[str]:
 
 
 class _Pruning:
-    """Removes sessions and counts them; without an `event` to be left it only counts."""
+    """Removes sessions and counts them; without an `event` to leave in their place, it only counts."""
 
     def __init__(self, store: Store, cutoff: datetime, keep_violations: bool, event: RecordPruned | None) -> None:
         self._store = store
@@ -143,7 +143,7 @@ FORMAT = "proctor record 1"
 _BATCH = 500
 
 _MOST_READERS = 64
-"""Of sessions that are there already, whose events are read beside those that come."""
+"""How many existing sessions are read at once, to compare their events with the imported ones."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -154,7 +154,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it was created; all else of it follows from its events."""
+    """A run as it was created; everything else of it follows from its events."""
 
     run_id: str
     session_id: str
@@ -187,13 +187,13 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
 
 async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
-    """The record of a store, or of one session, as lines: what it is, the runs in the order they were created, the
-    events in the order they were stored. What is stored meanwhile may be left out. Secrets are taken out of what runs
-    were created with: a run that waits to be started is not moved exactly.
+    """The record of a store, or of one session, as lines: a header, the runs in the order they were created, the
+    events in the order they were stored. What is stored meanwhile may be missing. What runs were created with is
+    redacted, so a run that was not started yet is not moved exactly.
 
     Args:
-        store: the store whose record it is.
-        session_id: of this session only.
+        store: the store to export.
+        session_id: export this session only.
     """
     check_store(store)
     redactor = Redactor()
@@ -213,15 +213,14 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
 
 
 async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
-    """Store what `export_lines` gave. What is there already is left as it is, so an import that broke off can be done
-    again.
+    """Store the lines of an export. What is stored already stays, so an interrupted import can be repeated.
 
     Args:
-        store: where it is to be.
-        lines: the lines, the first of which says what they are.
+        store: the store to import into.
+        lines: the lines, the header first.
 
     Raises:
-        UsageError: the lines are something else.
+        UsageError: the lines are no export.
         StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
     """
     check_store(store)
@@ -289,7 +288,7 @@ class _Import:
         return self._there[session_id]
 
     async def _compare(self, event: Event) -> None:
-        """Raises StoreError where another event is there; what was pruned is not there to be compared."""
+        """Raises StoreError if another event is stored at its place; pruned events are not compared."""
         reader = self._readers.pop(event.session_id, None)
         stored = None if reader is None else await anext(reader, None)
         if reader is None or stored is None or stored.seq != event.seq:
@@ -303,7 +302,7 @@ class _Import:
             raise _conflict(event)
 
     async def aclose(self) -> None:
-        """Let the store's record go."""
+        """Close the readers of the store."""
         for reader in self._readers.values():
             await _close(reader)
 

@@ -1,4 +1,4 @@
-"""The in-memory Store: what a durable store promises, but for the time of one process and event loop."""
+"""The in-memory Store: it keeps the promises of a durable store within one process and event loop."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Wakeups:
         self._version = 1
         self._waiting: list[anyio.Event] = []
 
-    def ring(self) -> None:
-        """Wake everybody who waits."""
+    def notify(self) -> None:
+        """Wake all waiters."""
         self._version += 1
         waiting, self._waiting = self._waiting, []
         for changed in waiting:
@@ -86,8 +86,8 @@ class Wakeups:
 class MemoryStore:
     """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
 
-    Records are kept encoded: what is read is what a durable store would give, and nobody shares state
-    with what was appended. `wall_clock` gives the time by which windows of budgets go, in seconds since the epoch.
+    Records are kept encoded, so that readers get what a durable store would give and share no state with writers.
+    `wall_clock` gives the time for the windows of budgets, in seconds since the epoch.
     """
 
     def __init__(self, *, wall_clock: Callable[[], float] = time.time) -> None:
@@ -155,7 +155,7 @@ class MemoryStore:
         self._records.session(run.session_id)
         if epoch:
             self._claims.claim(run, epoch)
-        self._wakeups.ring()
+        self._wakeups.notify()
         return self._claims.shown(stored)
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
@@ -168,7 +168,7 @@ class MemoryStore:
         attempts = self._claims.shown(run).attempts_with(epoch, lost=lost)
         self._claims.claim(run, epoch)
         self._runs[run_id] = run = msgspec.structs.replace(run, attempts=attempts)
-        self._wakeups.ring()
+        self._wakeups.notify()
         return self._claims.shown(run)
 
     async def release_run(self, run_id: str, *, epoch: int) -> None:
@@ -178,20 +178,20 @@ class MemoryStore:
         if run is not None and self._claims.shown(run).is_claimed_by(epoch):
             self._claims.undo(run)
             self._runs[run_id] = msgspec.structs.replace(run, attempts=max(run.attempts - 1, 0))
-            self._wakeups.ring()
+            self._wakeups.notify()
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Let an owner in; returns it with its epoch."""
+        """Register an owner; returns it with its epoch."""
         self._check_open()
         return self._claims.register(msgspec.structs.replace(owner, after=self._approvals.last_command), lease_s)
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Put the end of an owner's lease off; see `Store.renew`."""
+        """Extend an owner's lease; see `Store.renew`."""
         self._check_open()
         self._claims.renew(epoch, lease_s)
 
     async def release(self, epoch: int) -> None:
-        """The owner leaves; a run that it has not ended is lost."""
+        """Release an owner: the runs that it has not ended are lost."""
         self._check_open()
         self._claims.release(epoch)
 
@@ -259,14 +259,14 @@ class MemoryStore:
         answered = self._approvals.answer(approval_id, given, at, instruct=event is None)
         if event is not None:
             self._append([event], 0)
-        self._wakeups.ring()
+        self._wakeups.notify()
         return self._approvals.approval(approval_id) or answered
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """Keep an order for the owners of runs; returns its number."""
+        """Store a command for the owners of runs; returns its number."""
         self._check_open()
         number = self._approvals.send_command(command)
-        self._wakeups.ring()
+        self._wakeups.notify()
         return number
 
     async def blocks(self) -> list[Block]:
@@ -275,12 +275,12 @@ class MemoryStore:
         return list(self._approvals.blocks)
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Orders and answers with a number > after, in order."""
+        """Commands with a number > after, in order."""
         self._check_open()
         return self._approvals.commands(after)
 
     async def last_command(self) -> int:
-        """The number of the latest, 0 when there is none."""
+        """The number of the latest command, 0 when there is none."""
         self._check_open()
         return self._approvals.last_command
 
@@ -293,7 +293,7 @@ class MemoryStore:
         return self._ledger.reserve(run_id, reservations, epoch)
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """A run reserves no more; see `Store.settle`."""
+        """Settle a run's budgets; see `Store.settle`."""
         self._check_open()
         self._claims.check_drawing(run_id, epoch)
         return self._ledger.settle(run_id, used, epoch)
@@ -312,7 +312,7 @@ class MemoryStore:
             for run in runs:
                 self._claims.undo(run)
             self._approvals.forget(event.session_id)
-            self._wakeups.ring()
+            self._wakeups.notify()
         return left
 
     async def size(self) -> StoreSize:
@@ -327,7 +327,7 @@ class MemoryStore:
         )
 
     async def compact(self) -> None:
-        """There is nothing to give back."""
+        """No effect: there is no space to free."""
         self._check_open()
 
     async def wait(self, token: int, timeout_s: float) -> int:
@@ -338,7 +338,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Close the store; waiting callers are released."""
         self._closed = True
-        self._wakeups.ring()
+        self._wakeups.notify()
 
     async def __aenter__(self) -> MemoryStore:
         return self
@@ -360,7 +360,7 @@ class MemoryStore:
             events = [event for event, one in zip(events, again, strict=True) if one is None]
         stored, news = self._records.append(events, partial(self._claims.check_fence, epoch=epoch))
         if news:
-            self._wakeups.ring()
+            self._wakeups.notify()
         new = iter(stored)
         return [one or next(new) for one in again] or stored
 
@@ -379,7 +379,7 @@ class _Share(NamedTuple):
 
 
 class _Counter:
-    """One budget of one key: what is used by the parts of its window, and what each run has used and holds."""
+    """One budget of one key: its use in each part of its window, and each run's use and reservation."""
 
     def __init__(self, claim: BudgetAccount) -> None:
         self.claim = claim
@@ -395,7 +395,7 @@ class _Counter:
         return min((part for part, amount in self.parts.items() if part >= since and amount), default=None)
 
     def add(self, part: int, amount: float) -> None:
-        """More is used."""
+        """Add to the use of a part."""
         if amount:
             self.parts[part] = round(self.parts.get(part, 0.0) + amount, DIGITS)
             if len(self.parts) > PARTS_KEPT:
@@ -407,7 +407,7 @@ class Ledger:
 
     Args:
         now_ms: the store's time.
-        holds: whether what a run holds under an epoch counts.
+        holds: whether a run's reservation under an epoch counts.
     """
 
     def __init__(self, now_ms: Callable[[], int], holds: Callable[[str, int], bool]) -> None:
@@ -421,7 +421,7 @@ class Ledger:
         return [self._reserve_one(run_id, reservation, now_ms, epoch=epoch) for reservation in reservations]
 
     def settle(self, run_id: str, used: Mapping[str, float], epoch: int) -> list[ReservationResult]:
-        """A run reserves no more; see `Store.settle`."""
+        """Settle a run's budgets; see `Store.settle`."""
         now_ms, found = self._now_ms(), []
         for counter in self._counters.values():
             if run_id in counter.shares:

@@ -33,7 +33,7 @@ from .records import (
     NEWS,
     SIZE,
     CallsInFlight,
-    RunTally,
+    RunDelta,
     from_record,
     head_below,
     lines_of,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
-    """The indexes after the first `after`; what is stored meanwhile comes too, unless the newest come first."""
+    """The indexes from `after` on, those stored meanwhile included; with `newest_first` backwards, without them."""
     if newest_first:
         yield from range(len(kept) - 1, max(after, 0) - 1, -1)
         return
@@ -83,9 +83,7 @@ class SessionRecords:
         self.places.extend(range(place, place + len(data)))
 
     def digest(self, seq: int) -> bytes:
-        """The digest that the record of that seq is chained with; computed when first asked for, as most never
-        are.
-        """
+        """The digest of the chain at that seq; computed on first use, as most are never used."""
         made = len(self._digests) // SIZE
         if made < seq:
             before = self.digest(made) if made else root(self.info.session_id)
@@ -100,7 +98,7 @@ class SessionRecords:
         self.seq_of.clear()
 
     def begin_after(self, seq: int, head: bytes) -> None:
-        """The records up to that seq are pruned elsewhere; `head` is what the last of them was chained with."""
+        """Begin after records that another store pruned, up to that seq; `head` is the digest of the last."""
         self.leave_out(seq)
         self.places = array("q", [-1] * seq)
         self._digests = bytearray(SIZE * (seq - 1)) + head
@@ -174,9 +172,9 @@ class Records:
         self._noted = noted
 
     def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
-        """Store events as one unit; gives them as they are stored, and whether any is new.
+        """Store events as one unit; returns them as stored, and whether any is new.
 
-        `check(run_id)` raises for a run whose events are refused.
+        `check(run_id)` raises for a run whose events are rejected.
         """
         result: list[Event] = []
         stretches: list[_Stretch] = []
@@ -256,7 +254,7 @@ class Records:
                 yield from_record(session.data[n], session_id=session_id, seq=n + 1)
 
     def session(self, session_id: str) -> SessionRecords:
-        """A session, made if need be."""
+        """A session, created if missing."""
         session = self.sessions.get(session_id)
         if session is None:
             session = self.sessions[session_id] = SessionRecords(session_id)
@@ -296,20 +294,20 @@ class Records:
             session.begin_after(first.seq - 1, head_below(first, root(first.session_id)))
         session.add(stretch.data, run_id, len(self.log))
         self.log += [session] * len(stretch.data)
-        tally: RunTally | None = None
+        delta: RunDelta | None = None
         for event in stretch.notable:
             if event is not first and type(event) in NEWS:
                 self._note(event)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
             if run_id and type(event) in COUNTED:
-                tally = tally or RunTally()
-                tally.take(event)
-        if tally is not None:
-            self.runs[run_id] = tally.applied(self.runs[run_id])
+                delta = delta or RunDelta()
+                delta.count(event)
+        if delta is not None:
+            self.runs[run_id] = delta.applied(self.runs[run_id])
 
     def _note(self, event: Event) -> SessionRecords:
-        """The session of an event, after its line and that of its run have followed from it."""
+        """Update the rows of an event's session and run; returns the session."""
         session = self.session(event.session_id)
         session.note(event)
         if event.run_id:
@@ -332,10 +330,10 @@ class Records:
 
 
 class Claims:
-    """Owners by epoch, and the epoch of each run; time is the event loop's, so it is virtual where that is.
+    """Owners by epoch, and the epoch of each run; time is the event loop's, which tests make virtual.
 
     Args:
-        runs: every run of the store, with its status as the events have it.
+        runs: every run of the store, with the status of its events.
     """
 
     def __init__(self, runs: Mapping[str, RunInfo]) -> None:
@@ -346,20 +344,20 @@ class Claims:
         self._open: dict[str, str] = {}  # the claimed run of each session, while it is not over
 
     def register(self, owner: Owner, lease_s: float) -> Owner:
-        """Let an owner in."""
+        """Register an owner."""
         new = replace(owner, epoch=len(self._owners) + 1, gone=False)
         self._owners[new.epoch] = new
         self._until[new.epoch] = anyio.current_time() + lease_s
         return new
 
     def renew(self, epoch: int, lease_s: float) -> None:
-        """Put the end of a lease off. Raises StoreError for one that was released, or never was."""
+        """Extend a lease. Raises StoreError for one that was released, or never existed."""
         if epoch not in self._until:
             raise invariants.no_owner(epoch)
         self._until[epoch] = anyio.current_time() + lease_s
 
     def release(self, epoch: int) -> None:
-        """The owner is gone from now on."""
+        """Release an owner."""
         self._until.pop(epoch, None)
 
     def check_fence(self, run_id: str, epoch: int) -> None:
@@ -368,7 +366,7 @@ class Claims:
             raise invariants.fenced(run_id, self._owner(run_id))
 
     def check_drawing(self, run_id: str, epoch: int) -> None:
-        """Raises StoreError for a run that is not there, is over, or that this epoch has not claimed."""
+        """Raises StoreError for a run that is missing, over, or not claimed by this epoch."""
         run = self._runs.get(run_id)
         if run is None:
             raise invariants.no_run(run_id)
@@ -377,7 +375,7 @@ class Claims:
         self.check_fence(run_id, epoch)
 
     def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
-        """Raises StoreError where the run, its session or the owner does not let it be claimed."""
+        """Raises StoreError if the run, its session or the owner rules a claim out."""
         if run.status not in GOING_ON:
             raise invariants.run_over(run.run_id, run.status)
         owner = self._owner(run.run_id)
@@ -393,7 +391,7 @@ class Claims:
             raise invariants.session_busy(run.session_id, other, owner)
 
     def claim(self, run: RunInfo, epoch: int) -> None:
-        """Release what another owner had claimed of the session and never started."""
+        """Claim a run; runs of its session that another owner claimed and never started are released."""
         other = self._open.get(run.session_id)
         if other is not None:
             self._epochs.pop(other, None)
@@ -406,8 +404,8 @@ class Claims:
         self._open.pop(run.session_id, None)
 
     def holds(self, run_id: str, epoch: int) -> bool:
-        """Whether what a run set aside under an epoch counts: while it goes on, though its owner is gone; where it
-        never started, as long as that owner is there.
+        """Whether a run's reservation under an epoch counts: while the run goes on, even without its owner; for a run
+        that never started, while that owner lives.
         """
         run = self._runs.get(run_id)
         if run is None or not epoch:
@@ -416,7 +414,7 @@ class Claims:
         return run.status == "running" or created
 
     def over(self, end: Event) -> None:
-        """A run has ended; its owner stays its owner, and its session is free."""
+        """End a run: it keeps its owner, and its session is free."""
         if self._open.get(end.session_id) == end.run_id:
             del self._open[end.session_id]
 
@@ -426,7 +424,7 @@ class Claims:
         return (self.shown(run) for run in self._runs.values() if run.run_id in lost) if lost else iter(())
 
     def shown(self, run: RunInfo) -> RunInfo:
-        """The run with its owner, and lost where that is gone."""
+        """The run with its owner, and as `lost` if that is gone."""
         owner = self._owner(run.run_id)
         if owner is None:
             return run
@@ -443,7 +441,7 @@ class Claims:
 
 
 class ApprovalTable:
-    """Approvals in the order they were requested, and commands in the order they came."""
+    """Approvals in the order of their requests, and commands in their order."""
 
     def __init__(self) -> None:
         self._approvals: dict[str, StoredApproval] = {}
@@ -471,14 +469,14 @@ class ApprovalTable:
                     )
 
     def forget(self, session_id: str) -> None:
-        """The session's record was removed, and what was asked in it."""
+        """Remove the approvals of a pruned session."""
         for approval_id, stored in list(self._approvals.items()):
             if stored.request.session_id == session_id:
                 del self._approvals[approval_id]
                 self._waiting.get(stored.request.run_id, set()).discard(approval_id)
 
     def answer(self, approval_id: str, given: ApprovalAnswer, at: datetime, *, instruct: bool) -> StoredApproval:
-        """Take an answer, if it is the first; see `Store.answer`."""
+        """Record an answer, if it is the first; see `Store.answer`."""
         stored = self._approvals.get(approval_id)
         if stored is None:
             raise no_approval(approval_id)
@@ -494,7 +492,7 @@ class ApprovalTable:
         return answered
 
     def send_command(self, order: Cancel | Block | UnblockStarts) -> int:
-        """Keep an order; returns its number."""
+        """Store a command; returns its number."""
         number = len(self._instructions) + 1
         order = replace(order, number=number)
         self._instructions.append(order)
@@ -505,12 +503,12 @@ class ApprovalTable:
         return number
 
     def commands(self, after: int) -> list[Command]:
-        """Those with a number > after."""
+        """Commands with a number > after."""
         return self._instructions[max(after, 0) :]
 
     @property
     def last_command(self) -> int:
-        """The number of the latest."""
+        """The number of the latest command."""
         return len(self._instructions)
 
     def approval(self, approval_id: str) -> StoredApproval | None:

@@ -1,5 +1,5 @@
-"""What every store makes of an event: its record, the digest that chains it, its effect on the run's row, and
-whether it is admitted at all.
+"""What every store makes of an event: its bytes, its digest in the chain, its effect on the run's row, and whether it
+is admitted.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 MAX_DEPTH = 300
-"""Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
+"""Deepest nesting of a stored event; a deeper one could not be read back within a deep call stack."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""The largest record: every store can keep it, and read it again."""
+"""The largest record that every store can keep and read again."""
 
 _SHALLOW = 2 * MAX_DEPTH
-"""A size in bytes below which nothing can be nested deeper."""
+"""A record of fewer bytes cannot be nested too deep."""
 
 ENDINGS: dict[type[Event], Status] = {
     RunCompleted: "completed",
@@ -86,14 +86,14 @@ def status_after(event: Event) -> RunStatus:
 
 
 def lines_of(events: Sequence[Event]) -> Sequence[bytes | None]:
-    """The lines that events are known to be encoded as."""
+    """The lines that events are already encoded as, if known."""
     return events.lines if isinstance(events, Encoded) else [None] * len(events)
 
 
 def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event, bytes]:
-    """Stamp an event with its seq, unless it has it already, and encode it; `line` is the event as it is, encoded.
+    """Stamp an event with its seq, if it has another, and encode it; `line` is the given event, encoded.
 
-    Raises StoreError when it could not be read back.
+    Raises StoreError if it could not be read back.
     """
     if not event.session_id:
         raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
@@ -156,7 +156,7 @@ def root(session_id: str) -> bytes:
 
 
 def head_below(event: Event, before: bytes) -> bytes:
-    """The digest before a session's first record, `before`, unless the record of pruning tells it."""
+    """The digest before a record: `before`, or the one that a `record_pruned` names."""
     if isinstance(event, RecordPruned) and event.seq > 1:
         with suppress(ValueError):
             return bytes.fromhex(event.head) or before
@@ -164,7 +164,7 @@ def head_below(event: Event, before: bytes) -> bytes:
 
 
 def link(before: bytes, record: bytes) -> bytes:
-    """The digest of a record: it stands for the session up to there, byte for byte."""
+    """The digest of a record, over the whole session up to it."""
     return sha256(before + record).digest()
 
 
@@ -180,15 +180,15 @@ def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
 COUNTED = frozenset(
     (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)
 )
-"""Every other event leaves a run's line in a list as it is."""
+"""The events that change a run's row."""
 
 
-class RunTally:
-    """The changes that consecutive events of one run make in its line.
+class RunDelta:
+    """How consecutive events of one run change its row.
 
-    A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
-    cumulative figure raises the floor. What is reported after the end changes no total. `in_flight` are
-    the calls that are then, where that is another text than before.
+    A total x becomes `settled`, if the run's end states it, else max(x + added, floor): an increment adds to both, a
+    cumulative figure raises the floor. Figures after the end change nothing. `in_flight` are the calls in flight, if
+    they have changed.
     """
 
     __slots__ = ("added", "calls", "ended", "floor", "in_flight", "settled", "started", "violations")
@@ -203,7 +203,7 @@ class RunTally:
         self.floor: list[float] = [0] * len(FIGURES)
         self.settled: list[float | None] = [None] * len(FIGURES)
 
-    def take(self, event: Event) -> None:
+    def count(self, event: Event) -> None:
         """Count one event of `COUNTED`, as it is stored."""
         if isinstance(event, ToolCallStarted):
             self.calls += 1
@@ -220,8 +220,8 @@ class RunTally:
             self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
 
     def off(self) -> Iterator[tuple[str, float, float]]:
-        """Each figure that the end states otherwise than what was reported adds up to, with both; a cost may be
-        stated that was not reported, by prices.
+        """Each figure whose sum of reports differs from what the run's end states, with both. A stated cost may be
+        higher: it can come from prices.
         """
         for n, name in enumerate(FIGURES):
             stated, counted = self.settled[n], max(self.added[n], self.floor[n])
@@ -229,9 +229,9 @@ class RunTally:
             if stated is not None and (counted - stated > close or (stated - counted > close and name != "cost_usd")):
                 yield name, stated, counted
 
-    def then(self, later: RunTally) -> RunTally:
-        """The changes of these events and then of the later ones."""
-        both = RunTally()
+    def then(self, later: RunDelta) -> RunDelta:
+        """The changes of these events followed by the later ones."""
+        both = RunDelta()
         both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
         both.started, both.ended = self.started or later.started, self.ended or later.ended
         both.in_flight = self.in_flight if later.in_flight is None else later.in_flight
@@ -244,7 +244,7 @@ class RunTally:
         return both
 
     def applied(self, run: RunInfo) -> RunInfo:
-        """The line of the run after these events."""
+        """The run's row after these events."""
         changes: dict[str, Any] = {"calls": run.calls + self.calls, "violations": run.violations + self.violations}
         if self.started is not None and not run.started_seq:
             tenant, labels = owners(self.started.metadata)
@@ -275,7 +275,7 @@ class RunTally:
 
 
 def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The tenant and the labels in the context that is kept with a run, or with its start."""
+    """The tenant and the labels in the stored context of a run or its start."""
     context = spec.get("context")
     given = context if isinstance(context, dict) else {}
     tenant, labels = given.get("tenant"), given.get("labels")
@@ -297,7 +297,7 @@ def _amount(value: Any) -> float | None:
 
 
 AFTER_THE_END = frozenset((ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired))
-"""The answer to a request for approval after its run was ended."""
+"""Answers to a request for approval can come after its run has ended."""
 CALLS = frozenset((ToolCallStarted, ToolCallCompleted, ToolCallFailed, ToolCallDenied))
 """The events that start a call, and those that end it."""
 _HALF = 16
@@ -309,7 +309,7 @@ class CallsInFlight:
     """The calls of one run that were started and are not over, each with a digest of what it does.
 
     Args:
-        text: what `text` gave before.
+        text: an earlier value of `text`.
     """
 
     __slots__ = ("_calls",)
@@ -320,12 +320,12 @@ class CallsInFlight:
 
     @property
     def text(self) -> str:
-        """All of it as one text."""
+        """These calls as one text, for the run's row."""
         return "".join(map("".join, self._calls.items()))
 
     def observe(self, event: Event) -> None:
-        """Let one of `CALLS` start or end its call. Raises StoreError for the start of one that is in flight; with
-        another input it is the same call, judged again.
+        """Apply one of `CALLS`. Raises StoreError for the start of a call in flight; a start with another input
+        replaces the call's input.
         """
         call_id = _digest(event.tool_call_id)  # type: ignore[attr-defined]  # every event of `CALLS` has one
         if not isinstance(event, ToolCallStarted):
@@ -343,19 +343,18 @@ class CallsInFlight:
 
 
 def unit_start(events: Sequence[Event]) -> int:
-    """The seq at which a unit of events of one run was to be stored first; 0 for what is no such unit."""
+    """The seq at which a unit of events of one run was first appended; 0 for events that are no unit."""
     first = events[0]
     of_one = all(event.run_id == first.run_id and event.session_id == first.session_id for event in events)
     return first.seq if first.run_id and of_one else 0
 
 
 def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: int) -> list[Event | None]:
-    """For each event of a unit the record that it has already, None where it has none: what an owner appends again
-    because nobody answered is stored once.
+    """For each event of a unit its stored record, or None: an unanswered append that is repeated is stored once.
 
     Args:
-        events: the unit; an event with an id is left to its id.
-        stored: what its run has from the unit's first seq on.
+        events: the unit; an event with an `event_id` is left out, as its id identifies it.
+        stored: the run's events from the unit's first seq on.
         epoch: of the owner.
 
     Raises:
@@ -375,7 +374,7 @@ def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: in
 
 
 def same_but_seq(stored: Event, event: Event) -> bool:
-    """Whether two events are one as they are recorded."""
+    """Whether two events are equal except for their `seq`."""
     return type(stored) is type(event) and encode_event(replace(stored, seq=event.seq)) == encode_event(event)
 
 

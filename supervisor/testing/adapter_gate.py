@@ -101,7 +101,7 @@ class GatingChecks(AdapterChecks):
             return self.lacking("failing")
         assert has_failed(await self.run(agent))
 
-    async def test_a_call_that_fails_is_told_as_failed_once(self) -> None:
+    async def test_a_call_that_fails_is_reported_as_failed_once(self) -> None:
         """It is never reported as completed, and never left without an outcome."""
         agent = self.erring()
         if agent is None:
@@ -143,7 +143,7 @@ class RefusingChecks(AdapterChecks):
 
     async def test_a_refused_call_has_no_effect_and_no_outcome(self) -> None:
         """The first is refused; whether the second still runs is what a refusal does to the turn."""
-        agent = self._asking("alpha", "beta")
+        agent = self._proposing("alpha", "beta")
         if agent is None:
             return
         done = await self.run(agent, answer=_refusing(0))
@@ -158,7 +158,7 @@ class RefusingChecks(AdapterChecks):
     async def test_parallel_calls_are_asked_about_and_paired_with_their_outcomes(self) -> None:
         """Of three siblings, the second is refused: the others run, unless one refusal refuses all."""
         files = ["first", "second", "third"]
-        agent = self._asking(*files, together=True)
+        agent = self._proposing(*files, together=True)
         if agent is None:
             return
         done = await self.run(agent, answer=_refusing(1))
@@ -176,7 +176,7 @@ class RefusingChecks(AdapterChecks):
 
     async def test_after_a_stop_nothing_more_is_asked_or_runs(self) -> None:
         """After a refusal that stops the agent, no other answer matters."""
-        agent = self._asking("alpha", "beta")
+        agent = self._proposing("alpha", "beta")
         if agent is None:
             return
         done = await self.run(agent, answer=_refusing(0, stop=True))
@@ -187,7 +187,7 @@ class RefusingChecks(AdapterChecks):
 
     async def test_a_gate_that_raises_permits_nothing_and_is_not_passed_over(self) -> None:
         """Without an answer there is no permission, and the run does not end as if there had been one."""
-        agent = self._asking("alpha")
+        agent = self._proposing("alpha")
         if agent is None:
             return
 
@@ -201,7 +201,7 @@ class RefusingChecks(AdapterChecks):
 
     async def test_an_input_of_the_gates_own_is_what_runs_or_nothing_does(self) -> None:
         """The call never runs as it was requested."""
-        agent = self._asking("original")
+        agent = self._proposing("original")
         if agent is None or not self.acts:
             return
 
@@ -217,7 +217,7 @@ class RefusingChecks(AdapterChecks):
         assert bool(completed(done)) is rewritten
         self.saw(agent.adapter.capabilities, rewrite=rewritten)
 
-    def _asking(self, *files: str, together: bool = False) -> Agent | None:
+    def _proposing(self, *files: str, together: bool = False) -> Agent | None:
         agent = self.making(*files, together=together)
         return None if agent.adapter.capabilities.gate == "none" else agent
 

@@ -155,13 +155,13 @@ class FakeAdapter:
 _Item: TypeAlias = tuple[Event | Exception, anyio.Event]
 
 
-class _Mouth:
-    """Says something and waits until it was taken, so that what is asked next comes after it."""
+class _Reports:
+    """Sends events and errors; each is handled before the next one is sent."""
 
     def __init__(self, stream: MemoryObjectSendStream[_Item]) -> None:
         self.stream = stream
 
-    async def say(self, item: Event | Exception) -> None:
+    async def send(self, item: Event | Exception) -> None:
         taken = anyio.Event()
         await self.stream.send((item, taken))
         await taken.wait()
@@ -179,7 +179,7 @@ class FakeProvider:
 
     async def events(self) -> AsyncIterator[Event]:
         send, receive = anyio.create_memory_object_stream[_Item](0)
-        self._spawn(self._act, _Mouth(send))
+        self._spawn(self._act, _Reports(send))
         with receive:
             async for item, taken in receive:
                 if isinstance(item, Exception):
@@ -204,62 +204,64 @@ class FakeProvider:
 
         return act
 
-    async def _act(self, mouth: _Mouth) -> None:
-        with mouth.stream, self._scope:
+    async def _act(self, reports: _Reports) -> None:
+        with reports.stream, self._scope:
             try:
                 for step in self._adapter.steps:
-                    if await self._step(step, mouth):
+                    if await self._step(step, reports):
                         return
-                await mouth.say(RunCompleted(output=self._adapter.output))
+                await reports.send(RunCompleted(output=self._adapter.output))
             except anyio.BrokenResourceError:
                 return
 
-    async def _step(self, step: Step, mouth: _Mouth) -> bool:
+    async def _step(self, step: Step, reports: _Reports) -> bool:
         """Do one step; says whether it was the last."""
         match step:
             case Ask():
-                return await self._ask(step, mouth)
+                return await self._propose(step, reports)
             case Together():
                 async with anyio.create_task_group() as tasks:
-                    for ask in step.asks:
-                        tasks.start_soon(self._ask, ask, mouth)
+                    for proposed in step.asks:
+                        tasks.start_soon(self._propose, proposed, reports)
             case Pause():
                 await (anyio.sleep_forever() if step.seconds is None else anyio.sleep(step.seconds))
             case Crash():
-                await mouth.say(step.error)
+                await reports.send(step.error)
                 return True
             case Stop():
                 return True
             case Event():
-                await mouth.say(step)
+                await reports.send(step)
                 return isinstance(step, TERMINAL)
         return False
 
-    async def _ask(self, ask: Ask, mouth: _Mouth) -> bool:
-        if ask.first is not None:
-            await ask.first()
+    async def _propose(self, proposed: Ask, reports: _Reports) -> bool:
+        if proposed.first is not None:
+            await proposed.first()
         self._calls += 1
-        call = ToolCall(id=ask.id or f"call-{self._calls}", name=ask.name, input=ask.input, turn=ask.turn)
-        if self._adapter.gated and not ask.ungated:
+        call = ToolCall(
+            id=proposed.id or f"call-{self._calls}", name=proposed.name, input=proposed.input, turn=proposed.turn
+        )
+        if self._adapter.gated and not proposed.ungated:
             answer = await self._launch.gate(call)
             self._adapter.answers[call.id] = answer
             if not answer.allowed:
                 return answer.stop
         else:
-            await mouth.say(
+            await reports.send(
                 ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
             )
         self._adapter.ran.append(call)
-        if ask.meanwhile is not None:
-            await ask.meanwhile()
-        await mouth.say(_outcome(call, ask))
+        if proposed.meanwhile is not None:
+            await proposed.meanwhile()
+        await reports.send(_outcome(call, proposed))
         return False
 
 
-def _outcome(call: ToolCall, ask: Ask) -> Event:
-    if ask.error is not None:
-        return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=ask.error)
-    return ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=ask.output)
+def _outcome(call: ToolCall, proposed: Ask) -> Event:
+    if proposed.error is not None:
+        return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=proposed.error)
+    return ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=proposed.output)
 
 
 class FakeApprover:

@@ -404,17 +404,17 @@ class BudgetingChecks(StoreChecks):
             assert (alone.granted, alone.used, alone.reserved) == (True, 1, 0)
             assert (other.granted, other.held) == (True, 9)
 
-    async def test_many_who_ask_at_once_get_no_more_than_there_is(self) -> None:
+    async def test_reservations_at_once_get_no_more_than_there_is(self) -> None:
         """Whoever comes first; two stores on one record, where there can be."""
         async with self.open_store() as one, self.open_store() as other:
             stores = (one, other if self.durable else one)
             epoch = await owner_of(one, *(f"r{n}" for n in range(20)))
             answers: list[ReservationResult] = []
 
-            async def ask(n: int) -> None:
+            async def reserve(n: int) -> None:
                 answers.append(await draw(stores[n % 2], epoch, f"r{n}", money(), want=1, least=1))
 
-            await at_once(ask, range(20))
+            await at_once(reserve, range(20))
 
             assert sum(answer.held for answer in answers) == 10
             assert sum(answer.granted for answer in answers) == 10

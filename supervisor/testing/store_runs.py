@@ -98,7 +98,7 @@ class ClaimingChecks(StoreChecks):
             assert (ended.attempts, run and run.attempts) == (3, 3)
             assert [one.attempts for one in await store.runs()] == [3]
 
-    async def test_what_cannot_be_claimed_is_told_apart(self) -> None:
+    async def test_each_reason_not_to_claim_has_its_kind(self) -> None:
         """A run there is not, one that is over, one without an owner to claim it."""
         async with self.open_store() as store:
             epoch = await owner(store)

@@ -1,4 +1,4 @@
-"""Those who look on: subscriptions, publishers, and the watchdog of the event loop."""
+"""Observers of runs: subscriptions, publishers, and the watchdog of the event loop."""
 
 ROOMS = (
     "subscriptions",

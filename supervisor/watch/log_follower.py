@@ -1,7 +1,7 @@
 """Reads a store's log once for all subscribers of this process, without a task of its own.
 
-Of the subscribers that wait, one leads: it waits for the store, reads what is new and offers it to the others. When
-it leaves, another leads. So an event is read once, however many subscribe and whichever process stored it.
+Of the waiting subscribers one leads: it waits for the store, reads what is new and offers it to the others. When it
+leaves, another leads. So each event is read once for all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CAPACITY_BYTES = 8 * 1024 * 1024
 class Buffer:
     """The log entries for one subscriber, at most `capacity` of them and `CAPACITY_BYTES`.
 
-    One that is full drops all and sets `overflowed`: its subscriber then reads the store.
+    A full buffer drops everything and sets `overflowed`; its subscriber then reads the store.
     """
 
     session_id: str | None = None
@@ -77,10 +77,10 @@ class Buffer:
 
 
 LONGEST_WAIT_S = 1.0
-"""How late a program that only follows notices a Ctrl-C that came just before it began to wait."""
+"""The longest wait without a check for signals: a Ctrl-C just before it is noticed this late."""
 
 PAUSE_S = 0.002
-"""The least time between two reads of a busy store."""
+"""The shortest time between two reads of a busy store."""
 
 KEPT = 4096
 """How many events of this process are kept for the next read, so that they need not be decoded."""
@@ -89,7 +89,7 @@ KEPT = 4096
 class LogFollower:
     """Offers new entries of a store's log to buffers.
 
-    # INVARIANT: what is stored after a buffer has joined is offered to it, unless it overflowed.
+    # INVARIANT: every entry stored after a buffer has joined is offered to it, unless it overflowed.
     """
 
     def __init__(self, store: EventLog) -> None:
@@ -138,7 +138,7 @@ class LogFollower:
             self._own |= {(event.session_id, event.seq): event for event in events}
 
     def close(self) -> None:
-        """Wake everybody who waits, for good."""
+        """Wake all waiters, for good."""
         self.closed = True
         if self._leading is not None:
             self._leading.cancel()
@@ -172,7 +172,7 @@ class LogFollower:
                 self._leading = None
 
     async def _read_new(self) -> None:
-        """Offer what the log has after the position that was read to."""
+        """Offer the log's entries after the last position read."""
         if self._position is None:
             return
         async with closing(self._store.log(after=self._position)) as entries:

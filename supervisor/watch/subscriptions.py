@@ -1,7 +1,7 @@
 """Subscriptions to events: the stored ones, then new ones, without gap or duplicate.
 
-A subscriber reads the store after its own position, then takes what the process's `LogFollower` offers, and reads the
-store again when it was too slow for that. So it does not matter which process owns a run, and no run waits for a
+A subscriber reads the store after its own position, then takes what the process's `LogFollower` offers; if it was too
+slow for that, it reads the store again. So runs of other processes are followed too, and no run waits for a
 subscriber.
 """
 
@@ -40,7 +40,7 @@ Placed: TypeAlias = tuple[int, Event]
 
 
 class EventCursor(ABC):
-    """The runs being followed, and how far they have been handed over: `position` is that of the last event."""
+    """The runs being followed, and the `position` of the last delivered event."""
 
     session_id: str | None = None
     run_id: str | None = None
@@ -52,7 +52,7 @@ class EventCursor(ABC):
 
     @property
     def cursor(self) -> int | str:
-        """The position of the last event, as `after` takes it."""
+        """The position of the last event, to pass as `after`."""
         return self._position
 
     @abstractmethod
@@ -235,7 +235,7 @@ def event_types(given: object) -> frozenset[str]:
 class Subscription:
     """The events for one subscriber. Use `async with`, which also closes it.
 
-    Iterated without being entered, it starts with the first event that is asked for and closes at the end.
+    Without `async with`, it starts with the first iteration and closes at its end.
     """
 
     __slots__ = ("_behind", "_buffer", "_capacity", "_cursor", "_follower", "_over", "_page", "_tenant", "_types")
@@ -260,8 +260,8 @@ class Subscription:
 
     @property
     def cursor(self) -> int | str:
-        """The position after the last delivered event: as `after`, another subscription continues from there, in any
-        process and at any time. It is a `seq` for a session or a run, else a text that is valid in this store.
+        """The position after the last delivered event. Pass it as `after` to continue from there, in any process and
+        at any time. For a session or a run it is a `seq`, else a text that is valid in this store.
         """
         return self._cursor.cursor
 
@@ -319,8 +319,8 @@ class Subscription:
         raise StopAsyncIteration
 
     async def _catch_up(self, buffer: Buffer) -> None:
-        """Read what is stored after the position. Once that is nothing, the buffer continues from there: it was
-        offered entries from before the read.
+        """Read the store after the position until nothing is left; then the buffer continues, which was offered
+        entries from before the last read.
         """
         closed, buffer.overflowed = self._follower.closed, False
         page = await self._cursor.page()

@@ -1,6 +1,6 @@
 """A thread that notices when a supervisor's event loop is blocked, and logs what blocks it.
 
-Nothing else could: while an agent's code holds the loop's thread, no deadline, cancel or signal is handled.
+While an agent's code holds the loop's thread, the loop itself handles no deadline, cancel or signal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anyio.lowlevel import current_token
 from ..log import audible
 
 BLOCKED_S = 10.0
-"""After how long without an answer a loop counts as blocked; it is checked twice in that time."""
+"""A loop counts as blocked after this long without an answer; it is checked twice in that time."""
 FRAMES = 16
 """How many of the innermost frames are reported."""
 RUN_IDS = 20
@@ -74,7 +74,7 @@ class Watchdog:
         self._answered = True
 
     def _task(self) -> str | None:
-        """The task that asyncio runs now; None on trio, which does not tell."""
+        """The task that asyncio runs now; None on trio, which does not expose it."""
         if not isinstance(self._loop, asyncio.AbstractEventLoop):
             return None
         task = asyncio.current_task(self._loop)

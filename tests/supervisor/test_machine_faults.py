@@ -26,10 +26,10 @@ from proctor.policies.rules import Check
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import (
     AnswerGate,
-    AskApproval,
     CancelAdapter,
     Effect,
     Finish,
+    RequestApproval,
     RetryRecord,
     RunChecks,
 )
@@ -136,7 +136,7 @@ def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(go
     run.events += run.machine.take_record()
     commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
-    assert not [command for command in commands if isinstance(command, AskApproval)]
+    assert not [command for command in commands if isinstance(command, RequestApproval)]
     assert run.machine.requests == []
     assert [event.type for event in run.events if event.type.startswith("tool_approval")] == [
         "tool_approval_requested",

@@ -34,7 +34,14 @@ from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.ending import described
-from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Effect, Finish, RetryRecord
+from proctor.supervisor.machine.interface import (
+    AnswerGate,
+    CancelAdapter,
+    Effect,
+    Finish,
+    RequestApproval,
+    RetryRecord,
+)
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
@@ -95,7 +102,7 @@ class Interleavings(RuleBasedStateMachine):
         self.withdrawn: set[int] = set()
         self.recorded = self.acked = 0
         self.appended: list[tuple[int, Event]] = []
-        self.approval_requests: list[AskApproval] = []
+        self.approval_requests: list[RequestApproval] = []
         self.cancels = self.finishes = 0
         self.ordered: int | None = None
         self.retries = self.refusals = 0
@@ -129,7 +136,7 @@ class Interleavings(RuleBasedStateMachine):
         match command:
             case AnswerGate():
                 self.check_answer(command, cancelling=cancelling)
-            case AskApproval():
+            case RequestApproval():
                 self.approval_requests.append(command)
             case CancelAdapter():
                 self.cancels += 1

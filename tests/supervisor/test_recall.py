@@ -43,7 +43,7 @@ from proctor.policies.rules.precedence import Before
 from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Effect, Finish
+from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
@@ -102,7 +102,7 @@ def shown_by(commands: list[Effect]) -> list[Any]:
     """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
     shown: list[Any] = []
     for command in commands:
-        if isinstance(command, (AnswerGate, AskApproval)):
+        if isinstance(command, (AnswerGate, RequestApproval)):
             one = (command.call, command.answer) if isinstance(command, AnswerGate) else command.request
             if one not in shown:
                 shown.append(one)
@@ -218,7 +218,7 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     call = ToolCall(id="c", name="asked", input={"n": 1}, turn=3)
     commands = shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
-    assert [type(command) for command in commands if not isinstance(command, AnswerGate)].count(AskApproval) == 1
+    assert [type(command) for command in commands if not isinstance(command, AnswerGate)].count(RequestApproval) == 1
     following = Shell(resumed(record), record)
     (request,) = following.machine.requests
     following.happens(

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from proctor.policies.events import Event, RunCompleted, RunStarted, TokenUsageUpdated
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.records import RunTally, owners
+from proctor.supervisor.store.records import RunDelta, owners
 
 RUN = RunInfo(run_id="r", session_id="s")
 
 
 def after(run: RunInfo, *events: Event) -> RunInfo:
     """The line of a run after some events, each with the next seq."""
-    tally = RunTally()
+    delta = RunDelta()
     for seq, event in enumerate(events, 1):
-        tally.take(replace(event, seq=seq))
-    return tally.applied(run)
+        delta.count(replace(event, seq=seq))
+    return delta.applied(run)
 
 
 def test_an_end_without_usage_is_an_end_and_usage_without_an_end_is_usage() -> None:
@@ -46,9 +46,9 @@ def test_events_that_are_counted_in_parts_change_what_they_change_together(usage
     """Wherever a store cuts them: the calls, what was used, and what the end says of it."""
     used = [TokenUsageUpdated(input_tokens=3), TokenUsageUpdated(scope="cumulative", output_tokens=4)]
     every = [RunStarted(), *used, RunCompleted(usage=usage), TokenUsageUpdated(input_tokens=9)]
-    parts = RunTally(), RunTally()
+    parts = RunDelta(), RunDelta()
     for seq, event in enumerate(every, 1):
-        parts[seq > cut].take(replace(event, seq=seq))
+        parts[seq > cut].count(replace(event, seq=seq))
 
     assert parts[0].then(parts[1]).applied(RUN) == after(RUN, *every)
 
@@ -76,10 +76,10 @@ def test_an_end_that_states_otherwise_than_was_reported_is_told() -> None:
     """More or fewer tokens, and a cost that is less; a cost may be stated that nobody reported."""
 
     def off(*events: Event) -> list[str]:
-        tally = RunTally()
+        delta = RunDelta()
         for event in events:
-            tally.take(event)
-        return [name for name, _, _ in tally.off()]
+            delta.count(event)
+        return [name for name, _, _ in delta.off()]
 
     report = TokenUsageUpdated(input_tokens=5, cost_usd=0.5)
     assert off(report, RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == off(report, RunCompleted()) == []

@@ -334,9 +334,9 @@ class Wire:
 
         Raises ProviderError when the client does not answer within `ANSWER_S`, or answers something else.
         """
-        with anyio.move_on_after(ANSWER_S) as asking:
+        with anyio.move_on_after(ANSWER_S) as limited:
             answer = await self._query._send_control_request({"subtype": "get_usage"})
-        if asking.cancelled_caught:
+        if limited.cancelled_caught:
             raise ProviderError(f"the Claude Code client did not say within {ANSWER_S:g} seconds what it used")
         try:
             usage: dict[str, Any] = answer["session"]["model_usage"]

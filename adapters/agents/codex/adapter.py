@@ -217,7 +217,7 @@ class CodexAdapter:
             **APPROVALS,
             **sandbox,
             "cwd": str(self._workspace.folder),
-            "config": {**settings.asking_servers(config.get("mcp_servers") or {}, denied), **permissions},
+            "config": {**settings.gated_servers(config.get("mcp_servers") or {}, denied), **permissions},
         }
         if self._model is not None:
             thread["model"] = self._model

@@ -267,7 +267,7 @@ class RunningCalls:
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
         self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
 
-    async def look_up(self) -> None:
+    async def report_recorded(self) -> None:
         """Report the outcomes that the client recorded, in all the records that were read before."""
         if self.ids():
             for thread in self._rollouts.threads():

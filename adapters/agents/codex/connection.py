@@ -92,7 +92,7 @@ def toml(value: Any, where: str) -> str:
     raise UsageError(f"config `{where}`: the client's configuration cannot hold `{value!r}`")
 
 
-def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[str, Any]:
+def gated_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[str, Any]:
     """Configuration of a thread that makes every MCP server ask before each call, and drops denied tools.
 
     Args:
@@ -108,7 +108,7 @@ def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[st
         base = f"mcp_servers.{name}"
         config[f"{base}.default_tools_approval_mode"] = "prompt"
         if tools := fields.get("tools"):
-            config[f"{base}.tools"] = {tool: {**_asking(tools[tool])} for tool in tools}
+            config[f"{base}.tools"] = {tool: {**_prompting(tools[tool])} for tool in tools}
         if len(dropped) < len(own):
             config[f"{base}.enabled"] = False
         if dropped:
@@ -150,7 +150,7 @@ def _key(name: str) -> str:
     return name if _PLAIN_KEY.match(name) else json.dumps(name)
 
 
-def _asking(tool: Any) -> dict[str, Any]:
+def _prompting(tool: Any) -> dict[str, Any]:
     return {**(tool if isinstance(tool, dict) else {}), "approval_mode": "prompt"}
 
 

@@ -53,7 +53,7 @@ class Turn:
             with anyio.fail_after(INTERRUPT_S):
                 await self._begun.wait()
             if not self.over:
-                await self._ask(connection)
+                await self._interrupt_turn(connection)
         return {"interrupted_by": self.interrupted_by}
 
     async def clean_up(self, connection: CodexConnection) -> None:
@@ -61,7 +61,7 @@ class Turn:
         params = {"threadId": self._translation.threads.own}
         await connection.request("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
-    async def _ask(self, connection: CodexConnection) -> None:
+    async def _interrupt_turn(self, connection: CodexConnection) -> None:
         params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
         try:
             await connection.request("turn/interrupt", params, timeout_s=INTERRUPT_S)
@@ -144,7 +144,7 @@ class CodexSession(RpcSession[CodexConnection]):
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the client reports."""
         if method in _CALLS_DONE:
-            await self._calls.look_up()
+            await self._calls.report_recorded()
         if method == "turn/completed":
             await self._questions.attempts()
             if params.get("threadId") == self._translation.threads.own:

@@ -189,7 +189,7 @@ class GatedAgents:
         """The agent's copy; a copy is its own."""
         if id(agent) not in self._copies:
             made = agent.clone(tools=[self.gated(tool) for tool in agent.tools], handoffs=[])
-            made.__class__ = _asking(type(made), self)
+            made.__class__ = _gated_class(type(made), self)
             if self._narrowed is not None:
                 made.model = self._narrowed(agent.model)
             self._copies[id(agent)] = (agent, made)
@@ -208,11 +208,11 @@ class GatedAgents:
             "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)],
         }
         if tool.timeout_seconds is not None:
-            changes["timeout_error_function"] = self._telling(tool.timeout_error_function or _timed_out)
+            changes["timeout_error_function"] = self._reporting(tool.timeout_error_function or _timed_out)
         # the SDK tells of exceptions only where its own text for them is used; a caller's function is wrapped
         own = getattr(tool, "_failure_error_function", None)
         if own is not None and not getattr(tool, "_use_default_failure_error_function", True):
-            changes["_failure_error_function"] = self._telling(own)
+            changes["_failure_error_function"] = self._reporting(own)
         made = changed(tool, changes)
         # the copy's own: that of the original would answer errors with the original's functions
         return changed(made, {"on_invoke_tool": _contained(made.on_invoke_tool)})
@@ -246,13 +246,13 @@ class GatedAgents:
         made.call_tool = call_tool
         return made
 
-    def _telling(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        async def tell(context: Any, error: Exception) -> Any:
+    def _reporting(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        async def reported(context: Any, error: Exception) -> Any:
             self._failed(error)
             text = own(context, error)
             return await text if inspect.isawaitable(text) else text
 
-        return tell
+        return reported
 
 
 def _contained(invoke: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -267,15 +267,15 @@ def _contained(invoke: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     return contained
 
 
-def _asking(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
+def _gated_class(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
     """The agent's class, of which the tools that it finds when it runs ask first, too: those of a sandbox do."""
 
-    class Asking(kind):  # type: ignore[misc, valid-type]
+    class Gated(kind):  # type: ignore[misc, valid-type]
         async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
             return [gated.gated(tool) for tool in await super().get_all_tools(run_context)]
 
-    Asking.__name__ = Asking.__qualname__ = kind.__name__
-    return Asking
+    Gated.__name__ = Gated.__qualname__ = kind.__name__
+    return Gated
 
 
 def holds_every_call(agent: Any) -> bool:

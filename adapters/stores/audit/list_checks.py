@@ -37,7 +37,7 @@ from proctor.supervisor.store.records import (
     COUNTED,
     ENDINGS,
     CallsInFlight,
-    RunTally,
+    RunDelta,
     owners,
     status_after,
 )
@@ -100,12 +100,12 @@ class _Run:
     no run has, each with its code and seq.
     """
 
-    __slots__ = ("_calls", "_late", "first_seq", "flaws", "given", "provider", "session_id", "status", "tally")
+    __slots__ = ("_calls", "_late", "delta", "first_seq", "flaws", "given", "provider", "session_id", "status")
 
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
-        self.tally = RunTally()
+        self.delta = RunDelta()
         self.status = "running" if first_seq else "created"
         self.provider = ""
         self.given: dict[str, frozenset[bytes]] = {}
@@ -137,17 +137,17 @@ class _Run:
             return
         if isinstance(event, RunStarted):
             self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
-        self.tally.take(event)
+        self.delta.count(event)
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
             self.status = status
-            for name, stated, counted in self.tally.off():
+            for name, stated, counted in self.delta.off():
                 message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
                 self.flaws.append(("adds_up", event.seq, message))
 
     def row(self, created: RunInfo) -> ListedRun:
         """The run's row by its record, once created so."""
-        run = self.tally.applied(created)
+        run = self.delta.applied(created)
         return {
             "status": self.status,
             "provider": created.provider or self.provider,
@@ -343,7 +343,7 @@ def _differences(run: ListedRun, read: _Run, created: RunInfo) -> Iterator[str]:
             listed = listed.encode()
         if listed != own and not (name in FIGURES and _close(listed, own)):
             yield f"has {name} `{listed}` in the list; its record says `{own}`"
-    if read.tally.started and not created.spec.get("asks"):
+    if read.delta.started and not created.spec.get("asks"):
         yield from _given_otherwise(created.spec, read.given)
 
 

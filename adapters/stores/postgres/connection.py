@@ -380,12 +380,12 @@ class Line:
                 if not passes(error):
                     raise
                 lost = error
-                self.make_way(error)
+                self.end_stalled(error)
                 self.drop()
         assert lost is not None
         raise lost
 
-    def make_way(self, error: BaseException) -> None:
+    def end_stalled(self, error: BaseException) -> None:
         """End stopped processes' transactions that keep their locks, after a wait for a lock timed out."""
         if isinstance(error, errors.LockNotAvailable):
             with suppress(psycopg.Error, StoreError):

@@ -86,12 +86,12 @@ class Rows(Gathered):
         self._change_runs(connection)
 
     def _change_runs(self, connection: Connection) -> None:
-        for run_id, tally in self._tallies.items():
-            if tally.started is not None:
-                start = (tally.started.seq, ms_of(tally.started), *owner_columns(tally.started.metadata), run_id)
+        for run_id, delta in self._deltas.items():
+            if delta.started is not None:
+                start = (delta.started.seq, ms_of(delta.started), *owner_columns(delta.started.metadata), run_id)
                 connection.execute(_START, start)
         for change, sql in _FIGURES:
-            rows = [(kept(run_id), *row) for run_id, tally in self._tallies.items() if (row := change.row(tally))]
+            rows = [(kept(run_id), *row) for run_id, delta in self._deltas.items() if (row := change.row(delta))]
             if rows:
                 connection.execute(sql, (Jsonb(rows, _encode),))
 
@@ -254,10 +254,10 @@ class Recorder(Transaction):
     def _was_committed(self) -> bool:
         """The outcome of a transaction whose commit was sent, not answered."""
         self._line.drop()  # the next connection ends what the server still does for this one
-        latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
+        latest = self._stored_value("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)
 
-    def _ask_stored(self, sql: str, values: Sequence[Any]) -> Any:
+    def _stored_value(self, sql: str, values: Sequence[Any]) -> Any:
         """Ask for one value after the commit, again where the connection is lost."""
         row = self._line.query(lambda connection: connection.execute(sql, values).fetchone())
         return row and row[0]
@@ -344,22 +344,22 @@ class Recorder(Transaction):
         """Commit; the number of the command that this wrote."""
         xid, before = self.xid, self.last_command
         self.commit()
-        return int(self._ask_stored(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
+        return int(self._stored_value(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
 
 
 _TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", "blocks")
 
 
-def give_back(connection: Connection) -> None:
+def vacuum(connection: Connection) -> None:
     """Let the room of removed rows be used again, and that at the end of a table be given back; nobody is held up."""
     connection.execute(f"VACUUM {', '.join(_TABLES)}")
 
 
 def size(connection: Connection) -> StoreSize:
     """See `Store.size`."""
-    room = " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
+    sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
     [(sessions, events, taken)] = connection.execute(
-        f"SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events), {room}"
+        f"SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events), {sizes}"
     ).fetchall()
     runs = dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status").fetchall())
     return StoreSize(sessions=sessions, runs=runs, events=events, bytes=int(taken))

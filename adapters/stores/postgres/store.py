@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-_LOOK_EVERY_S = 1.0
+_POLL_S = 1.0
 _AGAIN_S = 0.5
 _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM instructions),
     (SELECT max(number) FROM runs)"""
@@ -92,12 +92,12 @@ class Listener:
     def _listen(self, connection: Connection) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
         while not self._ended.is_set():
-            self._look(connection)
-            for notice in connection.notifies(timeout=_LOOK_EVERY_S, stop_after=1):
+            self._poll(connection)
+            for notice in connection.notifies(timeout=_POLL_S, stop_after=1):
                 if notice.payload != self._own:
                     self._notifier.notify()
 
-    def _look(self, connection: Connection) -> None:
+    def _poll(self, connection: Connection) -> None:
         latest = connection.execute(_LATEST).fetchone()
         if self._began.is_set() and latest != self._latest:
             self._notifier.notify()
@@ -181,28 +181,28 @@ class PostgresWriter(Writer[Recorder]):
                 job = self._queue.get_nowait()
         return jobs
 
-    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+    def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
         error: Exception | None = None
         for _ in tries(self._line.patience_s):
             try:
-                self._attempt(jobs, look_up)
+                self._attempt(jobs, find_stored)
             except Exception as raised:
                 error = raised
                 self._recorder.undo()
                 if not passes(raised):
                     return raised
-                self._line.make_way(raised)
+                self._line.end_stalled(raised)
             else:
                 return None
         return error
 
-    def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+    def _attempt(self, jobs: list[Job[Any]], find_stored: bool) -> None:
         batches = [job.batch for job in jobs if job.batch is not None]
         if batches:
             parts = [part for batch in batches for part in batch.parts]
             self._recorder.hold((part.session_id for part in parts), (part.run_id for part in parts))
         for job in jobs:
-            self._work(job, look_up)
+            self._work(job, find_stored)
         self._recorder.commit()
 
     def _is_of_one_job(self, error: Exception) -> bool:
@@ -211,7 +211,7 @@ class PostgresWriter(Writer[Recorder]):
     def _store_error(self, error: Exception) -> StoreError:
         return store_error(error, self._name)
 
-    def _tell(self) -> None:
+    def _notify_others(self) -> None:
         with suppress(psycopg.Error, StoreError):
             self._recorder.notify()
 
@@ -282,7 +282,7 @@ class PostgresStore(TableStore):
 
     async def compact(self) -> None:
         """Free the space of removed rows for reuse, as far as the role may."""
-        await self._readers.query(recording.give_back)
+        await self._readers.query(recording.vacuum)
 
     async def _watching(self) -> AbstractContextManager[None]:
         """Listen for other processes' writes; without a notice, they are seen within a second."""

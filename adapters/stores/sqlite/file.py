@@ -230,7 +230,7 @@ _WRITER_CACHE_KIB = 16 * 1024
 def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None) -> Connection:
     """Open a store, creating or migrating it. Raises StoreError, the file untouched, when it is not one."""
     try:
-        _look(path, busy_timeout_s)
+        _check_file(path, busy_timeout_s)
         _make_private(path)
         connection = connect(path, "rwc", busy_timeout_s=busy_timeout_s)
         try:
@@ -255,7 +255,7 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _look(path: Path, busy_timeout_s: float) -> None:
+def _check_file(path: Path, busy_timeout_s: float) -> None:
     if not path.parent.is_dir():
         raise StoreError(f"directory `{path.parent}` does not exist; create it first", kind="unwritable")
     if path.is_dir():
@@ -272,10 +272,10 @@ def _look(path: Path, busy_timeout_s: float) -> None:
     if is_cut_short(path) and not _has_log(path) and is_cut_short(path):
         raise _truncated(path)  # checked again: between the checks another process may have written
     if not beside(path, "-journal").exists():  # one that is left over is undone by the first writer
-        _look_inside(path, busy_timeout_s)
+        _check_database(path, busy_timeout_s)
 
 
-def _look_inside(path: Path, busy_timeout_s: float) -> None:
+def _check_database(path: Path, busy_timeout_s: float) -> None:
     connection = connect(path, "ro", busy_timeout_s=busy_timeout_s)
     try:
         check_version(connection, path)
@@ -300,7 +300,7 @@ def _set_up(
 ) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
-    # The application id must reach the file itself before write-ahead logging begins: a first look reads it.
+    # The application id must reach the file itself before write-ahead logging begins: the first check reads it.
     bring_up_to_date(connection, path)
     _use_write_ahead_log(connection, path, busy_timeout_s)
     connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES_BEFORE_CHECKPOINT}")
@@ -434,14 +434,14 @@ class SameFile:
         """The file as it is now. Raises StoreError for one that was removed or replaced, or what SQLite keeps beside
         it.
         """
-        found = _presence_look(self._file)
+        found = _stat(self._file)
         if found is None:
             raise self._gone("was removed")
         if self._file_id not in (None, file_id(found)):
             raise self._gone("was replaced by another file")
         self._file_id = file_id(found)
         for path, before in self._beside.items():
-            there = _presence_look(path)
+            there = _stat(path)
             now = _WatchedFile() if there is None else _WatchedFile(file_id(there), there.st_size)
             if before.id is not None and now.id != before.id:
                 raise self._gone(f"lost `{path.name}` beside it")
@@ -487,7 +487,7 @@ class Presence(SameFile):
         return len(read_header(self._file)) == HEADER_SIZE and not is_cut_short(self._file)
 
 
-def _presence_look(path: Path) -> os.stat_result | None:
+def _stat(path: Path) -> os.stat_result | None:
     try:
         return os.stat(path)
     except OSError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
     from proctor.supervisor.ports.stored_types import Command, RunInfo
-    from proctor.supervisor.store.records import RunTally
+    from proctor.supervisor.store.records import RunDelta
 
     from ..tables.recording import KnownRun
     from ..tables.transactions import Condition
@@ -44,8 +44,8 @@ _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)
 
 
-def _start(tally: RunTally) -> tuple[Any, ...] | None:
-    event = tally.started
+def _start(delta: RunDelta) -> tuple[Any, ...] | None:
+    event = delta.started
     return None if event is None else (event.seq, ms_of(event), *owner_columns(event.metadata))
 
 
@@ -77,19 +77,19 @@ UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(CHANGES,
 """The statements of a trigger on that view."""
 
 
-def changes(tallies: Mapping[str, RunTally]) -> list[bytes]:
+def changes(deltas: Mapping[str, RunDelta]) -> list[bytes]:
     """A value for each of `COLUMNS`."""
-    return [_encode(_rows(change, tallies)) for change in CHANGES]
+    return [_encode(_rows(change, deltas)) for change in CHANGES]
 
 
-def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, RunTally]) -> None:
+def apply_each(connection: sqlite3.Connection, deltas: Mapping[str, RunDelta]) -> None:
     """Make the same changes by separate statements."""
     for change in CHANGES:
-        connection.executemany(_of_one(change), _rows(change, tallies))
+        connection.executemany(_of_one(change), _rows(change, deltas))
 
 
-def _rows(change: Change, tallies: Mapping[str, RunTally]) -> list[tuple[Any, ...]]:
-    rows: Iterable[tuple[str, tuple[Any, ...] | None]] = ((run_id, change.row(t)) for run_id, t in tallies.items())
+def _rows(change: Change, deltas: Mapping[str, RunDelta]) -> list[tuple[Any, ...]]:
+    rows: Iterable[tuple[str, tuple[Any, ...] | None]] = ((run_id, change.row(t)) for run_id, t in deltas.items())
     return [(run_id, *row) for run_id, row in rows if row is not None]
 
 
@@ -155,7 +155,7 @@ class Rows(Gathered):
             count += len(part.columns)
         encoded = b"".join([part.encoded for _, part, _ in self._parts])
         parts = _encode(heads)
-        lines = changes(self._tallies)
+        lines = changes(self._deltas)
         if data > _MOST_BYTES or any(_NUL in json for json in (encoded, parts, *lines)):
             return False
         bytes = b"".join([record for _, part, _ in self._parts for record in part.records])
@@ -175,7 +175,7 @@ class Rows(Gathered):
                 for seq, ((event_id, type, at, _, _), record, digest) in enumerate(each, part.seq)
             ]
             connection.executemany(_INSERT_ONE, rows)
-        apply_each(connection, self._tallies)
+        apply_each(connection, self._deltas)
 
 
 _LABEL = """(SELECT iif(type IN ('true', 'false', 'null'), type, CAST(atom AS TEXT))
@@ -243,7 +243,7 @@ class Recorder(Transaction):
     def begin(self) -> bool:
         """Begin a transaction; True when another connection has written since the last one."""
         self._connection.execute("BEGIN IMMEDIATE")
-        return self.look()
+        return self.has_changed()
 
     def _begin_unless_begun(self) -> None:
         if not self._connection.in_transaction and self.begin():
@@ -280,7 +280,7 @@ class Recorder(Transaction):
         """As `hold` does."""
         self._begin_unless_begun()
 
-    def look(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether another connection has written since the last call."""
         version = pragma(self._connection, "data_version")
         if version == self._data_version:
@@ -404,7 +404,7 @@ STEP_PAGES = 1000
 """Pages freed at a time; others write in between."""
 
 
-def give_back(connection: sqlite3.Connection) -> bool:
+def free_pages(connection: sqlite3.Connection) -> bool:
     """Free some unused pages, outside of a transaction; returns whether there are more."""
     # `execute` would leave it after the first page: it yields rows of no columns, one a page.
     connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _EVENTS_A_TRANSACTION = 4_096
 _LIGHT = 64
 """A job of at most so many rows precedes heavier ones, as when a run begins, ends or waits for its call."""
-_LOOK_EVERY_S = 0.05
+_POLL_S = 0.05
 
 
 class SQLiteWriter(Writer[Recorder]):
@@ -68,7 +68,7 @@ class SQLiteWriter(Writer[Recorder]):
         self._held_over = []
         with suppress(Empty):
             if not waiting:
-                waiting.append(self._queue.get(timeout=_LOOK_EVERY_S if self._watchers else None))
+                waiting.append(self._queue.get(timeout=_POLL_S if self._watchers else None))
             while True:
                 waiting.append(self._queue.get_nowait())
         found = [job for job in waiting if job is not None]
@@ -78,31 +78,31 @@ class SQLiteWriter(Writer[Recorder]):
             (self._held_over if weight > _EVENTS_A_TRANSACTION else jobs).append(job)
         return jobs
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._presence.mend_index()
         try:
-            if self._recorder.look():
+            if self._recorder.has_changed():
                 self._notifier.notify()
         except sqlite3.Error:
             self._recorder.forget()  # whoever reads or writes next is told what is wrong
 
-    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+    def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
         try:
             try:
-                self._attempt(jobs, look_up)
+                self._attempt(jobs, find_stored)
             except StaleError:
                 self._abandon()
                 self._recorder.begin()
-                self._attempt(jobs, look_up)
+                self._attempt(jobs, find_stored)
         except Exception as error:
             self._abandon()
             return error
         return None
 
-    def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+    def _attempt(self, jobs: list[Job[Any]], find_stored: bool) -> None:
         self._presence.check()  # before anything is written behind a hole
         for job in jobs:
-            self._work(job, look_up)
+            self._work(job, find_stored)
         self._recorder.commit()
         self._presence.check()
 
@@ -229,7 +229,7 @@ class SQLiteStore(TableStore):
         """Free space step by step, with time for other writers in between."""
         more = True
         while more:
-            more = await self._file_readers.alone(recording.give_back)
+            more = await self._file_readers.alone(recording.free_pages)
             await anyio.sleep(_BETWEEN_STEPS_S)
 
     async def _watching(self) -> AbstractContextManager[None]:

@@ -87,7 +87,7 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
         raise invariants.started(run_id)
     attempts = run.attempts_with(epoch, lost=lost)
     owner = _take_session(recorder, run_id, run.session_id, epoch)
-    _give(recorder, run_id, run.session_id, epoch, attempts)
+    _set_owner(recorder, run_id, run.session_id, epoch, attempts)
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
 
@@ -98,7 +98,7 @@ def release_run(recorder: Transaction, run_id: str, epoch: int) -> None:
     recorder.hold([found.session_id], [run_id])
     run = queries.run_info(recorder, run_id)
     if run is not None and run.is_claimed_by(epoch):
-        _give(recorder, run_id, run.session_id, 0, max(run.attempts - 1, 0))
+        _set_owner(recorder, run_id, run.session_id, 0, max(run.attempts - 1, 0))
 
 
 def _found(recorder: Transaction, run_id: str) -> RunInfo:
@@ -122,11 +122,11 @@ def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: in
         if its is not None and (not its.gone or status == "running"):
             raise invariants.session_busy(session_id, other, its)
     for attempts, other, *_ in others:
-        _give(recorder, other, session_id, 0, attempts)
+        _set_owner(recorder, other, session_id, 0, attempts)
     return owner
 
 
-def _give(recorder: Transaction, run_id: str, session_id: str, epoch: int, attempts: int) -> None:
+def _set_owner(recorder: Transaction, run_id: str, session_id: str, epoch: int, attempts: int) -> None:
     [row] = recorder.rows(f"SELECT {RUN} FROM runs WHERE run_id = ?", (run_id,))
     digest = run_digest(run_id, session_id, tuple(row), epoch, attempts)
     sql = "UPDATE runs SET epoch = ?, attempts = ?, seal = ? WHERE run_id = ?"

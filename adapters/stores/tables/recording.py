@@ -35,7 +35,7 @@ from proctor.supervisor.store import invariants
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
 from proctor.supervisor.store.records import (
     CallsInFlight,
-    RunTally,
+    RunDelta,
     from_record,
     head_below,
     links,
@@ -201,8 +201,8 @@ class Transaction(ABC):
     def last_command(self) -> int:
         """The number of the latest command when it began."""
 
-    def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
-        """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
+    def append(self, batch: Batch, *, find_stored: bool, epoch: int = 0) -> list[Event]:
+        """Gather the rows of events; returns the events as they will be stored. `find_stored` finds those that are
         stored already; without it a repeated event_id breaks the commit. A unit of a run that is stored already is
         not stored again. Raises StoreError, having gathered none, for events of a run that `epoch` has not claimed,
         or that does not admit them.
@@ -213,7 +213,7 @@ class Transaction(ABC):
                 raise invariants.fenced(part.run_id, find_owner(self, owner))
         if batch.unit_start and batch.unit_start <= self._session(batch.events[0].session_id).last_seq:
             return self._append_rest(batch, epoch)
-        if not look_up:
+        if not find_stored:
             try:
                 return self._append(batch)
             except StoreError:  # what is not admitted may be stored already
@@ -285,7 +285,7 @@ class Transaction(ABC):
                 in_flight = calls.setdefault(part.run_id, CallsInFlight("" if run is None else run[3]))
                 for event in part.calls:
                     in_flight.observe(event)
-                part.tallied().in_flight = in_flight.text
+                part.ensure_delta().in_flight = in_flight.text
 
     def _append(self, batch: Batch) -> list[Event]:
         next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
@@ -296,8 +296,8 @@ class Transaction(ABC):
             session = self._session(part.session_id)
             for event in part.news:
                 self._note(event, session)
-            if part.tally is not None and part.tally.in_flight is not None:
-                self._runs[part.run_id] = (*self._runs[part.run_id][:3], part.tally.in_flight)
+            if part.delta is not None and part.delta.in_flight is not None:
+                self._runs[part.run_id] = (*self._runs[part.run_id][:3], part.delta.in_flight)
             self._rows.add(session.key, part, session.link(part.seq, part.records))
         return batch.events
 
@@ -370,7 +370,7 @@ def answer(
     check_answerable(stored, given)
     answered = replace(stored, state="granted" if given.granted else "denied", answer=given, answered_at=at)
     if batch is not None:
-        recorder.append(batch, look_up=False)
+        recorder.append(batch, find_stored=False)
         return answered
     recorder.write(
         "UPDATE approvals SET state = ?, answer = ?, answered_at = ? WHERE approval_id = ?",
@@ -476,20 +476,20 @@ class Change(NamedTuple):
 
     sets: str
     where: str
-    row: Callable[[RunTally], tuple[Any, ...] | None]
+    row: Callable[[RunDelta], tuple[Any, ...] | None]
 
 
-def _counts(tally: RunTally) -> tuple[Any, ...] | None:
-    return (tally.calls, tally.violations) if tally.calls or tally.violations else None
+def _counts(delta: RunDelta) -> tuple[Any, ...] | None:
+    return (delta.calls, delta.violations) if delta.calls or delta.violations else None
 
 
-def _usage(tally: RunTally) -> tuple[Any, ...] | None:
-    return (*tally.added, *tally.floor) if any(tally.floor) else None
+def _usage(delta: RunDelta) -> tuple[Any, ...] | None:
+    return (*delta.added, *delta.floor) if any(delta.floor) else None
 
 
-def _end(tally: RunTally) -> tuple[Any, ...] | None:
-    event = tally.ended
-    return None if event is None else (event.seq, ms_of(event), *tally.settled)
+def _end(delta: RunDelta) -> tuple[Any, ...] | None:
+    event = delta.ended
+    return None if event is None else (event.seq, ms_of(event), *delta.settled)
 
 
 def _totals(template: str) -> str:
@@ -497,8 +497,8 @@ def _totals(template: str) -> str:
     return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
 
 
-def _in_flight(tally: RunTally) -> tuple[Any, ...] | None:
-    return None if tally.in_flight is None else (tally.in_flight,)
+def _in_flight(delta: RunDelta) -> tuple[Any, ...] | None:
+    return None if delta.in_flight is None else (delta.in_flight,)
 
 
 FIGURED: tuple[Change, ...] = (
@@ -541,7 +541,7 @@ def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPrune
         violations=sum(violations for _, violations, _ in runs),
         head=session.head.hex(),
     )
-    [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), look_up=False)
+    [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), find_stored=False)
     recorder.write("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq), in_order=True)
     ids = [run_id for run_id, *_ in runs]
     recorder.write(*marked(RUNS, *map(run_mark, ids)), in_order=True)

@@ -70,7 +70,7 @@ class TableStore(ABC):
             return []
         batch = Batch(events)
         return await self._writer.do(
-            lambda recorder, look_up: recorder.append(batch, look_up=look_up, epoch=epoch), batch
+            lambda recorder, find_stored: recorder.append(batch, find_stored=find_stored, epoch=epoch), batch
         )
 
     async def read(
@@ -250,7 +250,7 @@ RecorderT = TypeVar("RecorderT")
 
 
 class Job(Generic[T]):
-    """One thing to write: `work(recorder, look_up)` is called within a transaction, again if it must be redone.
+    """One thing to write: `work(recorder, find_stored)` is called within a transaction, again if it must be redone.
     What appends has its `batch`.
     """
 
@@ -331,29 +331,29 @@ class Writer(ABC, Generic[RecorderT]):
             if jobs := self._next_jobs():
                 self._write(jobs)
             else:
-                self._look()
+                self._poll()
             ended = self._stopping and not self._held_over and self._queue.empty()
         self._leave()
         self._notifier.notify()
 
     def _write(self, jobs: list[Job[Any]]) -> None:
-        error = self._transact(jobs, look_up=False)
+        error = self._transact(jobs, find_stored=False)
         if isinstance(error, self.conflict):
-            error = self._transact(jobs, look_up=True)
+            error = self._transact(jobs, find_stored=True)
         if error is not None and len(jobs) > 1 and self._is_of_one_job(error):
             for job in jobs:  # an error of one job does not affect the others
-                self._fail([job], self._transact([job], look_up=True))
+                self._fail([job], self._transact([job], find_stored=True))
         else:
             self._fail(jobs, error)
         set_all((job.hop, job.done) for job in jobs)
         self._notifier.notify()
         if any(job.error is None for job in jobs):
-            self._tell()
+            self._notify_others()
 
-    def _work(self, job: Job[Any], look_up: bool) -> None:
+    def _work(self, job: Job[Any], find_stored: bool) -> None:
         job.error = None
         try:
-            job.result = job.work(self._recorder, look_up)
+            job.result = job.work(self._recorder, find_stored)
         except self.broken:
             raise
         except StoreError as error:
@@ -371,7 +371,7 @@ class Writer(ABC, Generic[RecorderT]):
         """Wait for the jobs of one transaction; none when it is time to poll."""
 
     @abstractmethod
-    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+    def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
         """Write jobs in one transaction; returns the error where none of them is stored."""
 
     @abstractmethod
@@ -386,8 +386,8 @@ class Writer(ABC, Generic[RecorderT]):
     def _leave(self) -> None:
         """Close the connection, at the end."""
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Poll for other processes' writes, where the connection shows them."""
 
-    def _tell(self) -> None:
+    def _notify_others(self) -> None:
         """Notify other processes of a write, where they would not see it."""

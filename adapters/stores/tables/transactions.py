@@ -20,7 +20,7 @@ from proctor.supervisor.store.records import (
     CALLS,
     COUNTED,
     NEWS,
-    RunTally,
+    RunDelta,
     lines_of,
     to_record,
     unit_start,
@@ -40,7 +40,7 @@ _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 
 class Part:
     """Events of one run, one after another: `news` are those that can change what is known of it, the first
-    among them; `tally` is what they change in its row. `calls` are those that start or end a call, `answers` says
+    among them; `delta` is how they change its row. `calls` are those that start or end a call, `answers` says
     that all may come after the run's end, and `behind` is an end that they come after in one append.
     """
 
@@ -49,13 +49,13 @@ class Part:
         "behind",
         "calls",
         "columns",
+        "delta",
         "encoded",
         "news",
         "records",
         "run_id",
         "seq",
         "session_id",
-        "tally",
     )
 
     def __init__(self, first: Event, seq: int) -> None:
@@ -66,19 +66,19 @@ class Part:
         self.columns: list[Columns] = []
         self.records: list[bytes] = []
         self.encoded = b""
-        self.tally: RunTally | None = None
+        self.delta: RunDelta | None = None
         self.calls: list[Event] = []
         self.answers = True
         self.behind: Event | None = None
 
     def count(self, event: Event) -> None:
         """Count an event of `COUNTED`."""
-        self.tallied().take(event)
+        self.ensure_delta().count(event)
 
-    def tallied(self) -> RunTally:
-        """Its tally, created if missing."""
-        self.tally = self.tally or RunTally()
-        return self.tally
+    def ensure_delta(self) -> RunDelta:
+        """Its delta, created if missing."""
+        self.delta = self.delta or RunDelta()
+        return self.delta
 
 
 class Batch:
@@ -156,7 +156,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._parts: list[tuple[int, Part, list[bytes]]] = []
-        self._tallies: dict[str, RunTally] = {}
+        self._deltas: dict[str, RunDelta] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -164,9 +164,9 @@ class Gathered:
     def add(self, key: int, part: Part, digests: list[bytes]) -> None:
         """Add the rows of a part."""
         self._parts.append((key, part, digests))
-        if part.tally is not None and part.run_id:
-            before = self._tallies.get(part.run_id)
-            self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
+        if part.delta is not None and part.run_id:
+            before = self._deltas.get(part.run_id)
+            self._deltas[part.run_id] = part.delta if before is None else before.then(part.delta)
 
     def of_run(self, run_id: str, start: int) -> list[tuple[int, bytes]]:
         """The seqs and records of a run that wait to be inserted, from a seq on."""
@@ -177,7 +177,7 @@ class Gathered:
     def clear(self) -> None:
         """Forget them."""
         self._parts.clear()
-        self._tallies.clear()
+        self._deltas.clear()
 
 
 Condition: TypeAlias = tuple[Any, ...]
