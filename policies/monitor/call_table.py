@@ -1,7 +1,4 @@
-"""The calls of a session, each from its request to its end, and the session's counters.
-
-All of it is plain data, so that a snapshot is the state written down.
-"""
+"""The calls of a session, each from its request to its end, and the session's counters, all of it plain data."""
 
 from __future__ import annotations
 
@@ -57,8 +54,8 @@ class States(dict[int, Any]):
 class BoundPlan:
     """A plan for one kind of call, bound to the states of its rules in one session.
 
-    A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
-    has noted that the rules are exercised.
+    Rules that have left the session do not see how a call ended. `new`: the session has not yet marked the rules as
+    exercised.
     """
 
     __slots__ = ("attempts", "new", "outcomes", "plan", "remembers", "rounds", "spends")
@@ -96,10 +93,10 @@ def _refusing(why: str) -> JudgeCall:
 NOTHING_TO_DO = BoundPlan(CallPlan(()), {}, {}, {})
 
 FINISHED_KEPT = 65_536
-"""The most finished calls of a run that are remembered by id; an older id counts as a new call."""
+"""How many finished calls of a run are remembered by id; a call with an older id counts as new."""
 
 DENIED_KEPT = 1_024
-"""How many denied calls are remembered: an outcome that a provider reports for one is ignored."""
+"""How many denied calls are remembered, whose reported outcomes are ignored."""
 
 REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
 DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
@@ -108,7 +105,7 @@ SPENT = (STARTED, ALLOWED)
 """States of a call that was allowed and counted; its outcome is to come."""
 
 RUNNING = (*SPENT, DECIDED)
-"""States of a call that was allowed and has not ended; one that is `decided` is counted when it starts."""
+"""States of a call that was allowed and has not ended; a `decided` one is counted when it starts."""
 
 UNDECIDED = (REQUESTED, HELD, LAPSED)
 """States of a call that was requested and not allowed; `lapsed`: its approval was declined, or has expired."""
@@ -139,12 +136,11 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallState(msgspec.Struct, gc=False):
-    """One call that has not ended, and what the rules may know of it.
+    """One call that has not ended, and the facts that rules can read of it.
 
-    `bound` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
-    the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
-    snapshot could not hold. `given` is the input as the client gave it, `key` the proposal it was let through for,
-    0 where it started without one.
+    `bound` is the plan of the rules that it concerns, `memory` what the session remembers for them. `approval` is the
+    id of the approval it waits for, `shown` are the rules that request it; `kept` is the digest of an input that a
+    snapshot could not hold. `given` is the input as the client gave it, `key` its proposal, 0 without one.
     """
 
     # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
@@ -184,7 +180,7 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def observed(self) -> bool:
-        """Whether it is known by its start only, not by a request."""
+        """Whether only its start is known, without a request."""
         return self.status == STARTED
 
     def goes_by(self, virtual: VirtualName) -> bool:
@@ -238,7 +234,7 @@ class CallState(msgspec.Struct, gc=False):
         return pattern in (words.last if latest else words.ever)
 
     def is_again(self, name: str, input: Any) -> bool:
-        """Whether this tool with this input is the same call; False if the input cannot be read."""
+        """Whether the call has this tool and this input; False if the input cannot be read."""
         if self.name != name:
             return False
         try:
@@ -247,7 +243,7 @@ class CallState(msgspec.Struct, gc=False):
             return False
 
     def normalized_digest(self) -> str:
-        """The same text for the same tool and input, whatever its JSON types."""
+        """A digest of the tool and input that ignores the JSON types of values."""
         loose: str | None = self.memo.get(LOOSE)
         if loose is None:
             text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
@@ -265,13 +261,13 @@ def _loosened(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """A session's counters and marks.
+    """A session's counters and call digests.
 
-    `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
-    it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
-    `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
-    `earlier` those of responses before, `denied` the ids whose latest call was refused. `conflicting` are the ids of
-    calls, in flight or over, under which another call was refused, until that is recorded.
+    `count` is the number of started calls; `turn` the current turn, `turn_base` its number when the run began, and
+    `turn_offset` what is added to the numbers of a run that counts from 1 again; `begun` is the last turn that the
+    stream reported as begun. `finished` has the digests of finished calls, `earlier` those of earlier turns, `denied`
+    the ids whose latest call was denied. `conflicting` are the ids of calls under which another call was denied,
+    until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
@@ -304,17 +300,17 @@ class Session:
         return self.turn_ahead(turn)
 
     def turn_ahead(self, turn: int) -> int:
-        """The same without remembering anything."""
+        """The same, without changing the state."""
         if turn <= 0:
             return max(self.turn, self.turn_base + 1)
         return turn + (self._offset(turn) if self.turn_offset is None else self.turn_offset)
 
     def _offset(self, turn: int) -> int:
-        """What to add to a run's numbers: a client that begins at 1 again continues from here."""
+        """What to add to a run's turn numbers, if its client counts from 1 again."""
         return self.turn_base if turn <= self.turn_base else 0
 
     def new_run(self, run_id: str, model: str) -> None:
-        """A run begins: call ids, turns within the run and approvals start anew."""
+        """Begin a run: call ids, turns within the run and approvals start anew."""
         self.run_id = run_id
         self.runs += 1
         self.ended = ""
@@ -328,7 +324,7 @@ class Session:
             self.budgets = BudgetState()
 
     def begin_turn(self, turn: int) -> None:
-        """A turn has begun: the calls that have ended are of an earlier one."""
+        """Begin a turn: calls that have ended belong to an earlier one."""
         if turn <= self.begun:
             return
         self.begun = turn
@@ -339,13 +335,13 @@ class Session:
                 self.forget(self.earlier)
 
     def deny(self, id: str) -> None:
-        """The latest call of that id was denied."""
+        """Note that the latest call of that id was denied."""
         self.denied[id] = None
         if len(self.denied) > DENIED_KEPT:
             del self.denied[next(iter(self.denied))]
 
     def forget(self, calls: dict[str, bytes]) -> None:
-        """Drop the oldest."""
+        """Drop the oldest calls beyond the bound."""
         # Many at a time: finding the first key of a dict steps over all that were deleted before it.
         oldest = list(islice(calls, FINISHED_KEPT // 8))
         for id in oldest:
@@ -375,8 +371,8 @@ class ParsedOutput(msgspec.Struct, gc=False):
 
 
 Relation: TypeAlias = Literal["new", "repeat", "changed", "running", "ended", "denied", "conflict"]
-"""The relation of a call to the other calls of its run: a `repeat` of one that is requested and undecided, `changed`:
-that one with another input, `running`, `ended` or `denied` before; `conflict`: the id belongs to another call.
+"""The relation of a call to the calls of its run: a `repeat` of an undecided request, `changed` if that has another
+input; the same call `running`, `ended` or `denied`; `conflict` if the id belongs to another call.
 """
 
 
@@ -387,10 +383,9 @@ def check_id(id: object) -> None:
 
 
 class CallTable(dict[str, CallState]):
-    """The calls of a run that are not over, by id; of the others the session has their marks.
+    """The open calls of a run, by id; the session keeps the digests of the others.
 
-    `redact` is set where the session was folded from its record: an input in here is then what it makes of the exact
-    one.
+    `redact` is set for a session replayed from its record: its inputs are then redacted ones.
     """
 
     __slots__ = ("memory", "redact", "session")
@@ -402,11 +397,10 @@ class CallTable(dict[str, CallState]):
         self.redact: Callable[[Any], Any] | None = None
 
     def relate(self, id: str, name: str, input: Any, turn: int) -> Relation:
-        """The relation of the call with that id, tool and input, if it belongs to response `turn` (numbered by the
-        session; 0: unknown).
+        """The relation of the call with that id, tool and input, in `turn` (numbered by the session; 0: unknown).
 
-        Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones
-        from the response on that the stream has begun. Raises one of UNREADABLE.
+        Ids are unique within a run. For a client that numbers the calls of each turn anew, they are unique within a
+        turn that the stream reported as begun. Raises one of UNREADABLE.
         """
         call = self.get(id)
         if call is not None:
@@ -430,13 +424,13 @@ class CallTable(dict[str, CallState]):
         return "denied" if ended.startswith(DENIED) else "ended"
 
     def is_same(self, call: CallState, name: str, input: Any) -> bool:
-        """Whether this tool with this input is that call: the order of keys aside, 7.0 is 7, and true is not 1."""
+        """Whether the call has this tool and input; the order of keys is ignored, 7.0 is 7, and true is not 1."""
         return call.is_again(name, input) or (
             self.redact is not None and call.name == name and call.is_again(name, self.redact(input))
         )
 
     def apply(self, event: ToolEvent | ToolOutcome) -> None:
-        """Update the table only, without evaluating rules, as is done once the monitor has raised."""
+        """Update the table without evaluating rules, for use after the monitor has raised."""
         call = self.get(event.tool_call_id)
         if isinstance(event, ToolCallRequested | ToolCallStarted):
             if call is None or isinstance(event, ToolCallStarted):
@@ -450,7 +444,7 @@ class CallTable(dict[str, CallState]):
             self.finish(call, denied=refused)
 
     def finish(self, call: CallState, *, denied: bool = False) -> None:
-        """A call has ended: only its id and its mark are kept."""
+        """End a call, of which the id and the digest are kept."""
         del self[call.id]
         finished = self.session.finished
         try:

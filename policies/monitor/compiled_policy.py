@@ -15,7 +15,7 @@ from .snapshots import read
 from .state import MonitorState
 
 CLIENTS_REMEMBERED = 64
-"""For how many clients a policy is kept with their tools."""
+"""How many agents' tool sets a policy is kept compiled for."""
 
 
 class CompiledPolicy:
@@ -55,7 +55,7 @@ class CompiledPolicy:
         return self.program.budgets.passed_on(self.policy, context)
 
     def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
-        """This policy for a client with these tools; the same object for the same tools."""
+        """This policy for an agent with these tools; the same object for the same tools."""
         cached = self._for_tools.get(id(tools))
         if cached is None:
             if len(self._for_tools) >= CLIENTS_REMEMBERED:

@@ -59,7 +59,7 @@ def net_left(on: MonitorState, event: NetLeft) -> None:
 
 
 def restore_nets(on: MonitorState) -> None:
-    """Another run begins: it is evaluated by the nets of its policies only."""
+    """Begin another run, which only the nets of its policies evaluate."""
     added = {net_name(net) for net in on.added_nets}
     for name in added:
         if _active(on, name):
@@ -75,7 +75,7 @@ def _put_back(on: MonitorState, name: str) -> None:
 
 
 def read_net(data: Any) -> str | Net | NetLine:
-    """A net as it was written down. Raises one of UNREADABLE for anything else."""
+    """Decode a net. Raises one of UNREADABLE for anything else."""
     if isinstance(data, str):
         return data
     return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)
@@ -119,7 +119,7 @@ def message(on: MonitorState, event: ev.MessageEvent) -> None:
 
 
 def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:
-    """Once the users' messages are not recorded any more, the latest of them is unknown."""
+    """Forget the latest user message, if messages are no longer recorded."""
     if event.code == ev.USER_MESSAGES_FULL:
         on.session.words.last = EMPTY
 
@@ -173,7 +173,7 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
 
 
 def lapsed(on: MonitorState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
-    """The request of a call was declined, or has expired."""
+    """Note that the approval of a call was declined, or has expired."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and _answers(event, call):
         on.mark_unapproved(call)
@@ -187,7 +187,7 @@ def _answers(event: ev.ApprovalEvent, call: CallState) -> bool:
 
 
 def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
-    """Replay a violation; one found by the end of a run is open again in the next."""
+    """Replay a violation; one found at the end of a run is open again in the next run."""
     rule = on.program.named(event.policy, event.rule)
     waits = event.action == "request_approval" and _held(on, event)
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
@@ -199,7 +199,7 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
 
 
 def warned(on: MonitorState, event: ev.BudgetWarned) -> None:
-    """Replay a warning, so that it is not given again."""
+    """Replay a warning, so that it is not repeated."""
     for number in on.program.limits.warns:
         entry = on.program.limits.entries[number]
         if (entry.name, entry.limit.max) == (event.limit, event.max):
@@ -223,10 +223,8 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
 
 
 def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
-    """Whether the call of a violation is held for approval, which it then is marked as; an event without a call's
-    id is about the last one being decided.
-
-    False where no call waits.
+    """Whether the call of a violation is held for approval; marks it so. An event without a call's id is about the
+    last call being decided.
     """
     id = event.tool_call_id
     undecided = [call for call in on.calls.values() if call.status in UNDECIDED]
@@ -243,7 +241,7 @@ def _being_judged(on: MonitorState, call: CallState) -> bool:
 
 
 def _show(call: CallState, rule: RuleName) -> None:
-    """Note that this rule is among those shown to the person who answers."""
+    """Add a rule to those shown to the person who answers."""
     if rule not in call.shown:
         call.shown = (*call.shown, rule)
 
@@ -309,9 +307,7 @@ def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list
 
 
 def tick(on: MonitorState, now_ms: int) -> list[Violation]:
-    """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
-    type.
-    """
+    """Set the time, in milliseconds since the epoch. Raises EventError for another type."""
     if not is_number(now_ms):
         raise EventError(wrong_type("milliseconds since the epoch", now_ms))
     _passed(on, int(now_ms))

@@ -34,13 +34,13 @@ from ..values.paths import compile_path
 from .usage import TokenMeter
 
 USD_DIGITS = 10
-"""To how many digits costs are compared: a sum of floats is a little off, three times 0.1 more than 0.3."""
+"""Costs are compared to this many digits, as sums of floats are inexact."""
 
 
 class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Amounts used other than tokens, by the run and by the session's earlier runs; times in ms.
 
-    `turns_over`: the last response that is known to have ended.
+    `turns_over`: the last turn that is known to have ended.
     """
 
     calls: int = 0
@@ -78,10 +78,10 @@ class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
         max: The limit, in `unit`.
         unit: The unit of both: tokens, USD, ms, calls, turns.
         scope: Of the `run`, or of the `session`.
-        policy: The member of the stack that it comes from.
+        policy: The policy of the stack that it comes from.
         action: The action on a violation.
         warn_at: The fraction at which it warns, if it does.
-        exceeded: It was passed and has been acted upon.
+        exceeded: Whether it was exceeded and its action taken.
     """
 
     limit: str
@@ -106,10 +106,10 @@ _Used: TypeAlias = Callable[[LimitState, TokenMeter], float]
 
 
 class LimitChecker:
-    """The limits of a compiled policy; immutable, the state is the session's.
+    """The limits of a compiled policy; immutable, as the session has the state.
 
-    Limits go by their number among `entries`: `clocks` are moved by time, `moved` says which others each type
-    of event moves, and `warns` have a `warn_at`.
+    Limits go by their number in `entries`: time moves the `clocks`, `moved` has the others that each type of event
+    moves, and `warns` are those with a `warn_at`.
     """
 
     def __init__(self, entries: Sequence[LimitEntry], *, reject_unpriced: bool) -> None:
@@ -134,7 +134,7 @@ class LimitChecker:
         }
 
     def new_run(self, state: LimitState) -> None:
-        """Begin a run and its clock; what earlier runs used stays for limits of the session."""
+        """Begin a run and its clock; limits of the session keep what earlier runs used."""
         state.earlier_calls += state.calls
         state.earlier_turns += state.turns
         if state.started_at is not None and state.active_at is not None:
@@ -175,17 +175,17 @@ class LimitChecker:
         return found
 
     def _refusal(self, number: int, used: float, meter: TokenMeter) -> Finding:
-        """Why a limit refuses later calls: it is used up, or a model's price is unknown."""
+        """The finding of a limit that denies later calls: it is used up, or a model's price is unknown."""
         rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
         return self._finding(number, used, meter if rejected else None)
 
     def closed(self, state: LimitState, meter: TokenMeter) -> bool:
-        """Whether every further call would be refused: of this turn until it ends, and of the next."""
+        """Whether every further call of this turn and the next would be denied."""
         found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
     def warnings(self, state: LimitState, meter: TokenMeter) -> Iterator[LimitWarning]:
-        """The limits that have passed their `warn_at`; each once over all that it counts."""
+        """The limits that have passed their `warn_at`, each reported once."""
         for number in self.warns:
             entry = self.entries[number]
             used = self._used[number](state, meter)
@@ -214,7 +214,7 @@ class LimitChecker:
     def deadline(self, state: LimitState, waiting: bool) -> int | None:
         """When, in ms since the epoch, a clock will be exceeded if nothing happens until then.
 
-        `waiting`: a call runs or is held, so that idleness does not.
+        `waiting`: a call runs or is held, so the run is not idle.
         """
         due: list[int] = []
         for number in self.clocks:
@@ -277,11 +277,11 @@ _COUNTERS = {
     "duration_ms": ("elapsed_ms", "earlier_ms"),
     "idle_ms": ("longest_idle", None),
 }
-"""Where the state has what a run counts itself, and what the session's earlier runs add to it."""
+"""The fields of the state with a run's own count, and with that of the session's earlier runs."""
 
 
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The store's answers in this run: `open` are the reserved budgets, `shut` the refusals of the others."""
+    """The store's answers in this run: `open` are the reserved budgets, `shut` the answers about exhausted ones."""
 
     open: list[str] = []
     shut: dict[str, BudgetReserved] = {}
@@ -303,7 +303,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class BudgetChecker:
-    """The budgets of a compiled policy; immutable, the state is the session's."""
+    """The budgets of a compiled policy; immutable, as the session has the state."""
 
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:
         self.entries = tuple(entries)
@@ -315,14 +315,12 @@ class BudgetChecker:
         return bool(self.entries)
 
     def entry(self, id: str, key: str) -> BudgetEntry | None:
-        """The budget of that id whose share has this key; of several the one with the strictest action."""
+        """The budget of that id and key; of several, the one with the strictest action."""
         found = [entry for entry in self.entries if entry.id == id and entry.budget.key in (None, key)]
         return max(found, key=lambda entry: STRICTNESS[entry.action], default=None)
 
     def claims(self, context: RunContext) -> tuple[BudgetAccount, ...]:
-        """The budgets that a run with this context draws on, each share once: of its entries the strictest in every
-        field.
-        """
+        """The budget accounts of a run with this context, each once, with the strictest value of every field."""
         found: dict[tuple[str, str], BudgetEntry] = {}
         for entry, key in self._shares(context):
             same = (entry.id, key)
@@ -330,8 +328,8 @@ class BudgetChecker:
         return tuple(_claim(entry, key) for (_, key), entry in found.items())
 
     def passed_on(self, stack: Policy, context: RunContext) -> tuple[Policy, ...]:
-        """The budgets that a run with this context draws on, and the prices it counts by: as policies for the runs
-        that it starts, with the same shares whatever their context says.
+        """The budgets and prices of a run with this context, as policies for its child runs: they use the same
+        accounts, whatever their context.
         """
         shares: dict[str, list[Budget]] = {}
         for entry, key in self._shares(context):
@@ -351,7 +349,7 @@ class BudgetChecker:
         )
 
     def _shares(self, context: RunContext) -> Iterator[tuple[BudgetEntry, str]]:
-        """The budgets that hold for a run with this context, and whose share of each it draws on."""
+        """The budgets of a run with this context, each with the key of its account."""
         if not self.entries:
             return
         document, facts = msgspec.to_builtins(context), NoCall(context)
@@ -360,14 +358,14 @@ class BudgetChecker:
                 yield entry, entry.budget.key or key_of(entry.paths, document)
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
-        """The budgets that refuse a call, each with its finding."""
+        """The budgets that deny a call, each with its finding."""
         for answer in state.shut.values():
             entry = self.entry(answer.budget, answer.key)
             if entry is not None and entry.action != "warn":
                 yield entry, finding_of(entry, answer)
 
     def unpriced(self, models: Sequence[str]) -> Iterator[tuple[BudgetEntry, Finding]]:
-        """The budgets of money that models without a price are not to use."""
+        """The money budgets that reject these models, as they have no price."""
         for entry in self.entries if self.rejects_unpriced else ():
             if entry.budget.kind.is_money:
                 yield (
@@ -382,7 +380,7 @@ class BudgetChecker:
 
 
 def account_id(budget: str, key: str) -> str:
-    """One share of one budget."""
+    """The id of a budget's account."""
     return f"{budget} {key}" if key else budget
 
 

@@ -21,14 +21,14 @@ from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 MESSAGES_KEPT = 10_000
-"""How many characters of the latest user messages are kept; values in dropped text do not count any more."""
+"""How many characters of the latest user messages are kept; values in dropped text no longer count."""
 
 EMPTY: frozenset[Any] = frozenset()
-"""Shared by all sessions: another takes 216 bytes in each."""
+"""Shared by all sessions, to save memory."""
 
 
 class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The values that earlier successful calls returned for one reference, ready to be looked up."""
+    """The values that earlier successful calls returned for one reference."""
 
     texts: set[str] = set()
     numbers: set[int | float] = set()
@@ -61,7 +61,7 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
                     self.full = True  # past what can be kept, as past the bound
 
     def has(self, value: Any, loose: bool) -> bool:
-        """Whether a value is among them; loosely, a number is also its text and the other way round."""
+        """Whether a value is among them; with `loose`, a number equals its text."""
         if type(value) is str:
             return value in self.texts or (loose and number_of(value, loose=True) in self.numbers)
         if is_number(value):
@@ -69,14 +69,14 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
         return fingerprint(value).decode() in self.others
 
     def values(self) -> list[Any]:
-        """All of them, in no order."""
+        """All values, in no order."""
         return [*self.texts, *self.numbers, *(msgspec.json.decode(other) for other in self.others)]
 
 
 class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The user's texts: lower-cased, and the patterns found in any of them and in the last.
+    """The user's texts, in lower case, and the patterns found in any of them and in the last.
 
-    `messages` is what anybody said, for rules that read it; `forgotten` how many are no longer there.
+    `messages` are everybody's, for rules that read them; `forgotten` counts those dropped.
     """
 
     texts: list[str] = []
@@ -102,7 +102,7 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.size -= len(self.texts.pop(0))
 
     def note(self, role: str, text: str) -> None:
-        """Keep a message for rules that read messages; those of the user are kept longest."""
+        """Keep a message for rules that read messages; the user's are dropped last."""
         self.messages.append((role, text[-USER_TEXT_BOUND:]))
         self.messages_size += len(self.messages[-1][1])
         while self.messages_size > USER_TEXT_BOUND or len(self.messages) > MESSAGES_KEPT:
@@ -142,7 +142,7 @@ def _stands_in(text: str, value: str) -> bool:
 
 
 def _joined(text: str, at: int, step: int, edge: str) -> bool:
-    """Whether the character at the edge of a value belongs to one word or number with its neighbour."""
+    """Whether the character at the edge of a value continues a word or number beyond it."""
     if not 0 <= at < len(text) or not _in_word(edge):
         return False
     neighbour = text[at]
@@ -157,7 +157,7 @@ def _in_word(char: str) -> bool:
 
 
 def message_text(content: Any) -> str | None:
-    """The text of a message; None for a record that carries tool results, which nobody wrote."""
+    """The text of a message; None for tool results, which nobody wrote."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
-    """The decision on a call, by the strictest of its violations, which come first; those that refuse it carry the
-    text that the model gets.
+    """The decision on a call: its strictest violations come first, and those that deny it carry the text for the
+    model.
     """
     action = violations[0].action if violations else "allow"
     text = None
@@ -95,7 +95,7 @@ def explained(
 
 
 def narrow(on: MonitorState, tools: Sequence[str]) -> list[str]:
-    """The tools that could be called in the next response. Raises ValueError for anything that is not a list."""
+    """The tools that could be called in the next turn. Raises ValueError for anything that is not a list."""
     if not isinstance(tools, Iterable):
         raise ValueError(wrong_type("a list of tools", tools))
     if isinstance(tools, str):
@@ -108,7 +108,7 @@ def narrow(on: MonitorState, tools: Sequence[str]) -> list[str]:
 
 
 def refusing(on: MonitorState, tool: str) -> Iterator[str]:
-    """The ids of the rules that refuse every call of a tool, whatever it does."""
+    """The ids of the rules that deny every call of a tool, whatever its input."""
     first, *others = (_refusing(on, tool, kind) for kind in on.tools.kinds(tool))
     also = [frozenset(other) for other in others]
     return (rule for rule in first if all(rule in other for other in also))
@@ -159,7 +159,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settle(on: MonitorState, *, complete: bool) -> Report:
-    """The status of every rule; `complete` settles what is owed, otherwise it is pending."""
+    """The status of every rule; unmet obligations are violations if the run is `complete`, else pending."""
     rules: dict[str, RuleReport] = {}
     violations: list[Violation] = []
     for rule in on.rules.values():
@@ -198,8 +198,8 @@ class Monitor:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Notes on the judging for the result: models without a price, prices used, budgets that nobody counts here,
-        nets ended.
+        """Notes for the result: models without a price, prices used, budgets that the store did not answer for, nets
+        that ended.
         """
         on = self.state
         meter = on.session.meter
@@ -231,10 +231,10 @@ class Monitor:
         return self.state.program.budgets.claims(self.state.context)
 
     def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
-        """Decide on a call that was asked for; nothing is spent until its start is observed.
+        """Decide on a requested call; nothing is spent until its start is observed.
 
-        Where asynchronous checks concern it, they are to be asked, and the call is decided with their answers, by
-        rule id; one that is missing then refuses. Raises EventError for anything that is not a call.
+        If asynchronous checks concern it, returns them; call again with their answers, by rule id. A missing answer
+        denies. Raises EventError for anything that is not a call.
         """
         on = self.state
         try:
@@ -258,7 +258,7 @@ class Monitor:
         return decision
 
     def checks_of(self, call: ToolCall) -> tuple[AsyncCheck, ...]:
-        """The asynchronous checks that `decide` would ask for."""
+        """The asynchronous checks that `decide` needs for this call."""
         try:
             subject = self._asked(call)
         except (*UNREADABLE, AttributeError):
@@ -268,7 +268,7 @@ class Monitor:
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Evaluate a call under every rule and, if it is allowed, count it.
 
-        `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
+        `checks` are the answers of asynchronous checks by rule id; a missing answer denies.
         Raises EventError for anything that is not a call.
         """
         on = self.state
@@ -291,14 +291,14 @@ class Monitor:
             return self._unreadable(call, error)
 
     def _admitted(self, call: ToolCall) -> CallState | None:
-        """The call as it is asked for now, in the table; None where its id is another call's, or where it runs."""
+        """The call in the table, with the input requested now; None if its id is another call's, or it runs."""
         relation = self.state.relate(call.id, call.name, call.input, call.turn, proposed=True)
         if relation in ("running", "conflict"):
             return None
         return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, relation != "repeat")
 
     def _asked(self, call: ToolCall) -> CallState | None:
-        """The same, quickly where it was recorded last."""
+        """The same, with a shortcut for the call that was recorded last."""
         subject = self.state.latest
         if subject is None or subject.status != REQUESTED or subject.given is not call.input:
             return self._admitted(call)
@@ -314,7 +314,7 @@ class Monitor:
         return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
 
     def admission(self, call: ToolCall) -> ListAdmission:
-        """The allow lists that admit a call, as far as it can be read, before it is proposed; nothing is counted."""
+        """The allow lists that would admit a call, as far as it can be read; nothing is counted."""
         return admission(self.state, call)
 
     def _weighed(
@@ -329,7 +329,7 @@ class Monitor:
         return msgspec.structs.replace(decision, steps=explained(states, states, violations))
 
     def _enforced(self, subject: CallState, decision: Decision) -> Decision:
-        """The effect of a decision on its call: it runs, or it is held."""
+        """Apply a decision to its call, which runs or is held."""
         on, violations = self.state, decision.violations
         before = on.describe(subject.bound.plan.rules) if self.explain else None
         if decision.action in ("allow", "warn"):
@@ -346,7 +346,7 @@ class Monitor:
         return msgspec.structs.replace(decision, steps=explained(before, after, violations))
 
     def _used(self, call: ToolCall) -> Decision:
-        """The refusal of a call whose id is that of one that is not over, or of another call."""
+        """Deny a call whose id belongs to an open call, or to another one."""
         on = self.state
         on.come_to(call.turn)
         current = on.calls.get(call.id)
@@ -354,10 +354,10 @@ class Monitor:
         return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
-        """Take in an event that happened; returns what it violates.
+        """Observe an event that happened; returns its violations.
 
-        Raises EventError for anything that is not an event, and for one whose fields have the wrong types;
-        a call like that is a violation.
+        Raises EventError for anything that is not an event, and for one whose fields have wrong types; a call like
+        that is a violation.
         """
         try:
             handler = HANDLERS[type(event)]
@@ -385,20 +385,20 @@ class Monitor:
         return [unreadable(self.state.program.name, call, error, enforcement="interrupted")]
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
-        """The tools that could be called in the next response, whatever their input.
+        """The tools that could be called in the next turn, whatever their input.
 
         Raises ValueError for anything that is not a list of names; a single text is not one.
         """
         return narrow(self.state, tools)
 
     def refusing(self, tool: str) -> Iterator[str]:
-        """The ids of the rules that refuse every call of a tool in the next response."""
+        """The ids of the rules that deny every call of a tool in the next turn."""
         return refusing(self.state, tool)
 
     def finish(self) -> Report:
         """Each rule's status as at the end of the run; the session can continue afterwards.
 
-        A run that failed or was cancelled leaves what is owed pending.
+        The obligations of a run that failed or was cancelled stay pending.
         """
         return settle(self.state, complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
 
@@ -410,7 +410,7 @@ class Monitor:
         """Add a net. A net that was removed before continues with its state.
 
         `validate`, `on_result` and `mapper` may be attached. Raises ValueError for anything that is not a net, and
-        where one of that name is active; PolicyError, which is one, for a net that is wrong in itself.
+        for a name that is in use; PolicyError, a ValueError, for an invalid net.
         """
         add_net(self.state, net, **attached)
 
@@ -419,9 +419,7 @@ class Monitor:
         remove_net(self.state, name)
 
     def tick(self, now_ms: int) -> list[Violation]:
-        """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
-        type.
-        """
+        """Set the time, in milliseconds since the epoch. Raises EventError for another type."""
         return handlers.tick(self.state, now_ms)
 
     def deadline(self) -> int | None:
@@ -429,19 +427,16 @@ class Monitor:
         return handlers.deadline(self.state)
 
     def warnings(self) -> list[LimitWarning]:
-        """The limits that passed their `warn_at` since last asked."""
+        """The limits that passed their `warn_at` since the last call."""
         return handlers.warnings(self.state)
 
     def limits(self) -> tuple[LimitStatus, ...]:
-        """The limits that hold, each with what is used of it; clocks as of the last event or `tick`."""
+        """Every limit with its use; clocks as of the last event or `tick`."""
         on = self.state
         return on.program.limits.uses(on.session.limits, on.session.meter)
 
     def status(self) -> str:
-        """Where the nets stand and what each lets through now, one a line; "" without nets.
-
-        The words name nets, places and tools, and may be put in a prompt.
-        """
+        """The marking of each net and the tools it allows now, a net a line; "" without nets. Fit for a prompt."""
         on = self.state
         rules = [
             *((rule, "") for rule in on.program.rules),
@@ -457,9 +452,9 @@ class Monitor:
     def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, Stance]:
         """Each net's answer to a call of a tool now, by the net's id; the input is empty unless given.
 
-        `free`: the tool is not its business; `abstain`: no transition names it; `gated`: an enabled transition covers
-        it, so that it may run once a person agrees where that is manual; `blocked`: none does. Validators are not
-        asked. Raises ValueError for anything that is not a tool's name and an input.
+        `free`: the net leaves the tool alone; `abstain`: no transition names it; `gated`: an enabled transition
+        covers it, so that it may run, after an approval if the transition is manual; `blocked`: none does. Validators
+        are not called. Raises ValueError for anything that is not a tool's name and an input.
         """
         on = self.state
         given = {} if input is None else input
@@ -479,7 +474,7 @@ class Monitor:
         }
 
     def snapshot(self) -> bytes:
-        """The state written down, for `CompiledPolicy.restore`."""
+        """The state as bytes, for `CompiledPolicy.restore`."""
         return write(self.state)
 
 
@@ -492,9 +487,9 @@ class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
     """Whether allow lists admit a call.
 
     Attributes:
-        rules: The allow lists that do, each by its policy and its id; none where `why_not` says why.
-        why_not: Why none does.
-        unread: It is that not all of the call can be read.
+        rules: The allow lists that admit it, each by its policy and its id.
+        why_not: Why none does, if none does.
+        unread: Whether that is because part of the call cannot be read.
     """
 
     rules: tuple[RuleName, ...] = ()
@@ -503,7 +498,7 @@ class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def admission(on: MonitorState, call: ToolCall) -> ListAdmission:
-    """Look at a call that is about to be judged; nothing is counted. Limits, orders and other rules are not asked."""
+    """Whether allow lists admit a call that was not proposed yet; other rules and limits are not evaluated."""
     try:
         check_input(call.input)
         subject = on.subject(call.id, call.name, call.input, call.turn)
@@ -532,7 +527,7 @@ def _admitted(on: MonitorState, subject: CallState, *, several: bool) -> ListAdm
 
 
 def _line_of(subject: CallState) -> tuple[str, bool]:
-    """Why the command line of a call cannot be read, if it is one; and whether it is several commands."""
+    """Why a call's command line, if it has one, cannot be read; and whether it is several commands."""
     names = subject.names
     if names.in_part:
         return "not all of its input can be read", False
@@ -549,7 +544,7 @@ def _line_of(subject: CallState) -> tuple[str, bool]:
 
 
 def _reads_all(item: str | ToolWhere) -> bool:
-    """Whether an item that a call of several commands meets says something of each of them."""
+    """Whether an item that matches a call of several commands constrains each of them."""
     return isinstance(item, str) or not item.where or any(map(_names_commands, item.where))
 
 

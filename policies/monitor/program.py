@@ -1,7 +1,7 @@
 """A policy compiled: its rules as machines, indexed by the tools they name. Immutable, shared by runs.
 
-The stages, each on the whole policy: check, ids and actions, machines, index. The index is filled on the first
-sight of a tool's name and remembered, so an event visits only the rules that name its tool.
+The stages, each on the whole policy: check, ids and actions, machines, index. The index is built when a tool's name
+is first seen, so that an event visits only the rules that name its tool.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PLANS_KEPT = 256
 
 
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule, tool rule or net of the stack, compiled: `policy` is the member it came from."""
+    """One compiled rule, tool rule or net of the stack; `policy` is the policy it came from."""
 
     number: int
     id: str
@@ -119,9 +119,9 @@ class CallPlan:
     """The rules that a call concerns, in the stack's order, and what each does at which step of the call.
 
     `async_checks` are answered before the others evaluate the call, `validators` after them. `judges` and `spends`
-    evaluate and spend by themselves (None: nothing to do); `attempts` want to know that the call is asked for,
-    `outcomes` how it ends. `ordinals` are the numbers of rules that depend on what comes next, `exercised` the ids of
-    those that restrict the call. `by_name`: every call of its kind has this plan.
+    are the rules' functions that evaluate and spend (None: nothing to do); `attempts` observe that the call is
+    requested, `outcomes` how it ends. `ordinals` are the numbers of rules that depend on the order of calls,
+    `exercised` the ids of those that restrict the call. `by_name`: every call of its kind has this plan.
     """
 
     __slots__ = (
@@ -163,7 +163,7 @@ class CallPlan:
 
 
 class _Kind(NamedTuple):
-    """The calls of one kind: what looks at them, those of it that ask, and the plans found so far, by what is met."""
+    """The calls of one kind: the probes of their rules, those that depend on the call, and the plans found so far."""
 
     probes: tuple[Probe, ...]
     conditional: tuple[Probe, ...]
@@ -207,11 +207,11 @@ class Program:
         self._variants: dict[frozenset[int], Program] = {}
 
     def named(self, policy: str, id: str) -> CompiledRule | None:
-        """The rule of that policy with that id, as it is called here or as it is in another stack."""
+        """The rule of that policy with that id, in this stack or as another stack numbers it."""
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
-        """The plan for a call of this kind: the clauses that it concerns."""
+        """The plan for a call of this kind."""
         entry = self._kinds.get(kind) or self._seen(kind)
         masks = tuple([probe.mask_of(call) for probe in entry.conditional])
         plan = entry.plans.get(masks)
@@ -233,7 +233,7 @@ class Program:
         return (self._kinds.get(kind) or self._seen(kind)).remembers
 
     def _seen(self, kind: NamingKind) -> _Kind:
-        """The plans of a kind that was not seen before."""
+        """Add a kind that was not seen before."""
         if not isinstance(kind, str | tuple):
             raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
         if len(self._kinds) >= TOOLS_REMEMBERED:
@@ -282,7 +282,7 @@ class Program:
         return self._with(tuple(r for r in self.rules if r.number != number))
 
     def for_tools(self, tools: Iterable[Tool]) -> Program:
-        """This program on a client whose tools these are."""
+        """This program for an agent with these tools."""
         return Program(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
 
     def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
@@ -316,7 +316,7 @@ def _machines(
 
 
 def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
-    """Raise PolicyError where something is attached to a net that the policy does not hold, or cannot be called."""
+    """Raises PolicyError for a function attached to a net that the policy does not have, or that cannot be called."""
     nets = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
     if unknown := sorted({name for name, _ in attached} - nets):
         names = ", ".join(f"`{name}`" for name in unknown)
@@ -325,7 +325,7 @@ def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> No
 
 
 def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
-    """Raise PolicyError for a validator, result hook or mapper, given with its net's name, that nobody could call."""
+    """Raises PolicyError for a validator, result hook or mapper, given with its net's name, that cannot be called."""
     for name, hook in attached:
         if not callable(hook) or inspect.iscoroutinefunction(hook):
             kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"

@@ -35,7 +35,7 @@ class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything a monitor keeps. `rules` are the ids of the policy it was taken under, by state."""
+    """Everything a monitor keeps. `rules` are the ids of the policy's rules, by their number in `states`."""
 
     format: int
     policy: str
@@ -55,7 +55,7 @@ _decoder = msgspec.json.Decoder(Snapshot)
 
 
 def write(on: MonitorState) -> bytes:
-    """The state as bytes. A call's input that is not JSON is left out; half of a character becomes `?`."""
+    """The state as bytes. A call's input that is not JSON is left out; a lone surrogate becomes `?`."""
     snapshot = _snapshot(on)
     try:
         return _encoder.encode(snapshot)
@@ -117,15 +117,13 @@ def _outcomes(call: CallState) -> list[tuple[int, int]]:
 
 
 def _all_states(on: MonitorState) -> dict[int, Any]:
-    """Including those that were never asked for, in one order: equal states give equal bytes."""
+    """All states, unused ones too, in one order, so that equal states give equal bytes."""
     present = {number: on.states[number] for number in on.rules}
     return dict(sorted((on.states | present).items()))
 
 
 def read(program: Program, data: bytes) -> MonitorState:
-    """The state that was written. Raises EventError for bytes that are not a snapshot, or that are one of another
-    policy.
-    """
+    """Restore a state. Raises EventError for bytes that are not a snapshot, or one of another policy."""
     try:
         snapshot = _decoder.decode(data)
         if snapshot.format != FORMAT:

@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 
 PLANS_BOUND = 128
-"""For how many tools a session keeps bound plans; a model may invent any number of names."""
+"""How many tools' bound plans a session keeps; a model may invent any number of names."""
 
 NONE_REMOVED: Mapping[str, CompiledRule] = {}
-"""Shared by all sessions whose nets are those of their policy; never changed."""
+"""Shared by all sessions without removed nets; never changed."""
 
 
 class MonitorState:
     """The whole state of a session's monitor.
 
-    `added_nets` and `removed_nets` are what was changed of the program while the session lived. `latest` is the call
-    that was asked for last, as long as nothing has happened since.
+    `added_nets` and `removed_nets` are the session's changes of the program. `latest` is the call that was requested
+    last, if nothing has happened since.
     """
 
     def __init__(self, program: Program, context: RunContext) -> None:
@@ -80,7 +80,7 @@ class MonitorState:
         self.rebind()
 
     def adopt(self, program: Program) -> None:
-        """Continue with another program; every rule keeps its state, also one that is not in it."""
+        """Continue with another program; every rule keeps its state, even one that is not in it."""
         self.program = program
         self.rules = self.states.rules = program.by_number
         for ref in program.references:
@@ -115,9 +115,9 @@ class MonitorState:
         return self.calls.relate(id, name, input, turn)
 
     def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallState:
-        """Admit a call that was requested or has started: it is in the table, and an attempt the `first` time.
+        """Add a call that was requested or has started to the table; the `first` time, it counts as an attempt.
 
-        Raises one of UNREADABLE for one that cannot be written as JSON and read back.
+        Raises one of UNREADABLE for a call that JSON cannot hold.
         """
         if type(id) is not str:
             check_id(id)
@@ -159,7 +159,7 @@ class MonitorState:
             call.grant, call.shown = grant, grant.rules or ()
 
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallState:
-        """A call as rules see it: by all its names, and with its inputs under their portable names too."""
+        """A call as rules see it: with all its names, and its inputs under their portable names too."""
         kind: NamingKind = name
         given = input
         if self.portable:
@@ -189,8 +189,8 @@ class MonitorState:
     ) -> list[Violation]:
         """The violations of limits and rules by a call; a rule that raises denies, and is named in `errors`.
 
-        A rule that requests approval is satisfied by one that was granted with this rule shown.
-        `repeat`: also name limits that were reported in this run already. `answers` are those of asynchronous checks.
+        A rule that requests approval is satisfied by a grant with this rule shown. `repeat`: also name limits that
+        were already reported in this run. `answers` are those of asynchronous checks.
         """
         if answers:
             call = copy(call)  # so that the answers are let go once judged
@@ -279,7 +279,7 @@ class MonitorState:
         return [name for name in call.shown if grant is None or not grant.covers(*name)]
 
     def start(self, call: CallState) -> None:
-        """The call starts: every rule that it concerns counts it."""
+        """Start a call: every rule that it concerns counts it."""
         session, bound = self.session, call.bound
         if session.granted:
             session.granted.pop(call.id, None)
@@ -298,7 +298,7 @@ class MonitorState:
                 self.reschedule(number)
 
     def succeeded(self, call: CallState, output: ParsedOutput) -> None:
-        """A call succeeded: update the rules that depend on it, and remember its output for conditions."""
+        """Complete a call: update the rules that depend on it, and remember its output for conditions."""
         for state, mask, rule in call.bound.outcomes:
             try:
                 rule.machine.completed(state, call, mask, output)
@@ -308,7 +308,7 @@ class MonitorState:
             self.returned[ref].add(values_at(output.value))
 
     def ended(self, call: CallState, how: Literal["failed", "denied"]) -> list[Violation]:
-        """A call failed or was denied; returns its violations. An approval of it is used up."""
+        """End a call that failed or was denied, and use up its approval; returns violations."""
         self.session.granted.pop(call.id, None)
         found: list[Violation] = []
         for state, mask, rule in call.bound.outcomes:
@@ -393,7 +393,7 @@ class MonitorState:
         return self.ended(call, "denied")
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
-        """A machine has raised while it changed its state: its rule denies from now on."""
+        """Have a rule deny from now on, as its machine raised while it changed its state."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
         self._bound.clear()
 

@@ -139,15 +139,15 @@ def _public_source(model: str) -> PriceSource | None:
 
 
 REPORTS_KEPT = 1_024
-"""How many event ids of reports are remembered, so that the same report twice counts once."""
+"""How many event ids of reports are remembered, so that a repeated report counts once."""
 
 
 class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Totals of the run and of the session; `model` is the run's, for reports that name none.
 
-    `reported` is what the thread's cumulative figure is known to be: the last cumulative report, plus the
-    deltas since; `paid` is how much of it of each kind that has a price of its own. `fresh` until the run's first
-    cumulative report, which may go on from the thread's figure or start anew.
+    `reported` is the session's known cumulative figure: the last cumulative report plus the increments since; `paid`
+    how much of it was priced, by kind of token. `fresh` until the run's first cumulative report, which may continue
+    the session's figure or start anew.
     """
 
     model: str = ""
@@ -168,9 +168,9 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.unpriced = []
 
     def add(self, event: TokenUsageUpdated, prices: PriceBook | None) -> None:
-        """Count one report. `prices` is None where nobody asks what it costs.
+        """Count one report; `prices` is None if costs are not needed.
 
-        Raises EventError for one that cannot be true, naming the field.
+        Raises EventError for an impossible report, naming the field.
         """
         _check(event)
         if event.event_id:
@@ -225,10 +225,8 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def _unpaid(self, event: TokenUsageUpdated) -> tuple[int, ...]:
-        """The tokens that a report adds, by kind of token with a price of its own.
-
-        Each kind by itself, so that a report whose parts contradict its sums or an earlier report is never priced
-        below what it says.
+        """The tokens that a report adds, by kind of token. Each kind is counted by itself, so that a contradictory
+        report is never priced too low.
         """
         now = _kinds(event)
         if event.scope == "delta":
@@ -239,7 +237,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _kinds(usage: TokenUsageUpdated | Usage) -> tuple[int, ...]:
-    """Input that was not cached, read from the cache, written to it; output, and of it reasoning."""
+    """The tokens by kind: uncached input, read from cache, written to cache, output, reasoning output."""
     read, written, reasoning = usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens
     plain = max(0, usage.input_tokens - read - written), max(0, usage.output_tokens - reasoning)
     return plain[0], read, written, plain[1], reasoning

@@ -51,9 +51,7 @@ def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | 
 def of_limit(
     stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
 ) -> Violation:
-    """The violation of a limit, or of a shared budget of which nothing can be reserved. An action of the finding
-    itself wins.
-    """
+    """The violation of a limit, or of an exhausted budget; the finding's own action wins."""
     action = finding.action or entry.action
     written: Limit | Budget
     if isinstance(entry, LimitEntry):
@@ -120,7 +118,7 @@ def _details(finding: Finding, description: str | None, call: CallState | None, 
 
 
 def _enforcement(action: Action, call: CallState | None) -> Enforcement:
-    """How far the action got: a call that was proposed and denied never ran."""
+    """The enforcement of an action: a call that was proposed and denied never ran."""
     if action in ("allow", "warn"):
         return "observed"
     if call is not None and not call.observed:

@@ -47,12 +47,12 @@ _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
 def own_keys(cls: type[Base]) -> list[str]:
-    """The required keys of a record, by which it is told from others of its union."""
+    """The required keys of a record, which identify it among the records of a union."""
     return [field.key for field in schema.fields_of(cls).values() if field.required]
 
 
 def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
-    """The span of a part of a node, as exactly as it is known."""
+    """The span of a part of a node, or of its closest known parent."""
     for part in where:
         child = None
         if isinstance(node, MapNode) and isinstance(part, str):
@@ -66,7 +66,7 @@ def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
 
 
 def fits(option: Shape, node: Node) -> bool:
-    """Whether a node is of the kind that a shape expects, whatever it holds."""
+    """Whether a node is of the kind that a shape expects, whatever its content."""
     if isinstance(node, MapNode):
         return isinstance(option, schema.OfRecord | schema.MapOf | schema.AnyRule | schema.Open)
     if isinstance(node, ListNode):
@@ -138,7 +138,7 @@ def stand_in(shape: Shape) -> Any:
 
 
 class Converter:
-    """Converts nodes to values; reports what is wrong, and checks the rest all the same."""
+    """Converts nodes to values; reports every problem and goes on with the rest."""
 
     def __init__(self, report: ProblemReport, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
         self._report = report
@@ -299,7 +299,7 @@ class Converter:
         return self._one_record(fitting, node)
 
     def _one_record(self, options: list[Shape], node: MapNode) -> Any:
-        """Convert to that one of several records whose own key is there."""
+        """Convert to the record of a union whose own key the mapping has."""
         records = [option.cls for option in options if isinstance(option, OfRecord)]
         if node.record in records:
             return self.record(node.record, node)
@@ -319,7 +319,7 @@ class Converter:
         return INVALID
 
     def _misspelt(self, names: list[str], node: MapNode) -> bool:
-        """Report a misspelt key that would say which record a mapping is."""
+        """Report a misspelt key that would have identified the record."""
         for key in node.entries:
             if hint := did_you_mean(key, names):
                 self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)

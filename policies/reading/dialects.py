@@ -47,8 +47,8 @@ def is_contract(node: MapNode) -> bool:
 def rules_of_contract(node: MapNode, report: ProblemReport, *, blocks: bool) -> list[Node]:
     """The rules of one contract: one for its preconditions, one for what it forbids.
 
-    `blocks`: nothing around the contract says what happens to a call that breaks it, so it is refused and the run
-    goes on, unless the contract says otherwise.
+    `blocks`: no file around the contract states an action, so that it denies the call unless the contract says
+    otherwise.
     """
     expect_keys(node, _CONTRACT_KEYS, report)
     tool = required(node, "tool", report)
@@ -129,7 +129,7 @@ def is_policy(root: MapNode, standard: Iterable[str]) -> bool:
 
 
 def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
-    """One policy in the standard spelling; the node itself if it is written so already."""
+    """One policy in the standard spelling; the node itself if it has that spelling already."""
     if is_contract(root):
         return policy_of_contracts([root], report)
     if is_net(root):

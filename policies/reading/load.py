@@ -45,11 +45,11 @@ _NAMED = (
     ("name", ("nets",), ("name", "line")),
     ("name", ("budgets",), ("name",)),
 )
-"""Where a policy's parts have their names, and under which keys."""
+"""The keys under which the parts of a policy have their names."""
 
 
 def check_whole(node: MapNode, report: ProblemReport) -> None:
-    """Report what is wrong between the parts of a policy."""
+    """Report problems that concern several parts of a policy."""
     for where, message in _complaints(node):
         span, path = place_of(node, where)
         report.add(message, span, path)
@@ -88,7 +88,7 @@ def _text(node: Node | None) -> str | None:
 
 
 def _check_ids(node: MapNode, report: ProblemReport) -> None:
-    """Report an id that two rules of a policy share, or a name that two nets or budgets do, with both places."""
+    """Report an id that two rules of a policy share, or a name that two nets or budgets share, with both places."""
     for what, parts, keys in _NAMED:
         seen: dict[str, str] = {}
         for rule in (rule for part in parts for rule in getattr(node.entries.get(part), "items", ())):
@@ -109,7 +109,7 @@ def _named(rule: Node, keys: tuple[str, ...]) -> Node | None:
 
 
 _SOUND: WeakValueDictionary[int, Policy] = WeakValueDictionary()
-"""The records that were checked and are sound, while they live, so that none is checked twice."""
+"""Living records that passed their checks, so that none is checked twice."""
 
 
 def parse_policies(
@@ -146,16 +146,16 @@ def read_document(source: object, *, file: str, format: str | None) -> Document:
 
 
 def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]:
-    """The policies of a text's documents, or of parts of one; reports what is wrong."""
+    """The policies of a text's documents, or of parts of one; reports problems."""
     with read_together():
         return [_policy(node, report) for node in policy_nodes(roots, report)]
 
 
 def check_policy(policy: Policy) -> None:
-    """Check a policy made in Python as strictly as one that is read; a stack by its members, each once.
+    """Check a policy made in Python as strictly as one read from text; of a stack, each policy once.
 
     Raises:
-        PolicyError: it is not a policy, or something in it is wrong.
+        PolicyError: it is not a policy, or not a valid one.
     """
     if not isinstance(policy, Policy):
         raise PolicyError(wrong_type("a policy", policy))
@@ -223,11 +223,11 @@ def _policy(node: MapNode, report: ProblemReport, *, only_records: bool = False)
 def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
     """Read the policies of a file, or of every policy file of a directory, in name order.
 
-    A file's suffix tells its format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML. The files of a directory that
-    are contracts are one policy, named after the directory; files of tests of policies are left out there.
+    A file's suffix gives its format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML. The contracts of a directory are
+    one policy, named after the directory; files with policy tests are skipped.
 
     Raises:
-        PolicyError: something cannot be read, or is wrong; every problem of every file is listed.
+        PolicyError: a file cannot be read, or is invalid; every problem of every file is listed.
     """
     try:
         folder = Path(os.fspath(path))

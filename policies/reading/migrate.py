@@ -28,8 +28,7 @@ class _Comment(NamedTuple):
 class Comments:
     """The comments of a text, each written once.
 
-    A comment on a line of its own belongs to the next line that is still written, one at the end of a line to that
-    line.
+    A comment on a line of its own belongs to the next line that is kept, one at the end of a line to that line.
     """
 
     def __init__(self, text: str, lines: Iterable[int]) -> None:
@@ -50,7 +49,7 @@ class Comments:
                 self._alone.setdefault(line, []).append(comment.text)
 
     def above(self, lines: Iterable[int]) -> list[str]:
-        """The comments to write above what was on these lines, without the one at the end of the first."""
+        """The comments to write above the content of these lines, without the one at the end of the first."""
         first, *others = sorted(set(lines)) or [0]
         found = self._alone.pop(first, [])
         for line in others:
@@ -189,7 +188,7 @@ def _scalar(value: object) -> str:
 
 
 def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
-    """Rewrite a policy text in the standard spelling; YAML that is in it already comes back as it is.
+    """Rewrite a policy text in the standard spelling; YAML in that spelling is returned unchanged.
 
     Args:
         text: a policy in any format and spelling that can be read.

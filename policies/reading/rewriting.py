@@ -1,4 +1,4 @@
-"""Builds new nodes in the place of old ones, for all that rewrite other spellings."""
+"""Builds new nodes in the place of old ones, to rewrite other spellings."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def stem(report: ProblemReport) -> str:
 
 
 def own_name(root: MapNode, report: ProblemReport, otherwise: str) -> Node:
-    """The name of a policy that states none: its file's, else that of what it is about."""
+    """The name of a policy that states none: its file's, else `otherwise`."""
     if name := stem(report):
         return scalar(name, root)
     named = root.entries.get("name", root.entries.get("tool"))
@@ -125,7 +125,7 @@ def is_net(root: MapNode) -> bool:
 def with_plain_nets(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy whose nets have the keys of this language; the node itself if they do.
 
-    A net in the other spelling refuses a call and lets the run go on, unless it or its policy says otherwise.
+    A net in the other spelling denies a call, unless it or its policy states another action.
     """
     nets = root.entries.get("nets")
     if not isinstance(nets, ListNode) or not any(_is_foreign(net) for net in nets.items):
@@ -169,8 +169,8 @@ _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 
 def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
-    """A policy with limits and budgets of time in milliseconds and parts of an allowance as amounts; the node itself
-    if they are.
+    """A policy with durations in milliseconds and percentages of an allowance as amounts; the node itself if it has
+    neither.
     """
     limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
     changed: dict[str, Node] = {}

@@ -144,7 +144,7 @@ _NOTHING = (type(None), msgspec.UnsetType)
 
 
 class FieldShape(msgspec.Struct, frozen=True):
-    """One field of a record: its name in Python, its key in a text, and what it holds."""
+    """One field of a record: its name in Python, its key in a text, and its shape."""
 
     name: str
     key: str
@@ -197,7 +197,7 @@ def _bounded(shape: Shape, metas: list[msgspec.Meta]) -> Shape:
 
 
 def wanted(shape: Shape) -> str:
-    """What a shape expects, in words for an error message."""
+    """A shape in the words of an error message."""
     if isinstance(shape, Choice):
         return either(f"`{value}`" for value in shape.values)
     if isinstance(shape, OneOf):
@@ -219,7 +219,7 @@ _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
 _PERCENT = {"type": "string", "pattern": f"^{PERCENT}$"}
 
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
-"""A field in a docstring, with the lines that go on with it."""
+"""A field in a docstring, with its continuation lines."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -287,7 +287,7 @@ def _number(shape: Number) -> dict[str, Any]:
 
 
 def _of_record(cls: type[Base], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A reference to the record's definition, which is added if need be."""
+    """A reference to the record's definition, which is added if missing."""
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}
         definitions[cls.__name__] = _definition(cls, definitions)
@@ -330,7 +330,7 @@ def _docstring(cls: type) -> str:
 
 
 def _any_rule(definitions: dict[str, Any]) -> dict[str, Any]:
-    """A rule: its `type` selects the definition that it must meet, so that errors are about that one."""
+    """A rule, whose `type` selects its definition, so that errors concern that one only."""
     picks = [
         {
             "if": {"properties": {"type": {"const": tag}}, "required": ["type"]},

@@ -178,7 +178,7 @@ SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 def read_source(
     source: object, report: ProblemReport, file: str, format: str | None
 ) -> tuple[list[MapNode], ProblemReport]:
-    """Read a policy source into the trees of its documents; the report given back knows the text's lines.
+    """Read a policy source into the trees of its documents; the returned report has the text's lines.
 
     Raises:
         PolicyError: the source cannot be read at all.
@@ -203,7 +203,7 @@ def read_source(
 
 
 def read_text(text: str, report: ProblemReport, format: str | None) -> list[Node]:
-    """Read text in a format: `yaml`, `json`, `toml`, or None for JSON where it is JSON, else YAML.
+    """Read text in a format: `yaml`, `json` or `toml`; with None, JSON if it is JSON, else YAML.
 
     Raises:
         Unreadable: it is not text of that format, or no such format.

@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 """How deep lists and mappings may nest."""
 
 MAX_BORROWED = 100_000
-"""How many values the aliases of a text may stand for."""
+"""How many values the aliases of a text may repeat."""
 
 MAX_TEXT = 1_000_000
 """How many characters a text may have."""
@@ -59,7 +59,7 @@ class ListNode:
 
 @dataclass(slots=True)
 class MapNode:
-    """A mapping; `record` is the class of the record it was taken from, if it was made in Python."""
+    """A mapping; `record` is the class of its record, if it was made in Python."""
 
     entries: dict[str, Node]
     key_spans: dict[str, TextSpan] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class ProblemReport:
         self.problems: dict[Problem, None] = {}
 
     def add(self, message: str, span: TextSpan, path: str = "", suggestion: str = "") -> None:
-        """Add a problem, once: an alias used twice repeats it."""
+        """Add a problem, unless it is there already, as with an alias used twice."""
         source = self.lines[span.line - 1].rstrip("\r") if 0 < span.line <= len(self.lines) else ""
         problem = Problem(
             message=message,
@@ -179,7 +179,7 @@ def join(path: str, part: str | int) -> str:
 
 
 def node_of(value: Any, depth: int = 0) -> Node:
-    """The tree of a value; a field that holds its default is left out of a record's mapping.
+    """The tree of a value; a record's fields with their default are left out.
 
     Raises:
         Unreadable: nested beyond measure, or a key that is not text.
@@ -199,7 +199,7 @@ def node_of(value: Any, depth: int = 0) -> Node:
 
 
 def record_node(value: msgspec.Struct, depth: int = 0) -> MapNode:
-    """The tree of a record; a field that holds its default is left out.
+    """The tree of a record; fields with their default are left out.
 
     Raises:
         Unreadable: nested beyond measure.

@@ -79,18 +79,18 @@ _GLOB = "put a name that begins with `*` in quotes"
 _COMMENT = "a comment begins with `#`"
 
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
-"""libyaml's parser, where PyYAML has it: the same events, twenty times sooner."""
+"""libyaml's parser, if PyYAML has it: the same events, twenty times faster."""
 
 _APART = re.compile(
     r"[\t\x85\u2028\u2029\ufeff\ud800-\udfff]|^%|(?:^|[\s\[{,-])\?(?:\s|$)|[|>][-+0-9]*#|:\s*[],}]", re.MULTILINE
 )
-"""Text that the two parsers may read differently: the slow one reads it."""
+"""Text that the two parsers may read differently; the slow one reads it."""
 
 
 def read_yaml(text: str, report: ProblemReport) -> list[Node]:
     """Read the documents of a YAML text, empty ones left out; duplicate keys go to `report`.
 
-    What the fast parser does not take is read again by the slow one, so words and places of errors are always its.
+    A text that the fast parser rejects is read again by the slow one, so that all errors are the slow one's.
 
     Raises:
         Unreadable: not YAML, empty, or nested or repeated beyond measure.
@@ -124,7 +124,7 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
 
 
 class _Builder:
-    """Builds the trees from a parser's events; each anchor remembers how many nodes it stands for."""
+    """Builds the trees from a parser's events, and counts the nodes of each anchor."""
 
     def __init__(self, text: str, report: ProblemReport, loader: Any) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
@@ -222,7 +222,7 @@ class _Builder:
 
 
 def _merged(value: Node, span: TextSpan) -> list[MapNode]:
-    """The mappings that a `<<` key pulls in."""
+    """The mappings that a `<<` key merges."""
     found = value.items if isinstance(value, ListNode) else [value]
     mappings = [node for node in found if isinstance(node, MapNode)]
     if len(mappings) != len(found):

@@ -12,8 +12,8 @@ from .machine import RuleState as NoState
 from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 
 BEHIND = 32
-"""How many responses a sub-agent's call may be behind, which counts in the response that asked for it; past them a
-rule with `within_turns` refuses.
+"""How many turns late a subagent's call may come, which counts in the turn that requested it; a rule with
+`within_turns` denies later ones.
 """
 
 
@@ -26,7 +26,7 @@ class Count(Rule, tag="count", frozen=True):
         min: The fewest calls, by the end of the run.
         exact: The exact number of calls; overrides the other two.
         of: The calls that count: those `started`, `completed`, or `attempted`.
-        within_turns: With `max`: count over this many of the latest responses.
+        within_turns: With `max`: count over this many of the latest turns.
     """
 
     tool: Selector
@@ -64,7 +64,7 @@ class Count(Rule, tag="count", frozen=True):
         return (self.min if self.exact is None else self.exact) or 0
 
     def obligation(self) -> Obligation | None:
-        """So many calls, unless no value of the key need ever come, or a refused attempt will do."""
+        """The least number of calls; None with a `key`, or if denied attempts count."""
         if not self._least or self.key is not None or self.of == "attempted":
             return None
         return Obligation(self.tool, self._least, self.of)
@@ -75,7 +75,7 @@ class Count(Rule, tag="count", frozen=True):
             yield Cap((self.tool,), self._most, self.of, self.within_turns)
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """Its figures, as far as they are small and hold for all values of the key together."""
+        """Its small figures, without those that hold for each value of the key."""
         if self._most == 0:
             return (Count(tool=self.tool, max=0),)
         capped = self._most is not None and self._most <= LARGEST and self.within_turns is None
@@ -123,8 +123,8 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
 
 
 class CountState(NoState):
-    """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it; `forgotten` is
-    the last response that is not counted any more.
+    """The total, the attempts, and the calls of each turn that `within_turns` may look back at; `forgotten` is the
+    last turn whose calls were dropped.
     """
 
     total: int = 0
@@ -134,7 +134,7 @@ class CountState(NoState):
 
 
 class CountMachine(Machine, judges=Count):
-    """Counts what starts; `completed` takes a call in flight for completed until it fails."""
+    """Counts started calls; with `of: completed`, a call in flight counts until it fails."""
 
     state_type = CountState
     restricts = 1
@@ -162,7 +162,7 @@ class CountMachine(Machine, judges=Count):
         return self._judge_total if self._counts_all else self.judge
 
     def _judge_total(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """`judge` where every started call counts and no window looks back."""
+        """`judge` for a rule that counts every started call, without a window."""
         return None if state.total < self._most else self.judge(state, call, mask, now)
 
     def _used(self, state: CountState, turn: int) -> int:
@@ -196,26 +196,26 @@ class CountMachine(Machine, judges=Count):
         )
 
     def requested(self, state: CountState, call: JudgedCall, mask: int) -> None:
-        """One attempt more."""
+        """Count an attempt."""
         if self.attempts:
             state.attempts += 1
             self._add(state, call.turn, 1)
 
     def spending(self, mask: int) -> Spend | None:
-        """Where no window looks back, only the total grows."""
+        """Without a window, only the total grows."""
         return self._one_more if self._counts_all else self.started
 
     def _one_more(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
         state.total += 1
 
     def started(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
-        """One call more."""
+        """Count a call."""
         state.total += 1
         if self.within is not None and not self.attempts:
             self._add(state, call.turn, 1)
 
     def failed(self, state: CountState, call: JudgedCall, mask: int) -> Finding | None:
-        """A call that failed did not complete."""
+        """Discount a call that did not complete."""
         if self.of == "completed":
             state.total -= 1
             self._add(state, call.turn, -1)
@@ -231,11 +231,11 @@ class CountMachine(Machine, judges=Count):
             state.forgotten = max(state.forgotten, old)
 
     def equivalence_key(self, state: CountState, now: int) -> Hashable:
-        """The total up to where it makes no difference; the rule's outline counts no attempts and has no window."""
+        """The total, capped where more makes no difference."""
         return min(state.total, max(self.max or 0, self.min or 0))
 
     def settle(self, state: CountState) -> Finding | None:
-        """Violated if there were too few; `exact` also if there were others than so many."""
+        """Violated if there were too few calls or, with `exact`, another number."""
         count = state.attempts if self.of == "attempted" else state.total
         if self.min is None or count >= self.min:
             return None

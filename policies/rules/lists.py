@@ -56,8 +56,8 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
 
 
 class AllowlistMachine(Machine):
-    """A call is admitted by its own name and by the portable names of all that it does: a virtual name says nothing
-    about the rest of its input.
+    """A call is admitted by its own name or the portable names of everything it does; not by a virtual name, which
+    says nothing about the rest of its input.
     """
 
     restricts_all = True

@@ -1,10 +1,10 @@
-"""`Machine`: what a compiled rule is to the monitor.
+"""`Machine`: a compiled rule, as the monitor uses it.
 
-A rule's selectors are its *slots*. Those that a call matches are its *mask*: bit n is slot n. The monitor computes
-the mask, so that a machine evaluates only calls that it names or that are due, or every call if it says so.
+A rule's selectors are its *slots*. The slots that a call matches are its *mask*: bit n is slot n. The monitor
+computes the mask, and a machine evaluates only calls that it names or that are due, or every call if it says so.
 
-A machine is immutable and shared. What it remembers of one session is its state, a small struct of plain data that
-can be stored, copied and compared.
+A machine is immutable and shared. Its state in one session is a small struct of plain data that can be stored, copied
+and compared.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..language.selectors import NameScope, Slot, Subject
 from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000
-"""The most keys, ids or values one rule remembers of what a model can make up; past it the rule refuses."""
+"""The most keys, ids or values that one rule remembers; beyond it the rule denies, as a model can make them up."""
 
 _SHORT = 5
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A rule's reason to refuse: what it expected and what happened, in words and figures.
+    """A rule's reason to deny: what it expected and what happened, in words and figures.
 
-    `action`, `reason` and `tell_model` are set where the finding itself decides them: a net's manual transition, a
-    check's answer. `cause` is what about the call is refused.
+    `action`, `reason` and `tell_model` override the rule's, as for a net's manual transition or a check's answer.
+    `cause` is the part of the call that is denied.
     """
 
     expected: str
@@ -51,19 +51,19 @@ class ToolReturn(Protocol):
 
     @property
     def value(self) -> Any:
-        """As paths see it: text that holds JSON is parsed."""
+        """The output that paths apply to; text that is JSON is parsed."""
         ...
 
     @property
     def text(self) -> str:
-        """As it came; anything but text as its JSON."""
+        """The output as text; anything but text as JSON."""
         ...
 
 
 def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
-    """The values that a pattern yields of an output, as many as a rule remembers.
+    """The values that a pattern captures in an output, at most as many as a rule remembers.
 
-    What comes after them, or after more work than is done for one text, supports nothing.
+    Values beyond that, or beyond the work bound for one text, are not found.
     """
     text = output.text
     with suppress(ValueError):
@@ -71,9 +71,9 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
 
 
 class JudgedCall(Subject, Protocol):
-    """The call a machine is asked about.
+    """The call that a machine evaluates.
 
-    `turn` is the session's number of the model response; `answers` are those of asynchronous checks, by rule id.
+    `turn` is numbered by the session; `answers` are those of asynchronous checks, by rule id.
     """
 
     id: str
@@ -103,21 +103,21 @@ class JudgedCall(Subject, Protocol):
 
     @property
     def approved(self) -> bool:
-        """Whether a person agreed to this tool with this input."""
+        """Whether a person approved this tool with this input."""
         ...
 
     @property
     def observed(self) -> bool:
-        """Whether it happened already."""
+        """Whether it has already happened."""
         ...
 
     def normalized_digest(self) -> str:
-        """The same text for calls of the same tool with the same input, whatever its JSON types."""
+        """A digest of the tool and input that ignores the JSON types of values."""
         ...
 
     @property
     def messages(self) -> Sequence[tuple[str, str]]:
-        """The session's messages, with their roles, where a rule `reads_messages`."""
+        """The session's messages, with their roles, if a rule `reads_messages`."""
         ...
 
     @property
@@ -135,7 +135,7 @@ class JudgedCall(Subject, Protocol):
 
 
 class UpcomingCall(Facts, Protocol):
-    """Facts about future calls of one tool: the next response's number, and the past."""
+    """Facts about future calls of one tool: the next turn's number, and the past."""
 
     name: str
     turn: int
@@ -146,33 +146,34 @@ class UpcomingCall(Facts, Protocol):
         ...
 
     def user_said(self, pattern: str, latest: bool) -> bool:
-        """As a call's."""
+        """See `JudgedCall.user_said`."""
         ...
 
 
 class RuleState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One session's state for one rule; a rule that needs none has this one."""
+    """One session's state for one rule; this one is empty, for rules that need none."""
 
 
 JudgeCall: TypeAlias = Callable[[Any, JudgedCall, int, int], Finding | None]
-"""Of a state, a call, its mask and the number of calls before it."""
+"""Called with a state, a call, its mask and the number of calls before it."""
 Spend: TypeAlias = Callable[[Any, JudgedCall, int, int], None]
-"""Of the same."""
+"""Called with the same."""
 
 EVERY_SLOT = -1
 """The mask that has every bit."""
 
 
 class Machine:
-    """One compiled rule. The defaults are those of a rule that only looks at the call itself.
+    """One compiled rule. The defaults are those of a rule that depends on the call alone.
 
-    `slots`, and masks over them: `restricts` for the calls the rule restricts (if none is asked for, the rule
-    ends `not_exercised`), and `restricts_all` where that is every call; `outcomes` for the calls it wants to know
-    the end of; `attempts` for those it wants to know of when they are asked for; `starts` for those whose start
-    changes something, -1 where every start may. `every_call`: ask about every
-    call, whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends
-    on how calls follow each other. `judges_order`: it judges where a call stands among others, so a violation names
-    that place. `phrases`: patterns it asks of user messages. `reads_messages`: it reads what was said.
+    Masks over `slots`: `restricts` for the calls the rule restricts (if none is requested, the rule ends
+    `not_exercised`); `outcomes` for calls whose end it observes; `attempts` for calls whose request it observes;
+    `starts` for calls whose start changes its state, -1 if any start may.
+
+    Flags: `restricts_all`: it restricts every call. `every_call`: it evaluates every call, whatever its name.
+    `always_exercised`: it is about the session as a whole. `ordinals`: it depends on the order of calls.
+    `judges_order`: it judges a call's position, which its violations name. `phrases` are the patterns it looks up in
+    user messages; `reads_messages`: it reads all messages.
     """
 
     kind: str
@@ -206,24 +207,24 @@ class Machine:
         return msgspec.convert(data, self.state_type, str_keys=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """The judge for calls that meet exactly these slots, `judge` or less; None if none is ever refused. Where no
-        call is due, only restricted calls are judged.
+        """The function that evaluates calls that match exactly these slots: `judge`, or a shortcut; None if it never
+        denies. If no call is due, only restricted calls are evaluated.
         """
         refuses = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
         return self.judge if refuses and not self.refuses_none else None
 
     def validating(self) -> JudgeCall | None:
-        """The validator asked after every `judge`, if no net refuses; None if there is none."""
+        """The validator, called after every `judge` if no net denies; None without one."""
         return None
 
     def spending(self, mask: int) -> Spend | None:
-        """The function that counts such a call when it starts, `started` or less; None if nothing changes."""
+        """The function for the start of such a call: `started`, or a shortcut; None if nothing changes."""
         none = type(self).started is Machine.started or (self.starts >= 0 and not mask & self.starts)
         return None if none else self.started
 
     @property
     def refuses_none(self) -> bool:
-        """Whether no call ever violates the rule: only the end of a run does."""
+        """Whether no call violates the rule, but at most the end of a run."""
         return type(self).judge is Machine.judge
 
     @property
@@ -232,46 +233,46 @@ class Machine:
         return tuple(ref for slot in self.slots for ref in slot.outputs)
 
     def judge(self, state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Whether the call may come next, `now` counted calls having come before it. Changes nothing."""
+        """Evaluate a call that comes after `now` counted calls, without changing the state; None allows it."""
         return None
 
     def requested(self, state: Any, call: JudgedCall, mask: int) -> None:
-        """The call was requested (once per id)."""
+        """Observe the request of a call, once per id."""
 
     def started(self, state: Any, call: JudgedCall, mask: int, now: int) -> None:
-        """The call runs: spend what it spends. `now` calls came before it."""
+        """Observe the start of a call after `now` others, which spends."""
 
     def completed(self, state: Any, call: JudgedCall, mask: int, output: ToolReturn) -> None:
-        """A started call succeeded."""
+        """Observe the success of a started call."""
 
     def failed(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
-        """A started call failed."""
+        """Observe the failure of a started call."""
 
     def denied(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
-        """A call was refused and never ran."""
+        """Observe that a call was denied and never ran."""
 
     def equivalence_key(self, state: Any, now: int) -> Hashable:
-        """The part of a state that affects later calls: equal where the same calls get the same answers. `now`
-        counted calls came before; growing figures are capped at the values that matter.
+        """The part of a state that affects later calls: states with equal keys give the same answers. Growing figures
+        are capped at the values that matter; `now` counted calls came before.
         """
         return tuple(_frozen(value) for value in msgspec.structs.astuple(state))
 
     def due(self, state: Any, now: int) -> int | None:
-        """The ordinal (from 1) of the next call that this rule must be asked about whatever its name."""
+        """The ordinal (from 1) of the next call that this rule must evaluate whatever its name."""
         return None
 
     def settle(self, state: Any) -> Finding | None:
-        """The obligations left if the session ended now."""
+        """The finding if the session ended now, for unmet obligations."""
         return None
 
     def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Whether every call of a tool would be refused next: `sure` slots it meets whatever its input,
-        `maybe` slots some input meets (sure ones included).
+        """Whether the next call of a tool is denied whatever its input: `sure` slots match every input, `maybe` slots
+        some input (sure ones included).
         """
         return False
 
     def describe(self, state: Any) -> str:
-        """The state in words; "" where there is none."""
+        """The state in words; "" without one."""
         fields = msgspec.structs.asdict(state)
         return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
 

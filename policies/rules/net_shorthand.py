@@ -22,7 +22,7 @@ _LIMIT = re.compile(rf"limit\s+{_NAME}\s+to\s+(\d+)\s+per\s+{_NAME}", re.IGNOREC
 _MAP = re.compile(r"map\s+([^\s.]+)\.(\S+)\s+(\"[^\"]+\"|'[^']+'|/.+/|\S+)\s+as\s+(\S+)", re.IGNORECASE)
 
 _DIGITS = 20
-"""Enough of a number to see that it is too large."""
+"""How many digits of a number are read; more are too large in any case."""
 MAX_LIMIT = 10_000
 """The largest count a one-line net may keep in tokens."""
 
@@ -33,7 +33,7 @@ FORMS = (
 
 
 class BadLineError(ValueError):
-    """A line in none of the forms; the message lists them."""
+    """A line that has none of the forms, which the message lists."""
 
 
 class NetLine(ClauseRecord, frozen=True):
@@ -104,7 +104,7 @@ def _require(line: str, match: re.Match[str]) -> Net:
 
 
 def _apart(line: str, one: str, other: str) -> None:
-    """Report a call that is on both sides of a line: it would be allowed as one and blocked as the other."""
+    """Reject a call on both sides of a line, which would allow it as one and block it as the other."""
     if overlap(one, other):
         same = f"`{one}` is" if one == other else f"a tool may match both `{one}` and `{other}`,"
         raise BadLineError(f"`{line}`: {same} on both sides; name tools that differ, or write a rule")

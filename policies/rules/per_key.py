@@ -26,7 +26,7 @@ class KeyedState(RuleState):
 
 
 class Keyed(Machine):
-    """Passes each call to the instances of its values; past the bound a new value is refused."""
+    """Passes each call to the instances of its values; beyond the bound, calls with a new value are denied."""
 
     state_type = KeyedState
 
@@ -49,7 +49,7 @@ class Keyed(Machine):
         self._values_at = paths.compile_path(key, loose=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """Evaluates even if an instance refuses nothing: the instance itself may be one too many."""
+        """Evaluates even calls that no instance denies, as their instance may be one too many."""
         inner = self.inner.judging(mask)
         if inner is None:
             return self._check_bound if mask else None
@@ -70,7 +70,7 @@ class Keyed(Machine):
         return judge
 
     def spending(self, mask: int) -> Spend | None:
-        """An instance whose calls follow each other counts each of them."""
+        """Spend in each instance, and count its calls if their order matters."""
         if self.ordinals:
             return self.started
         inner = self.inner.spending(mask)
@@ -119,12 +119,12 @@ class Keyed(Machine):
         return row
 
     def judge(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse what an instance refuses."""
+        """Deny what an instance denies."""
         judge = self.judging(mask)
         return None if judge is None else judge(state, call, mask, now)
 
     def _check_bound(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse only what would need one instance too many."""
+        """Deny calls that need one instance too many."""
         if len(state.rows) >= BOUND:
             for key in self._keys(call):
                 if key not in state.rows:
@@ -164,7 +164,7 @@ class Keyed(Machine):
         return next(filter(None, findings), None)
 
     def denied(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
-        """Pass it to the instances; the first finding counts. Where denials say nothing, none begins."""
+        """Pass it to the instances; the first finding counts. No new instance begins if denials do not matter."""
         if not self._counts_denials:
             return None
         findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
@@ -175,7 +175,7 @@ class Keyed(Machine):
         return next(filter(None, map(self.inner.settle, state.rows.values())), None)
 
     def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Every instance refuses the tool, and so would a new one."""
+        """Whether every instance, and a new one, denies the tool."""
         if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, ahead):
             return False
         return all(

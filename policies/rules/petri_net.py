@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MAX_SILENT = 10_000
-"""How many transitions without tools may fire by themselves at once; past that the net denies calls."""
+"""How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""
 
 
 class Transition(Record, frozen=True):
@@ -37,7 +37,7 @@ class Transition(Record, frozen=True):
     Attributes:
         name: Its name within the net.
         type: `auto` fires at the call, `manual` asks a person first.
-        inputs: The places it takes a token from; named twice, two.
+        inputs: The places it takes a token from; a place named twice gives two.
         outputs: The places it gives a token to.
         tools: The calls it covers; without any it fires by itself as soon as it is enabled.
         deferred: Its outputs are given when the call succeeds, not when it starts.
@@ -65,7 +65,7 @@ class Transition(Record, frozen=True):
 
 
 class Net(Statement, frozen=True):
-    """A Petri net over tools; a token that a place has no `capacity` for is dropped.
+    """A Petri net over tools; tokens beyond a place's `capacity` are dropped.
 
     Attributes:
         name: The net's name, which is its rule id.
@@ -74,7 +74,7 @@ class Net(Statement, frozen=True):
         capacity: The most tokens a place may hold; more are dropped.
         transitions: The transitions.
         terminal_places: Places that a token must have reached by the end.
-        free_tools: Tools that are not the net's business.
+        free_tools: Tools that the net leaves alone.
     """
 
     name: Name
@@ -117,7 +117,7 @@ class Net(Statement, frozen=True):
         return f"net `{self.name}`"
 
     def caps(self) -> Iterator[Cap]:
-        """Tools of one transition only, each firing of which takes tokens that nothing gives back."""
+        """Bounds on tools of only one transition, whose firing takes tokens that nothing gives back."""
         named = [t for t in self.transitions if t.tools]
         given = {place for t in self.transitions for place in t.outputs}
         if len(named) != 1 or self.free_tools or named[0].deferred:
@@ -127,7 +127,7 @@ class Net(Statement, frozen=True):
 
     @property
     def followable(self) -> bool:
-        """Whether nothing is lost by looking only at calls that end before the next one comes."""
+        """Whether exploring sequential calls only, each ended before the next, finds every marking."""
         return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
 
     def _places_named(self) -> Iterator[tuple[Where, str]]:
@@ -161,7 +161,7 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
 
 
 Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswer]
-"""False, a text that says why, or a `Refuse` blocks the call; `state.meta` is the validator's to keep."""
+"""False, a text that says why, or a `Refuse` blocks the call; the validator may keep data in `state.meta`."""
 
 OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
 """Called at each deferred transition's success; it may keep data in `state.meta`."""
@@ -188,7 +188,7 @@ class NetState(RuleState):
         marking: Tokens by place.
         waiting: The deferred transitions that wait for a call's success, by the call's id.
         meta: The validators' own state; the net does not read it.
-        overrun: More transitions were to fire by themselves at once than are followed; the net refuses from then on.
+        overrun: Whether more than `MAX_SILENT` transitions had to fire by themselves; the net denies from then on.
     """
 
     marking: dict[str, int] = {}
@@ -208,21 +208,21 @@ class _View(NamedTuple):
 
 
 class _MappedSlot(Slot):
-    """The calls that the net's mapper gives a name that the net uses."""
+    """The calls to which the net's mapper gives a name that the net uses."""
 
     def __init__(self, scope: NameScope, meets: Callable[[Any], bool]) -> None:
         super().__init__((), scope, permits=False)
         self._meets = meets
 
     def bind(self, names: CallNames) -> Bound:
-        """Only the call tells."""
+        """Depends on the call."""
         return self._meets
 
 
 class NetMachine(Machine):
-    """Judges on the marking; every transition that covers a name of the call and is enabled lets it through.
+    """Evaluates a call on the marking: an enabled transition that covers its name allows it.
 
-    A call with several names must be acceptable under each, and fires a transition once.
+    A call with several names must be allowed under each, and fires a transition once.
     """
 
     kind = "net"
@@ -273,9 +273,8 @@ class NetMachine(Machine):
         return _View(free, named, admits)
 
     def _looks(self, call: JudgedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
-        """The net under each name of a call, with the slots that the call meets under it.
-
-        What the mapper raises comes out.
+        """The net under each name of a call, with the slots that the call matches under it. Raises what the mapper
+        raises.
         """
         for view in self._views:
             yield view, mask
@@ -319,16 +318,16 @@ class NetMachine(Machine):
         return "free" if any(met & view.free for view, met in looks) else "abstain"
 
     def fresh(self) -> NetState:
-        """The initial marking, with what fires by itself fired."""
+        """The initial marking, after the transitions that fire by themselves."""
         return self.begin()[0]
 
     def begin(self) -> tuple[NetState, list[int]]:
-        """The state of a session that has just begun, and the transitions that have fired by themselves."""
+        """The state of a new session, and the transitions that have fired by themselves."""
         state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
         return state, self._advance(state)
 
     def judge(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call that a name blocks; ask a person about the one that a manual transition covers."""
+        """Deny a call that is blocked under a name; request approval of one that a manual transition covers."""
         if state.overrun:
             return Finding(
                 expected=f"at most {MAX_SILENT:,} transitions that fire by themselves at once",
@@ -351,9 +350,7 @@ class NetMachine(Machine):
         return None
 
     def _why(self, marking: Mapping[str, int], mask: int, call: JudgedCall) -> RefusalCause:
-        """The reason a call is blocked: a token that another call can give, that is used up, or that never
-        existed.
-        """
+        """The cause of a denial: a token that another call can give, that is used up, or that never existed."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
         looks = self._looks(call, mask)
         covering = [n for view, met in looks for n, admits in enumerate(view.admits) if met & admits]
@@ -380,7 +377,7 @@ class NetMachine(Machine):
         )
 
     def validating(self) -> JudgeCall | None:
-        """The validator for each transition that the call fires, unless a person is asked first."""
+        """The validator for each transition that the call fires, unless a person must approve it first."""
         return self._validated if self.validate is not None else None
 
     def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
@@ -403,7 +400,9 @@ class NetMachine(Machine):
         return None
 
     def firing(self, marking: Mapping[str, int], mask: int, call: JudgedCall | None = None) -> list[int] | None:
-        """The transitions a call fires, or None if a name of it is blocked; without `call` no mapper is asked."""
+        """The transitions that a call fires, or None if it is blocked under a name; without `call` no mapper is
+        called.
+        """
         firing: list[int] = []
         left = dict(marking)
         for view, met in self._looks(call, mask):
@@ -449,9 +448,8 @@ class NetMachine(Machine):
         return fired
 
     def fire(self, state: NetState, id: str, firing: list[int]) -> list[int]:
-        """A call starts and fires: deferred transitions take their inputs now and give their outputs on completion.
-
-        Returns the transitions that fire, those by themselves too.
+        """Fire the transitions of a call that starts; deferred ones take their inputs now and give their outputs on
+        completion. Returns all that fire, those by themselves too.
         """
         # A call of an earlier run may have had the same id: what waited for that waits for ever.
         state.waiting.pop(id, None)
@@ -464,9 +462,8 @@ class NetMachine(Machine):
         return [*firing, *self._advance(state)]
 
     def finish(self, state: NetState, id: str, *, failed: bool, on_finished: OnFinished | None = None) -> list[int]:
-        """A call ends: what it deferred gives its outputs, or puts its inputs back.
-
-        Returns the transitions that fire by themselves then.
+        """End a call: its deferred transitions give their outputs or, if it `failed`, put their inputs back. Returns
+        the transitions that then fire by themselves.
         """
         for n in state.waiting.pop(id, ()):
             transition = self.net.transitions[n]
@@ -480,7 +477,7 @@ class NetMachine(Machine):
         self.fire(state, call.id, self.firing(state.marking, mask, call) or [])
 
     def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
-        """Give the outputs of what was deferred."""
+        """Give the outputs of deferred transitions."""
         on_result = self.on_result
         on_finished = (
             None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
@@ -488,7 +485,7 @@ class NetMachine(Machine):
         self.finish(state, call.id, failed=False, on_finished=on_finished)
 
     def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
-        """Put back the inputs of what was deferred."""
+        """Put back the inputs of deferred transitions."""
         self.finish(state, call.id, failed=True)
         return None
 
@@ -504,12 +501,12 @@ class NetMachine(Machine):
         return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
 
     def equivalence_key(self, state: NetState, now: int) -> Hashable:
-        """The tokens of each place as far as they are few, and the transitions that calls in flight hold back."""
+        """The tokens of each place, up to a bound, and the deferred transitions of calls in flight."""
         marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
         return (state.overrun, marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
 
     def ended(self, state: NetState) -> bool:
-        """Whether a terminal place holds a token: the net has run to its end."""
+        """Whether a terminal place holds a token."""
         return any(state.marking.get(place) for place in self.net.terminal_places)
 
     def describe(self, state: NetState) -> str:

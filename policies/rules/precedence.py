@@ -22,17 +22,17 @@ PERSON = "a person's approval"
 
 
 def asks_person(selector: Selector) -> bool:
-    """Whether a person's approval will do."""
+    """Whether a person's approval satisfies it."""
     return any(map(is_person, items_of(selector)))
 
 
 def calls_in(selector: Selector) -> Selector:
-    """A selector without the person: the calls that will do; it may name none."""
+    """The selector's calls, without the person's approval; possibly none."""
     return tuple(item for item in items_of(selector) if not is_person(item)) if asks_person(selector) else selector
 
 
 def approval_of(call: JudgedCall, also: str = "") -> Finding:
-    """Ask for the approval; `also` says what else would do."""
+    """The finding that requests approval; `also` names what else would satisfy the rule."""
     return Finding(
         expected=f"{PERSON}{f' or {also}' if also else ''} before `{call.name}`",
         actual=f"`{call.name}` needs a person's approval",
@@ -67,7 +67,7 @@ class Before(Rule, tag="before", frozen=True):
         return f"{names(self.first)} before {names(self.then)}"
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """The same rule, for all values of the key together."""
+        """The same rule without its key."""
         return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
     def drawing(self) -> tuple[Link, ...]:
@@ -76,7 +76,7 @@ class Before(Rule, tag="before", frozen=True):
 
 
 class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
-    """`then` only right after `first`, no other counted call between.
+    """`then` only right after `first`, with no other counted call between.
 
     Attributes:
         first: The calls that must come right before; `human-approval` as in `before`.
@@ -117,7 +117,7 @@ class BeforeState(NoState):
 
 
 class BeforeMachine(Machine, judges=Before):
-    """Looks only whether `first` has come; a list in `first` is satisfied by any of its tools."""
+    """Remembers whether `first` has come; any tool of a list in `first` will do."""
 
     state_type = BeforeState
     restricts = THEN

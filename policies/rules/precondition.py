@@ -25,7 +25,7 @@ def _priors(requires: Iterable[Requirement]) -> Iterator[Selector]:
 
 
 class Precondition(Rule, tag="precondition", frozen=True):
-    """`tool` only where every requirement holds.
+    """`tool` only if every requirement holds.
 
     Attributes:
         tool: The calls that need it.
@@ -45,7 +45,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
 
     def unjudged(self) -> tuple[Selector, ...]:
-        """None: a `prior` is asked about for a call."""
+        """None, as every `prior` is looked up for a call."""
         return ()
 
     def words(self) -> str:
@@ -61,7 +61,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
                     yield requirement.prior, same.prior_path or same.path
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """For each requirement that only calls can meet, that one of them came; the values are taken to fit."""
+        """For each requirement that only calls can meet, a `before` one of them, whatever their values."""
         found = []
         for requirement in self.requires:
             if not requirement.free:
@@ -71,12 +71,12 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return tuple(found)
 
     def drawing(self) -> tuple[Link, ...]:
-        """For each requirement, from what it asks for to the tool."""
+        """For each requirement, an arrow from its source to the tool."""
         return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
 
 
 Serves: TypeAlias = Callable[[PriorTest, PriorEvidence, Any], bool]
-"""Whether the evidence of a `prior` meets it, for a call or for some call ahead."""
+"""Whether the evidence of a `prior` meets it, for a call or for some future call."""
 
 
 class PreconditionState(RuleState):
@@ -86,7 +86,7 @@ class PreconditionState(RuleState):
 
 
 class PreconditionMachine(Machine, judges=Precondition):
-    """Keeps evidence as it comes, indexed by what it can be bound to, and looks it up."""
+    """Keeps evidence, indexed by the values it can be bound to, and looks it up."""
 
     state_type = PreconditionState
     restricts = TOOL
@@ -101,7 +101,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         self.starts = self._asks_for("started")
 
     def _asks_for(self, must: str) -> int:
-        """The slots of the calls that are evidence once they have got so far."""
+        """The slots of the calls that are evidence at stage `must`."""
         return sum(prior.mask for prior in self._priors.values() if prior.must == must)
 
     def _prepare(self, requires: tuple[Requirement, ...], scope: NameScope) -> Iterator[str]:
@@ -122,7 +122,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
     def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
+        """Deny a call for which a requirement fails; request approval if only that is missing."""
         for requirement in self.requires:
             if not self._holds(requirement, state, call, PriorTest.met):
                 wanted = self._words(requirement)
@@ -139,7 +139,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         return approval_of(call)
 
     def _missed(self, requirement: Requirement, state: PreconditionState, call: JudgedCall) -> dict[str, Any]:
-        """The conditions missed by the last call that could serve, and their values."""
+        """The conditions that the last possible call does not meet, and their values."""
         test = self._priors.get(id(requirement))
         evidence = state.priors.get(test.number) if test is not None else None
         missed = test.missed(evidence, call) if test is not None and evidence is not None else []
@@ -181,13 +181,13 @@ class PreconditionMachine(Machine, judges=Precondition):
                 test.note(evidence, call, mask, output)
 
     def equivalence_key(self, state: PreconditionState, now: int) -> Hashable:
-        """The evidence there is."""
+        """The evidence."""
         return frozenset(
             (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
         )
 
     def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Some requirement holds for no input."""
+        """Whether some requirement holds for no input."""
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 
     def _words(self, requirement: Requirement) -> str:

@@ -1,4 +1,4 @@
-"""The evidence behind a `prior` requirement: which earlier calls there were, and what they were about."""
+"""The evidence for a `prior` requirement: earlier calls, indexed by their bound values."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 PER_KEY = 32
-"""How many earlier calls about the same thing are kept, the latest ones."""
+"""How many earlier calls with the same bound values are kept, the latest ones."""
 
 COMBINATIONS = 4_096
-"""How many combinations of values one call may be bound by; one with more is refused, and nothing is known of the
-latest call after an earlier one with more.
+"""How many combinations of values one call may be bound by. A call with more is denied; after an earlier call with
+more, the latest one is unknown.
 """
 
 
 class EvidenceItem(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
-    and, where the judged call must be looked at too, its input (`also` by portable names) and output. `keys` counts
-    where it is filed, `missed` says what its output did not meet.
+    """One earlier call: the items of `prior` that it met, and whether its output meets the conditions that do not
+    depend on the judged call. For those that do, it keeps its input (`also` by portable names) and output. `keys`
+    counts its index entries, `missed` are the conditions that its output did not meet.
     """
 
     mask: int
@@ -56,9 +56,9 @@ class EvidenceItem(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class PriorEvidence(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Earlier calls by number, in the order they count, and the numbers by what they are about.
+    """Earlier calls by number, in order, and the numbers by bound values.
 
-    `lost`: a call could not be filed under all that it is about, so nobody knows which one is the latest.
+    `lost`: a call had too many bound values to be indexed, so that the latest call is unknown.
     """
 
     lost: bool = False
@@ -147,7 +147,7 @@ class PriorTest:
         return [each for each in found if not each["holds"]]
 
     def _bound(self, evidence: PriorEvidence, call: JudgedCall) -> list[EvidenceItem]:
-        """The earlier calls that the judged one is bound to, of which one must have returned what is required."""
+        """The earlier calls that the judged one is bound to, one of which must meet the requirement."""
         keys = _keys([now(call.input) for now, _ in self._values])
         if not keys or self._unsure(evidence):
             return []
@@ -157,11 +157,11 @@ class PriorTest:
         return serving[-1:] if self.pick == "latest" else serving
 
     def _unsure(self, evidence: PriorEvidence) -> bool:
-        """Whether the latest call may be one that was not kept; then the rule refuses."""
+        """Whether the latest call may not have been kept; then the rule denies."""
         return evidence.lost and self.pick == "latest"
 
     def meetable(self, evidence: PriorEvidence, ahead: UpcomingCall) -> bool:
-        """Whether some input would be served."""
+        """Whether the requirement can be met for some input."""
         if self._unsure(evidence):
             return False
         serves = self._ahead.serves
@@ -173,14 +173,12 @@ class PriorTest:
         return any(serves(item, ahead) and self._latest(evidence, n) for n, item in shared)
 
     def _latest(self, evidence: PriorEvidence, number: int) -> bool:
-        """Whether a call is the last one about all that it is about, so that an input that names all of it is bound
-        to no later one.
-        """
+        """Whether a call is the latest for every combination of its bound values."""
         shared = [numbers for numbers in evidence.about.values() if number in numbers]
         return not any(all(later in numbers for numbers in shared) for later in shared[0] if later > number)
 
     def words(self) -> str:
-        """The requirement as a text says it."""
+        """The requirement in words."""
         names = " or ".join(f"`{name}`" for slot in self.slots for name in slot.names)
         about = f" for the same {listed([same.path for same in self.same])}" if self.same else ""
         returned = " that returned what is required" if self._output else ""
@@ -188,7 +186,7 @@ class PriorTest:
 
 
 class _Fitness:
-    """Whether an earlier call fits the judged one, and returned what it should; `ahead`: could for some input."""
+    """Whether an earlier call fits the judged one, input and output; with `ahead`, for some input."""
 
     def __init__(
         self,
@@ -247,7 +245,7 @@ def _reader(path: str, *, loose: bool) -> Callable[[Any], list[str]]:
 
 
 def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:
-    """The values that a pattern yields of an output; None if there are more than are looked at."""
+    """The values that a pattern captures in an output; None if they are too many."""
     try:
         found = [value for value in itertools.islice(regex.values([output.text], VIEW), BOUND + 1) if value]
     except ValueError:
@@ -275,7 +273,7 @@ class Same(Record, frozen=True):
 
     Attributes:
         path: Where the value is in the judged call's input.
-        prior_path: Where it is in the earlier call's input; `path` if nothing of the three is given.
+        prior_path: Where it is in the earlier call's input; `path` if none of these three is given.
         prior_output_path: Where it is in the earlier call's output.
         prior_output_regex: A regular expression whose captures in that output are the values.
     """
@@ -310,7 +308,7 @@ class Requirement(Record, frozen=True):
         same: Bind it to the judged call: values that both have.
         output: Conditions on what it returned.
         pick: The earlier call that counts if several match: the `latest`, or `any`.
-        turns_gte: The fewest responses of the model before the call.
+        turns_gte: The fewest turns before the call.
         user_said: A regular expression that a message of the user matches.
         in_: The user's message to search: `any`, or the `latest`.
         any_of: One of these requirements is enough.
@@ -370,7 +368,7 @@ class Requirement(Record, frozen=True):
 
     @property
     def weakest(self) -> Literal["completed", "started"]:
-        """How far a call that meets it must have got at least."""
+        """The earliest stage at which a call can meet it."""
         if self.any_of is UNSET:
             return self.must
         return "started" if any(inner.weakest == "started" for inner in self.any_of) else "completed"

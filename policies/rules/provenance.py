@@ -91,7 +91,7 @@ class ProvenanceState(RuleState):
 
 
 class ProvenanceMachine(Machine, judges=Provenance):
-    """Remembers what sources supply; user messages are the monitor's to remember."""
+    """Remembers what sources supply; the monitor remembers user messages."""
 
     state_type = ProvenanceState
     restricts = TOOL
@@ -132,7 +132,7 @@ class ProvenanceMachine(Machine, judges=Provenance):
         return values if self._extract is None else filter(None, self._extract(values))
 
     def completed(self, state: ProvenanceState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
-        """Remember what the sources supplied; past the bound nothing more, so that unknown values refuse."""
+        """Remember what a source supplied, up to the bound; calls with values beyond it are denied."""
         for n, supplied_by in enumerate(self._supplied_by):
             if mask & (TOOL << (n + 1)):
                 for value in supplied_by(output):

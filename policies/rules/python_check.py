@@ -28,15 +28,15 @@ from .machine import JudgedCall, ToolReturn
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One earlier call of the session and what became of it; `output` is what it returned, as JSON.
+    """One earlier call of the session and its outcome.
 
     Attributes:
         id: The call's id.
         name: Its tool.
         input: Its arguments.
-        turn: The number of the model response that asked for it, from 1.
+        turn: The turn that requested it, from 1.
         status: The call's status.
-        output: The call's output, if it completed.
+        output: The call's output as JSON, if it completed.
     """
 
     id: str
@@ -52,7 +52,7 @@ class PastMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         role: `user`, `assistant` or `system`.
-        text: The words; what a message holds besides text is not among them.
+        text: The text, without the other parts of the message.
     """
 
     role: str
@@ -91,7 +91,7 @@ class Check(Rule, tag="check", frozen=True):
     """A rule in Python: a callable that takes the call, or the call and its context. If it raises, the call is
     denied.
 
-    An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
+    An `async def` runs outside the monitor: pass its answers as `propose(call, checks={id: answer})`.
 
     Attributes:
         check: The callable; see "Rules in Python".
@@ -119,7 +119,7 @@ class Check(Rule, tag="check", frozen=True):
 
 
 def _takes(check: Callable[..., Any]) -> int | None:
-    """How many arguments a check is given, 1 or 2; None if it can be given neither."""
+    """How many arguments a check takes, 1 or 2; None for neither."""
     try:
         signature = inspect.signature(check)
     except (TypeError, ValueError):  # written in C
@@ -148,7 +148,7 @@ def _context(state: CheckState, call: JudgedCall) -> CheckContext:
 
 
 class CheckState(RuleState):
-    """The session's calls, for a check that is told of them."""
+    """The session's calls, for a check that reads them."""
 
     calls: list[PastCall] = []
 
@@ -178,7 +178,7 @@ class CheckMachine(Machine, judges=Check):
         return lambda tool_call: self.check(tool_call, context)
 
     def closed(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
-        """Whether `narrows` says that no call of the tool could pass; one that raises says nothing."""
+        """Whether `narrows` rules the tool out; no answer if it raises."""
         if self.narrows is None or not sure & TOOL:
             return False
         try:
@@ -238,5 +238,5 @@ class CheckMachine(Machine, judges=Check):
                 return
 
     def describe(self, state: CheckState) -> str:
-        """How many calls it knows of."""
+        """The number of calls it remembers."""
         return counted(len(state.calls), "call") if self._remembers else ""

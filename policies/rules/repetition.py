@@ -1,4 +1,4 @@
-"""`loop` and `max_parallel`: an agent that repeats itself or crowds."""
+"""`loop`, `max_parallel` and `circuit_breaker`: calls repeated, made at once, or failing too often."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .machine import JudgedCall, ToolReturn, UpcomingCall
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 
 _TURNS_KEPT = 64
-"""How many responses have their calls counted; past them `max_parallel` refuses."""
+"""How many turns' calls are counted; `max_parallel` denies calls of earlier ones."""
 
 
 class Loop(Rule, tag="loop", frozen=True):
     """The same call `threshold` times among the last `window` calls.
 
     Attributes:
-        window: How many of the last calls are looked at.
+        window: How many of the last calls are compared.
         threshold: How many equal ones are too many.
         tool: The calls that are compared.
     """
@@ -58,18 +58,18 @@ class Loop(Rule, tag="loop", frozen=True):
         )
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """No call at all, where one is too many; else another input will do."""
+        """A block of the tool, if one call is too many; else nothing, as another input is allowed."""
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
 
 class LoopState(NoState):
-    """The last calls by ordinal, those that may still be in the window."""
+    """The latest calls by ordinal that may be in the window."""
 
     recent: list[tuple[int, str]] = []
 
 
 class LoopMachine(Machine, judges=Loop):
-    """Remembers fingerprints of the calls in the window."""
+    """Remembers digests of the calls in the window."""
 
     state_type = LoopState
     restricts = 1
@@ -117,7 +117,7 @@ class LoopMachine(Machine, judges=Loop):
 
 
 class MaxParallel(Rule, tag="max_parallel", frozen=True):
-    """At most `max` calls of one model response.
+    """At most `max` calls in one turn.
 
     Attributes:
         max: The most calls that may be made.
@@ -133,19 +133,19 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         return f"{names(self.tool)} at most {times(self.max)} in one response"
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """No call at all, where none may come; else the next response will do."""
+        """A block of the tool, if no call is allowed; else nothing, as the next turn allows calls."""
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
 
 
 class ParallelState(NoState):
-    """Calls of the last responses; `forgotten` is the last response whose calls are not counted any more."""
+    """The calls of the latest turns; `forgotten` is the last turn whose calls were dropped."""
 
     turns: dict[int, int] = {}
     forgotten: int = 0
 
 
 class MaxParallelMachine(Machine, judges=MaxParallel):
-    """Counts the started calls of each of the last responses."""
+    """Counts the started calls of each of the latest turns."""
 
     state_type = ParallelState
     restricts = 1
@@ -175,7 +175,7 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
         )
 
     def started(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> None:
-        """One call more of its response."""
+        """Count a call of its turn."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
             oldest = next(iter(state.turns))
@@ -214,7 +214,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
 
 
 class BreakerState(NoState):
-    """Refusals and failures: without a completion between, and in all; and whether it has tripped."""
+    """Denials and failures, in a row and in all, and whether it has tripped."""
 
     consecutive: int = 0
     total: int = 0
@@ -222,7 +222,7 @@ class BreakerState(NoState):
 
 
 class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
-    """Trips on the refusal or failure that makes so many, and stays open."""
+    """Trips at the denial or failure that reaches a bound, for good."""
 
     state_type = BreakerState
     restricts_all = True
@@ -234,7 +234,7 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
         self.total = rule.total
 
     def judge(self, state: BreakerState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse everything once it has tripped."""
+        """Deny every call once it has tripped."""
         return self._finding(state) if state.open else None
 
     def completed(self, state: BreakerState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
@@ -242,7 +242,7 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
         state.consecutive = 0
 
     def failed(self, state: BreakerState, call: JudgedCall, mask: int) -> Finding | None:
-        """One more; the one that makes so many trips the breaker."""
+        """Count a failure, which may trip it."""
         state.consecutive += 1
         state.total += 1
         if state.open:

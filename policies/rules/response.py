@@ -35,7 +35,7 @@ class Require(Rule, tag="require", frozen=True):
         return Roles(restricts=(self.tool,))
 
     def unjudged(self) -> tuple[Selector, ...]:
-        """Its calls prove that it is met."""
+        """Its own selector, whose calls satisfy it."""
         return (self.tool,)
 
     def words(self) -> str:
@@ -88,7 +88,7 @@ class After(Rule, tag="after", frozen=True):
     Attributes:
         trigger: The calls that must be answered.
         then: The calls that answer.
-        within: How many calls may come before the answer, it included.
+        within: How many calls after the trigger the answer may be, itself included.
     """
 
     trigger: Selector
@@ -96,7 +96,7 @@ class After(Rule, tag="after", frozen=True):
     within: Positive = 1
 
     def roles(self) -> Roles:
-        """The trigger is what it restricts."""
+        """It restricts its triggers."""
         return Roles(restricts=(self.trigger,), others=(self.then,))
 
     def words(self) -> str:
@@ -154,13 +154,13 @@ class Eventually(Rule, tag="eventually", frozen=True):
 
 
 class AfterState(NoState):
-    """By which ordinals the open triggers must be answered, earliest first."""
+    """The ordinals by which open triggers must be answered, earliest first."""
 
     due: list[int] = []
 
 
 class AfterMachine(Machine, judges=After):
-    """One answer serves every open trigger; a trigger that went unanswered is closed by its violation."""
+    """One answer closes every open trigger; so does the violation of an unanswered one."""
 
     state_type = AfterState
     restricts = TRIGGER
@@ -172,7 +172,7 @@ class AfterMachine(Machine, judges=After):
         self.within = rule.within
 
     def judge(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call that leaves the earliest trigger unanswered."""
+        """Deny the call that would leave the earliest trigger unanswered."""
         if mask & THEN or not state.due or state.due[0] > now + 1:
             return None
         return self._unanswered(f"`{call.name}` came instead of")
@@ -192,7 +192,7 @@ class AfterMachine(Machine, judges=After):
         return max(state.due[0], now + 1) if state.due else None
 
     def equivalence_key(self, state: AfterState, now: int) -> Hashable:
-        """How many calls are left for the earliest answer; the answer serves the others too."""
+        """How many calls are left for the earliest answer."""
         return max(0, state.due[0] - now) if state.due else None
 
     def settle(self, state: AfterState) -> Finding | None:
@@ -210,7 +210,7 @@ class AfterMachine(Machine, judges=After):
         )
 
     def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """The next call must be the answer, and this tool is none."""
+        """Whether the next call must be the answer, and this tool is none."""
         return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
 
 
@@ -234,7 +234,7 @@ class EventuallyMachine(Machine, judges=Eventually):
         self.within = rule.within
 
     def judge(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """Refuse another tool as the last call that could be it."""
+        """Deny another tool as the last call that could be the tool."""
         if state.called or state.passed or mask or now + 1 < self.within:
             return None
         return self._finding(f"`{call.name}` would be call number {now + 1} without")
@@ -255,7 +255,7 @@ class EventuallyMachine(Machine, judges=Eventually):
         return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
 
     def settle(self, state: EventuallyState) -> Finding | None:
-        """Violated if it never came; one that came too late has been reported."""
+        """Violated if it never came; a late one was already reported."""
         return None if state.called or state.passed else self._finding("the session ended without")
 
     def _finding(self, what: str) -> Finding:
@@ -269,5 +269,5 @@ class EventuallyMachine(Machine, judges=Eventually):
         )
 
     def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """The next call must be the tool, and this is another."""
+        """Whether the next call must be the tool, and this is another."""
         return not (state.called or state.passed) and now + 1 >= self.within and not maybe

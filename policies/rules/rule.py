@@ -1,6 +1,6 @@
-"""What every rule has: its record, its possible actions, and the description that others read.
+"""The base of every rule: its record, its possible actions, and its description of itself.
 
-Preflight, pictures and explanations take everything from these methods, so that a new family needs one file only.
+Preflight, pictures and explanations use these methods only, so that a new family needs one file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def times(n: int) -> str:
 
 
 def calls(n: int) -> str:
-    """So many calls, without the figure where it is one."""
+    """A number of calls in words; one without the figure."""
     return "call" if n == 1 else f"{n} calls"
 
 
@@ -70,14 +70,16 @@ Of: TypeAlias = Literal["started", "completed", "attempted"]
 """The calls that a figure counts."""
 
 LARGEST = 20
-"""The largest figure an outline keeps: a rule that allows more allows all, one that wants more wants so many."""
+"""The largest figure in an abstraction: a rule that allows more allows any number; one that requires more is taken to
+require this many.
+"""
 
 
 class Roles(NamedTuple):
-    """The selectors of a clause, by what their calls are to it.
+    """The selectors of a clause, by role.
 
-    `restricts`: calls it may refuse; `evidence`: calls that prove something to it; `others`: the rest. `admits`: the
-    calls it lets through, by their own names; it refuses all others.
+    `restricts`: calls it may deny; `evidence`: calls that satisfy something; `others`: the rest. `admits`: the calls
+    it allows, by their own names; it denies all others.
     """
 
     restricts: tuple[Selector, ...] = ()
@@ -91,7 +93,7 @@ class Roles(NamedTuple):
 
 
 class Obligation(NamedTuple):
-    """Calls that must have come by the end: `least` of them; `after`: only if such a call came."""
+    """`least` calls that must have come by the end; with `after`, only if such a call came."""
 
     tool: Selector
     least: int = 1
@@ -100,10 +102,7 @@ class Obligation(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """No more than `most` calls that meet all of the selectors, counted over the last `within` responses.
-
-    `each`: so many of every tool by itself.
-    """
+    """At most `most` calls that match all of the selectors, over the last `within` turns; with `each`, per tool."""
 
     tools: tuple[Selector, ...]
     most: int
@@ -113,13 +112,13 @@ class Cap(NamedTuple):
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that is no call and stands before one."""
+    """A condition other than a call, drawn before a call."""
 
     text: str
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A rule drawn between calls: what comes first, the rule's word, and what follows or must not."""
+    """A rule drawn between calls: the first, the rule's word, and the call that must, or must not, follow."""
 
     word: str
     sources: tuple[Selector | Fact, ...]
@@ -135,7 +134,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 Drawing: TypeAlias = Sequence[Link | Note]
-"""A rule as a picture shows it; one that draws nothing is said in words."""
+"""A rule's part of a picture; a rule without one is listed in words."""
 
 
 class ClauseRecord(Record, frozen=True, kw_only=True):
@@ -146,7 +145,7 @@ class ClauseRecord(Record, frozen=True, kw_only=True):
         reason: For telemetry; never shown to the model.
         tell_model: The text that the model gets when a call is refused.
         description: For people.
-        when: Conditions on the run's context; it holds only where all of them do.
+        when: Conditions on the run's context; the clause applies only if all of them hold.
     """
 
     action: RuleAction | None = None
@@ -165,7 +164,7 @@ class Statement(ClauseRecord, frozen=True):
 
     @abstractmethod
     def roles(self) -> Roles:
-        """Its selectors, by what their calls are to it."""
+        """Its selectors, by role."""
 
     @abstractmethod
     def words(self) -> str:
@@ -176,11 +175,11 @@ class Statement(ClauseRecord, frozen=True):
         return None
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
-        """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
+        """The input paths that it reads, each with its tools, without those of selectors."""
         return iter(())
 
     def caps(self) -> Iterator[Cap]:
-        """How many calls it lets through at most, where that is a figure."""
+        """The bounds on the number of calls, if it has any."""
         return iter(())
 
 
@@ -188,7 +187,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """The fields that every rule may have; each family adds its own (one file each under `rules/`).
 
     Attributes:
-        id: The name by which violations and reports call it; made from its type and place if not given.
+        id: The name in violations and reports; made from its type and place if not given.
         unpreventable: The action that replaces a `deny` where calls cannot be held: `cancel`, the default, or `warn`.
         key: A path in the input: one independent instance of the rule for each value there.
     """
@@ -198,11 +197,11 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     key: str | None = None
 
     machine: ClassVar[Callable[..., Machine]]
-    """The machine that judges it: the one that `judges` this family."""
+    """The machine that evaluates it: the one that `judges` this family."""
     keyless: ClassVar[str] = ""
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
-    """The field in which a person's approval may stand for a call."""
+    """The field that accepts a person's approval in place of a call."""
 
     @property
     def type(self) -> str:
@@ -222,13 +221,13 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
                 yield from selector_problems(selector, (name,), person=name == self.person)
 
     def _argument_problems(self) -> Iterator[Issue]:
-        """Operands that are of the call being judged, where none is."""
+        """Problems of operands that refer to the judged call where there is none."""
         for item in (item for selector in self.unjudged() for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
                 yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being judged there"
 
     def unjudged(self) -> tuple[Selector, ...]:
-        """The selectors that are not asked about the call being judged, so that no operand can be of its input."""
+        """The selectors of other calls than the judged one, in which no operand can refer to its input."""
         roles = self.roles()
         return (*roles.evidence, *roles.others)
 
@@ -241,14 +240,14 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return self.machine(self, scope)
 
     def abstraction(self) -> Sequence[Rule]:
-        """This rule as far as the names of calls decide it, for preflight; none if they decide nothing.
+        """For preflight, weaker rules that depend on the names of calls only; none if names decide nothing.
 
-        Rules without a `key` that refuse nothing which this one lets through, and keep no figure above LARGEST.
+        They have no `key`, deny nothing that this rule allows, and have no figure above LARGEST.
         """
         return ()
 
     def drawing(self) -> Drawing:
-        """The rule's part of the policy's picture; a picture says a rule without any in words."""
+        """The rule's part of the policy's picture; a rule without one is listed in words."""
         return ()
 
 
@@ -259,12 +258,12 @@ def _selectors(family: type[Rule]) -> tuple[str, ...]:
 
 
 def restricts_tool(rule: Any) -> Roles:
-    """For `roles`: it may refuse the calls of its `tool`."""
+    """For `roles`: it may deny the calls of its `tool`."""
     return Roles(restricts=(rule.tool,))
 
 
 def itself(rule: Rule) -> tuple[Rule, ...]:
-    """For `abstraction`: names decide all of the rule."""
+    """For `abstraction`: the rule itself, which depends on names only."""
     return (rule,)
 
 
@@ -278,9 +277,9 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
         ValueError: no such action.
 
     Attributes:
-        action: Stands in place of the rule's; None is the rule's.
-        reason: For telemetry; None is the rule's.
-        tell_model: The text for the model; None is the rule's.
+        action: The action; None for the rule's.
+        reason: For telemetry; None for the rule's.
+        tell_model: The text for the model; None for the rule's.
     """
 
     action: RuleAction | None = None
@@ -297,13 +296,13 @@ CheckAnswer: TypeAlias = bool | str | Refuse | None
 
 
 def refusal(answer: Any, *, expected: str, otherwise: str, details: dict[str, Any] | None = None) -> Finding | None:
-    """The finding that an answer means for a call; None if the call may run.
+    """The finding for a check's answer; None if the call may run.
 
     Args:
         answer: what the function returned.
-        expected: what should have been, in words.
-        otherwise: what happened, where the answer does not say why.
-        details: figures of the finding.
+        expected: what was expected, in words.
+        otherwise: what happened, if the answer does not say why.
+        details: details of the finding.
     """
     if answer is None or answer is True:
         return None

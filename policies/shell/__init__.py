@@ -1,7 +1,7 @@
 """Command lines as pure data: what a line would run, found without running it.
 
-What is not positively understood is dynamic: of the grammar (`parser`, `lexer`), of the shell's builtins and
-variables, and of the programs that run others.
+Everything that is not positively understood is dynamic: grammar (`parser`, `lexer`), the shell's builtins and
+variables, and programs that run others.
 """
 
 ROOMS = (

@@ -47,12 +47,12 @@ _DATA = re.compile(
     r"|[A-Z][A-Z0-9_]*_(DEBUG|LEVEL|PORT|HOST|HOSTNAME|REGION|ENV|TIMEOUT|VERSION|ID|KEY|TOKEN|SECRET|PASSWORD|USER"
     r"|USERNAME|EMAIL|DB|DATABASE|URL|URI|DSN|COLOR|LOG|THREADS|WORKERS|JOBS|SEED|MODE|DEVICE|DEVICES|DATE|EPOCH)"
 )
-"""Known to be data wherever they are read."""
+"""Variables that every program reads as data."""
 
 _INERT = re.compile(
     r"[-+0-9.,:]*|true|false|yes|no|on|off|none|debug|info|warning|error|ignore|dumb|C|noninteractive", re.I
 )
-"""Values that run nothing, whatever reads them."""
+"""Values that run nothing in any variable."""
 
 _LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
 
@@ -61,11 +61,11 @@ _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
 
 
 def changes_meaning(name: str, value: str | None) -> bool:
-    """Whether setting this variable can change what a name runs.
+    """Whether setting this variable can change which program a name runs.
 
     Args:
         name: the variable.
-        value: what it is set to; None for what is not known.
+        value: its new value; None if unknown.
     """
     if name in _COUNTING:
         return value is None or not re.fullmatch("[0-9]+", value)
@@ -75,7 +75,7 @@ def changes_meaning(name: str, value: str | None) -> bool:
 
 
 def changes_program_meaning(name: str, value: str | None) -> bool:
-    """Whether a program that gets this variable may do something else; arguments as above."""
+    """Whether this variable may change what a program does that gets it; arguments as above."""
     if changes_meaning(name, value):
         return True
     return not re.fullmatch("LANG|LC_[A-Z]+", name) and not (
@@ -88,7 +88,7 @@ _DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\+?=(.*))?", re.DOTALL)
 
 
 class _Use(msgspec.Struct, frozen=True):
-    """Options that stand alone, that take a value, that take a name; and what the operands are."""
+    """A builtin's options without a value, with a value, and with a name; and the kind of its operands."""
 
     alone: str = ""
     taking: str = ""
@@ -120,7 +120,7 @@ _OF_ZSH = split("""
 _WRITTEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 _MAKE_ARRAYS = ("declare", "typeset", "local")
-"""Evaluate the text `(...)` as the elements of an array, where the variable is one already."""
+"""Builtins that evaluate the text `(...)` as the elements of an array, if the variable already is one."""
 
 _TEST_OPERATORS = split("= == != < > -nt -ot -ef")
 _NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
@@ -134,9 +134,9 @@ _SHOPT_OPTIONS = split(
 
 
 def evaluates(name: str, words: Sequence[Word], shell: Shell, *, direct: bool) -> str | None:
-    """Why it cannot be told what a builtin makes the shell do with these words; None if it is understood.
+    """Why a builtin's effect with these words is unknown; None if it is understood.
 
-    `direct` says that the shell itself reads the words, with no command before the name.
+    `direct`: the shell itself reads the words, with no command before the name.
     """
     why = f"`{name}` evaluates its words"
     if name in _NEVER or name in _OF_ZSH:
@@ -227,7 +227,7 @@ def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, spli
 
 
 def _test(words: Sequence[Word], shell: Shell) -> bool:
-    """No word is looked up as a variable, and none that the shell works out can become the operator that does."""
+    """Whether no word is looked up as a variable, and no expanded word can become the operator for that."""
     texts = [word.text for word in words]
     if "-v" in texts or "-R" in texts:
         return False

@@ -1,6 +1,6 @@
 """Interpreters of files, awk and sed: what they run by options, modules, scripts and input, and what they write.
 
-A script is judged by its name, and what it is given are its words. Code in words, or on the input, nobody can see.
+A script is judged by its name and its words. Code in words, or on the input, is dynamic.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that an interpreter of files may be given; all else is code, or asks for it on its input. Words of its
-    own in place of a file are `reading` commands.
+    """The options that an interpreter of files may have; others are code, or read it from the input. `reading` are
+    words that it takes in place of a file, to read commands.
     """
 
     alone: str = ""
@@ -54,16 +54,16 @@ _MODULES = split("""
     py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
     ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
 """)
-"""Of Python's own modules, those that run nothing which their words or input name."""
+"""Python's own modules that run nothing named in their words or input."""
 
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
 
 ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
-"""Files that may be what an interpreter is fed."""
+"""Files that may be an interpreter's input."""
 
 
 def interpreter_of(name: str) -> Interpreter | None:
-    """How the interpreter of this name is read; None where it is none."""
+    """The interpreter of this name; None if it is none."""
     return next((interpreter for pattern, interpreter in _INTERPRETERS if pattern.fullmatch(name)), None)
 
 
@@ -141,12 +141,12 @@ _AWK_WRITES = re.compile(r"print.*>", re.DOTALL)
 
 
 def awk_files(arguments: Sequence[Word]) -> list[Word]:
-    """The files awk may write: the program names them as it runs."""
+    """The files awk may write, which its program names when it runs."""
     return [Word(word.source, None) for word in arguments if _AWK_WRITES.search(word.text or "")]
 
 
 def awk_runs(arguments: Sequence[Word]) -> bool:
-    """Whether awk may run something: code that is not seen, or that has the means."""
+    """Whether awk may run something: its program is unknown, or has a way to run commands."""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -161,7 +161,7 @@ def awk_runs(arguments: Sequence[Word]) -> bool:
 
 
 def sed_files(arguments: Sequence[Word]) -> list[Word] | None:
-    """The files that sed writes; None where it may run something. Options may stand behind its operands."""
+    """The files that sed writes; None if it may run something. Options may follow its operands."""
     in_place = False
     scripts: list[str | None] = []
     operands: list[Word] = []

@@ -1,6 +1,6 @@
-"""The characters of a command line as words and operators, as bash and dash take them.
+"""The characters of a command line as words and operators, as bash and dash read them.
 
-Only what both read alike, or what bash alone has and dash refuses, is taken; all else cannot be judged.
+Only syntax that both read alike, or that dash rejects, is accepted; everything else cannot be judged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Scanner(Cursor):
     """Reads one text from left to right.
 
     Args:
-        substitution: reads a command substitution, from behind its `(` to its `)`; True where it is fed.
+        substitution: reads a command substitution, from behind its `(` to its `)`; True if it has an input.
         backquoted: reads the text between backquotes.
-        dynamic: told of each place where the shell runs what nobody can see.
+        dynamic: called for each place where the shell runs something unknown.
     """
 
     substitution: Callable[[bool], None]
@@ -285,7 +285,7 @@ _SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
 """Paths that bash opens as a connection."""
 
 _FILE = re.compile(r"~/.*|\"?\$(\{HOME\}|HOME)/.*|.*/[\w-]*\.[\w.-]*\"?", re.DOTALL)
-"""A path that is not known and certainly none of those: a port has no dot."""
+"""Unknown paths that are certainly none of those, as a port has no dot."""
 
 
 class Redirections:
@@ -293,7 +293,7 @@ class Redirections:
 
     Args:
         scan: the text.
-        collector: told of files that are written.
+        collector: collects the files that are written.
         expand: reads a here-document that the shell expands.
     """
 
@@ -370,7 +370,7 @@ class Redirections:
         self._scan.skip_blanks()
 
     def read_documents(self) -> None:
-        """Read what was announced in the line that has ended here."""
+        """Read the here-documents that the line announced which ends here."""
         documents, self._pending = self._pending, []
         for delimiter, quoted, strips in documents:
             body = self._body(delimiter, quoted=quoted, strips=strips)

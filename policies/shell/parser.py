@@ -40,7 +40,7 @@ class SimpleCommands:
 
     Args:
         scan: the text.
-        collector: told of them.
+        collector: collects them.
         redirections: reads those among their words.
     """
 
@@ -153,7 +153,7 @@ _EVALUATING = ("-v", "-R")
 
 
 def read_conditional(scan: Scanner, dynamic: Callable[[str, str], None]) -> list[Word]:
-    """The words of a conditional, from its `[[` to behind its `]]`; `dynamic` is told of what it evaluates."""
+    """The words of a conditional, from its `[[` to behind its `]]`; `dynamic` is called for what it evaluates."""
     return _Conditional(scan, dynamic).read()
 
 
@@ -518,7 +518,7 @@ class Grammar:
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands a line would run: `parts`, and others that nobody can see, where `dynamic` says why."""
+    """The commands a line would run: `parts`; with `dynamic`, which says why, possibly others."""
 
     parts: tuple[LinePart, ...] = ()
     dynamic: str | None = None
@@ -529,7 +529,7 @@ def read_commands(line: str, shell: Shell = "bash") -> Commands:
 
     Args:
         line: the text.
-        shell: what reads it: `bash`, or `sh`, which may be dash or bash; where those differ, it is dynamic.
+        shell: the shell that reads it: `bash`, or `sh`, which may be dash or bash; if these differ, it is dynamic.
     """
     try:
         parts = parse_line(line, shell)
@@ -557,7 +557,7 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
 
 
 def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
-    """Read one line; those that its commands are given are read one deeper."""
+    """Read one line; lines within it are read one level deeper."""
     check_depth(depth)
     check_characters(line)
     collector = CommandCollector(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
@@ -565,11 +565,11 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
 
 
 _NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
-"""Programs that put a program under another name."""
+"""Programs that give a program another name."""
 
 
 def made_and_run(parts: Sequence[LinePart]) -> Iterator[LinePart]:
-    """Find the commands that a line runs from a file it may write, or name, itself: nobody can see their content."""
+    """Find the commands that a line runs from a file that it may write or rename itself: their content is unknown."""
     made = {
         os.path.basename(word.rstrip("/")) if n not in part.unknown else None
         for part in parts

@@ -1,9 +1,8 @@
 """The commands that programs run besides themselves: the table of the programs that are understood.
 
-A program that is given a command runs it, and it is read. One that is given code in another language, or a
-command in a way that is not read here, runs what nobody can see. One that is not known may run the command among
-its words. What a program runs by itself (its own files, hooks, configuration) is not in the line: it is judged by
-its name.
+A command that a program is given is read. Code in another language, or a command given in a way that is not read
+here, is dynamic. An unknown program may run the command among its words. What a program runs by itself (its own
+files, hooks, configuration) is not in the line: the program is judged by its name.
 """
 
 from __future__ import annotations
@@ -80,11 +79,11 @@ _HANDS_ON = {
     "deno": "run test",
     "bun": "test",
 }
-"""Verbs behind which words are for code of the program's own files."""
+"""Verbs whose words go to code in the program's own files."""
 
 
 def hands_on(name: str, words: Sequence[str | None]) -> bool:
-    """Whether a program hands its words on to code in files, which may run the command among them."""
+    """Whether a program passes its words to code in files, which may run the command among them."""
     name = name.casefold().rpartition("/")[2].removesuffix(".exe")
     return interpreter_of(name) is not None or any(word in _HANDS_ON.get(name, "").split() for word in words if word)
 
@@ -200,7 +199,7 @@ def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested
 
 
 def is_stranger(name: str) -> bool:
-    """Whether nothing is known of the program of this name."""
+    """Whether the program of this name is unknown."""
     return all(_listed(listed, (), "bash") is None for listed in _known_as(name))
 
 
@@ -291,7 +290,7 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 
 def _stranger(arguments: Sequence[Word]) -> list[Nested]:
-    """A program that is not known: it may run a command among its words, or code, which is more than plain words."""
+    """The commands of an unknown program: it may run a command or code among its words, unless they are plain."""
     if not arguments:
         return []
     plain = all(word.text is not None and _PLAIN_WORD.fullmatch(word.text) for word in arguments)
@@ -299,7 +298,7 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
 
 
 _RUN_INPUT = ("deno", "bun")
-"""Run a file that is named behind their verb, and so their input."""
+"""Programs that run the file named behind their verb, which may be their input."""
 
 _BEFORE_VERBS = {
     "docker-compose": Prefix(taking="-f --file -p --project-name --profile --env-file --project-directory"),
@@ -342,7 +341,7 @@ def _reads_input(arguments: Sequence[Word]) -> bool:
 
 
 def _make(arguments: Sequence[Word]) -> list[Nested]:
-    """Targets, perhaps of another folder, and variables that are data; other variables and files bring commands."""
+    """Targets, a folder and variables that are data run nothing unknown; other variables and files do."""
     targets = re.compile(r"[\w./%-]+")
     alone = re.compile(r"-[BijklnqsS]*[0-9]*|--(silent|dry-run|keep-going|always-make|no-print-directory)")
     rest = list(arguments)
@@ -372,10 +371,9 @@ _STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", 
 class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a line does: a simple command, or a redirection, whose `direction` says what becomes of the file.
 
-    `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
-    says which they are: each may become several words, or none. `reason` says why nobody can see what is dynamic;
-    `among_words` that what it runs, if anything, is among its words. A program that is not known is a `stranger`:
-    it may run what it is fed.
+    `exact` is false if the shell expands some words; `argv` then shows them as written, and `unknown` says which they
+    are: each may become several words, or none. `reason` says why it is dynamic; `among_words`: what it runs, if
+    anything, is among its words. An unknown program is a `stranger`: it may run its input.
     """
 
     name: str
@@ -390,12 +388,12 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandCollector:
-    """Takes in what a line does, part by part.
+    """Collects the parts of a line.
 
     Args:
-        parts: grows by them.
-        shell: what runs the line.
-        read: has a line that a command is given read by that shell.
+        parts: the list to append them to.
+        shell: the shell that runs the line.
+        read: reads a nested line for that shell.
     """
 
     def __init__(self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None]) -> None:
@@ -404,11 +402,11 @@ class CommandCollector:
         self._read = read
 
     def mark(self) -> int:
-        """How many parts it has taken in."""
+        """How many parts were collected."""
         return len(self._parts)
 
     def command(self, words: Sequence[Word], source: str, *, at: int) -> None:
-        """A simple command; it goes before every part taken in since `at`."""
+        """Add a simple command before the parts collected since `at`."""
         later = self._parts[at:]
         del self._parts[at:]
         self._simple(words, source, direct=True)
@@ -427,15 +425,15 @@ class CommandCollector:
                 self._parts.append(part)
 
     def test(self, words: Sequence[Word], source: str, *, at: int) -> None:
-        """A conditional, in the same place."""
+        """Add a conditional before the parts collected since `at`."""
         self._parts.insert(at, _part("test", source, words))
 
     def redirect(self, target: Word, source: str, direction: Literal["read", "write"]) -> None:
-        """A redirection of a file, or of a descriptor (`&3`)."""
+        """Add a redirection of a file, or of a descriptor (`&3`)."""
         self._parts.append(msgspec.structs.replace(_part(REDIRECT, source, [target]), direction=direction))
 
     def dynamic(self, reason: str, source: str) -> None:
-        """A place where what runs cannot be seen."""
+        """Add a place that runs something unknown."""
         self._parts.append(LinePart(name=DYNAMIC, command=source, exact=False, reason=reason))
 
     def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False) -> None:

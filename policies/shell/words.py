@@ -21,13 +21,13 @@ NUMBER = "[0-9]*"
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word as written, and what is known of it.
+    """A word as written, and what is known of its expansion.
 
     Args:
-        source: what is written.
-        text: what the program gets; None where the shell works it out.
+        source: the word as written.
+        text: what the program gets; None if the shell expands it.
         shape: a regular expression for each of the words it becomes.
-        start: what each of them starts with, as far as that is known.
+        start: the known start of each of them.
         single: whether it becomes exactly one word.
         is_array: whether it gives an array its elements: `x=(a b)`.
     """
@@ -57,7 +57,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 HARMLESS_TARGETS = ("-", "/dev/null", "/dev/stdout", "/dev/stderr")
-"""Targets that may be written without writing a file."""
+"""Targets whose writing changes no file."""
 
 UNSEEN = Word("...", None, single=False)
 """The words that a program adds to a command by itself."""
@@ -90,7 +90,7 @@ class WordBuilder:
         self._shapes.append(re.escape(text))
 
     def add_unknown(self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False) -> None:
-        """A piece that the shell works out; `splits` when blanks in it end the word."""
+        """A piece that the shell expands; with `splits`, blanks in it end the word."""
         if self._exact:
             self._start = "".join(self._texts) or ("0" if shape == NUMBER else "")
         self._exact = False
@@ -114,13 +114,13 @@ _ODD_CONTINUATION = re.compile(r"[$&|;<>(){}!=]\\\n")
 
 
 def check_depth(depth: int) -> None:
-    """Refuse what is nested too deep."""
+    """Reject a line that is nested too deep."""
     if depth > MAX_DEPTH:
         raise UnjudgeableLineError(f"the command line is nested more than {MAX_DEPTH} deep")
 
 
 def check_characters(text: str) -> None:
-    """Refuse characters, and backslashes, that shells take differently."""
+    """Reject characters, and backslashes, that shells read differently."""
     if found := _ODD_CONTINUATION.search(text):
         raise UnjudgeableLineError(f"the command line cannot be parsed: a line ends with `{found[0][:2]}`")
     for character in text:
@@ -152,32 +152,32 @@ class Cursor:
         return self.text[self.pos : self.pos + length]
 
     def take(self, expected: str) -> bool:
-        """Go past `expected`, if it comes next."""
+        """Step over `expected`, if it comes next."""
         if not self.text.startswith(expected, self.pos):
             return False
         self.pos += len(expected)
         return True
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Go past what matches here, if anything does."""
+        """Step over a match of the pattern here, if there is one."""
         found = pattern.match(self.text, self.pos)
         if found is not None:
             self.pos = found.end()
         return found
 
     def fail(self, why: str = "") -> NoReturn:
-        """Refuse the line."""
+        """Reject the line."""
         here = self.text[self.pos : self.pos + 30].partition("\n")[0]
         place = f"at `{here}`" if here else "at the end of a line"
         raise UnjudgeableLineError(f"the command line cannot be parsed: {place}{why and f': {why}'}")
 
     def only_bash(self, what: str) -> None:
-        """Refuse what dash takes for something else, if dash may be what reads."""
+        """Reject syntax that dash reads differently, if the shell may be dash."""
         if self.shell != "bash":
             self.fail(f"shells differ in `{what}`")
 
     def skip_blanks(self) -> None:
-        """Go past blanks, lines that a backslash continues, and a comment."""
+        """Step over blanks, line continuations, and a comment."""
         while self.peek() and (self.peek() in BLANKS or self.peek(2) == "\\\n"):
             if self.peek() == "\\" and (self.pos == 0 or self.text[self.pos - 1] not in BLANKS):
                 self.fail("put a blank before the `\\` at the end of a line")

@@ -1,6 +1,6 @@
-"""Programs that run the command among their words: where it begins.
+"""Programs that run the command among their words, and where it begins.
 
-It is found only where every word before it is understood; otherwise it is known only when it runs.
+The command is found only if every word before it is understood; otherwise it is dynamic.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):
-    """A nested command: the words of another command, a command line, or something unseen (`unknown`: why). With
-    `among_words` it is one of the command's own words, and those that follow it.
+    """A nested command: the words of another command, a command line, or something unknown (`unknown`: why). With
+    `among_words`, it begins at one of the command's own words.
     """
 
     words: tuple[Word, ...] = ()
@@ -35,7 +35,7 @@ UNKNOWN = [Nested(unknown="its words are not understood")]
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """How a wrapper's own words end.
+    """A wrapper's own words, up to the command.
 
     Args:
         taking: options that take the next word, or the rest of their own.
@@ -143,7 +143,7 @@ def _command(rest: Sequence[Word], prefix: Prefix, placeholder: str | None) -> l
 
 
 def _consumed(rest: Sequence[Word], taking: Sequence[str], alone: Sequence[str]) -> int | None:
-    """How many words an option is, with its value; None for one that is not understood."""
+    """How many words an option takes, its value included; None if it is not understood."""
     text = rest[0].text or ""
     if text in taking:
         return 2 if len(rest) > 1 and rest[1].single else None
@@ -164,7 +164,7 @@ def command(arguments: Sequence[Word]) -> list[Nested]:
 
 
 def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
-    """`bash -c line`; a shell without a line reads what nobody can see."""
+    """`bash -c line`; a shell without a line reads something unknown."""
     runs_line = False
     for word in arguments:
         text = word.text
@@ -234,7 +234,7 @@ def _is_plus(before: Word, word: Word) -> bool:
 
 
 def _may_end_before(command: Sequence[Word]) -> bool:
-    """Whether a word that the shell works out can end the command, so that another stands behind it."""
+    """Whether an expanded word can end the command, so that another follows it."""
     ends = next((n for n, word in enumerate(command) if word.text is None and word.could_be(";", "+")), None)
     if ends is None:
         return False
