@@ -6,7 +6,7 @@ has its stream of events, its gate and its cancel steps. The session reads the c
 in this process makes it a `TaskProvider`.
 docs/extend/adapter.md builds one.
 
-Importing the kit imports none of its rooms: a name is looked up when it is used.
+Importing the kit imports none of its files: each is imported when one of its names is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calls of a client's session, from first mention to outcome, its model responses, and their usage figures."""
+"""The calls of a client's session, from first mention to outcome, its turns, and their usage figures."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from proctor.policies.events.calls import ToolCall
 
 
 class ClientCall(msgspec.Struct, kw_only=True):
-    """One call: what asked for it, and how far it got.
+    """One call and its progress.
 
     Attributes:
-        id: Its id, as events have it.
+        id: Its id in events.
         name: The tool.
         input: The input it was requested with, or allowed with.
-        turn: The model response it belongs to.
+        turn: The turn it belongs to.
         parent: The call that started the subagent which makes it.
-        proposed: The gate was asked.
-        allowed: The gate let it run.
-        refused: The gate refused it: what the client tells the model about it is no outcome.
-        reported: It was reported as started, as it runs without the gate's leave.
-        over: Its outcome is known.
+        proposed: Whether it was proposed to the gate.
+        allowed: Whether the gate allowed it.
+        refused: Whether the gate denied it, so that the client's result for the model is no outcome.
+        reported: Whether its start was reported, because it runs without the gate.
+        over: Whether its outcome is known.
     """
 
     id: str = ""
@@ -53,7 +53,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
         return ToolCall(id=self.id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
 
     def requested(self) -> ToolCallRequested:
-        """The event that the model requested it."""
+        """The event of its request."""
         return ToolCallRequested(
             tool_call_id=self.id,
             tool_name=self.name,
@@ -63,7 +63,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
         )
 
     def started(self) -> ToolCallStarted:
-        """The event that it runs without the gate's answer, so that it is evaluated."""
+        """The event of its start, for a call that runs without the gate's answer and is evaluated by this event."""
         self.reported = True
         return ToolCallStarted(
             tool_call_id=self.id,
@@ -87,10 +87,10 @@ CallT = TypeVar("CallT", bound=ClientCall)
 class CallBook(Generic[CallT]):
     """The calls of one session, by id, in the order in which they began.
 
-    An id that comes again after its call's outcome is another call.
+    An id that is used again after its call's outcome is another call.
 
     Args:
-        kind: what is kept of each call.
+        kind: the class of its calls.
     """
 
     def __init__(self, kind: type[CallT]) -> None:
@@ -104,15 +104,15 @@ class CallBook(Generic[CallT]):
         return len(self._calls)
 
     def get(self, call_id: str | None) -> CallT | None:
-        """The latest call of an id, None where there is none."""
+        """The latest call of an id, or None."""
         return self._calls.get(call_id or "")
 
     def request(self, call_id: str, **what: Any) -> CallT:
-        """The call of an id; one that is not known yet is begun, with `what` is said of it."""
+        """The call of an id; an unknown one is begun, with the fields `what`."""
         return self._calls.get(call_id) or self.begin(call_id, **what)
 
     def begin(self, call_id: str, **what: Any) -> CallT:
-        """A call that begins, in the place of one that had its id before."""
+        """Begin a call, in place of an earlier one with its id."""
         call = self._calls[call_id] = self._kind(id=call_id, **what)
         return call
 
@@ -122,30 +122,30 @@ class CallBook(Generic[CallT]):
 
 
 class Turns:
-    """Counts the model responses of a session; `number` is that of the latest, `is_open` whether it goes on."""
+    """Counts the turns of a session; `number` is that of the latest, `is_open` whether it goes on."""
 
     def __init__(self) -> None:
         self.number = 0
         self.is_open = False
 
     def begin(self) -> Iterator[Event]:
-        """Begin the next response, unless one has begun."""
+        """Begin the next turn, unless one is open."""
         if not self.is_open:
             self.is_open = True
             self.number += 1
             yield TurnStarted(turn=self.number)
 
     def end(self) -> Iterator[Event]:
-        """End the current response, if there is one."""
+        """End the current turn, if there is one."""
         if self.is_open:
             self.is_open = False
             yield TurnCompleted(turn=self.number)
 
 
 def tokens(report: Mapping[str, Any], name: str) -> int:
-    """The count of tokens at `name` in a `report`; one that is absent or null is 0.
+    """The count of tokens at `name` in a `report`; 0 if it is absent or null.
 
-    Raises EventError for anything that is not a whole number, and for one below zero.
+    Raises EventError unless it is a whole number, 0 or more.
     """
     value = report.get(name)
     if value is None:
@@ -156,9 +156,9 @@ def tokens(report: Mapping[str, Any], name: str) -> int:
 
 
 def dollars(report: Mapping[str, Any], name: str) -> float:
-    """The amount in USD at `name` in a `report`; one that is absent or null is 0.
+    """The amount in USD at `name` in a `report`; 0 if it is absent or null.
 
-    Raises EventError for anything that is not a number, and for one below zero.
+    Raises EventError unless it is a number, 0 or more.
     """
     value = report.get(name)
     if value is None:
@@ -169,7 +169,7 @@ def dollars(report: Mapping[str, Any], name: str) -> float:
 
 
 def check_growth(before: Mapping[str, float], now: Mapping[str, float]) -> None:
-    """Check that no running total of `now` is below `before`. Raises EventError for one that fell."""
+    """Raises EventError if a running total of `now` is below `before`."""
     for name, value in now.items():
         if value < before.get(name, 0) - 1e-9:  # amounts in USD are sums of fractions
             raise EventError(f"usage: `{name}` fell from {before[name]} to {value}: what was used stays used")

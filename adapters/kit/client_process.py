@@ -42,10 +42,9 @@ _CHUNK: Final = 64 * 1024
 
 
 class OutputPipe(anyio.abc.ByteReceiveStream):
-    """The end of a pipe that is read, by one task.
+    """The read end of a pipe, for one task; `write_end` is for the process.
 
-    Nothing is read ahead: what was written is in the pipe or with the reader. So `wait_until_handled` can tell.
-    `write_end` is for the process.
+    It reads nothing ahead, so that `wait_until_handled` can tell what is left in the pipe.
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
         self._returned = anyio.Event()
 
     async def receive(self, max_bytes: int = _CHUNK) -> bytes:
-        """The next bytes; to receive them means that those before are handled."""
+        """The next bytes; a call means that the bytes before were handled."""
         self._handled = self._received
         self._wake()
         await anyio.lowlevel.checkpoint()
@@ -75,7 +74,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
         raise anyio.ClosedResourceError
 
     async def wait_until_handled(self) -> None:
-        """Return when everything that was written until now was handled, or nothing can be read any more."""
+        """Return when everything written until now was handled, or nothing can be read any more."""
         wanted = self._received + self._pending()
         while self._open and self._handled < wanted:
             await self._returned.wait()
@@ -89,7 +88,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
             self._wake()
 
     def let_go(self) -> None:
-        """Close our copy of the write end, once the process has its own or could not be started."""
+        """Close our copy of the write end, after the process has its own or failed to start."""
         os.close(self.write_end)
 
     def _wake(self) -> None:
@@ -105,7 +104,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
 
 
 class Workspace:
-    """Where a client works: its folder and its whole environment, those of this process if not given."""
+    """A client's folder and whole environment, by default those of this process."""
 
     def __init__(self, cwd: str | os.PathLike[str] | None, env: Mapping[str, str] | None) -> None:
         self._cwd = Path(cwd or os.curdir)
@@ -122,7 +121,7 @@ class Workspace:
         return os.environ if self._env is None else self._env
 
     def described(self) -> dict[str, Any]:
-        """What `Capabilities` says of it."""
+        """Its fields of `Capabilities`."""
         env = self.environment
         return {"workspace": str(self.folder), "home": home_of(env), "shell": shell_of(env)}
 
@@ -134,13 +133,13 @@ class Workspace:
         return os.path.abspath(found)
 
     def check_folder(self) -> None:
-        """Raises ProviderUnavailableError where the folder is not there."""
+        """Raises ProviderUnavailableError if the folder does not exist."""
         if not self.folder.is_dir():
             raise ProviderUnavailableError(f"there is no working directory at `{self.folder}`; check `cwd`")
 
 
 LEAVE_S: Final = 1.0
-"""Seconds a client has to leave by itself, once it has said its last or its input is closed."""
+"""Seconds a client has to exit by itself, after its last output or the end of its input."""
 _STDERR_LINES: Final = 20
 _STDERR_LINE_BYTES: Final = 4096
 
@@ -186,7 +185,7 @@ class ClientProcess:
             return
 
     async def read_stderr(self) -> None:
-        """Read its errors and keep the last, so that it never waits for a reader."""
+        """Read its standard error, so that it never blocks, and keep the end of it."""
         rest = b""
         while True:
             try:
@@ -204,33 +203,33 @@ class ClientProcess:
             await self._process.wait()
 
     async def stderr_tail(self) -> str:
-        """The last errors it wrote; for a process that has ended: waits briefly until all is read."""
+        """The end of its standard error; waits briefly until all of it is read. For a process that has ended."""
         with anyio.move_on_after(LEAVE_S):
             await self._stderr_ended.wait()
         return "\n".join(self._stderr)
 
     async def end_orphans(self) -> None:
-        """Once it has ended, kill its orphans: one that holds its output would keep the stream open."""
+        """Kill the orphans of an ended client, as one that holds its output would keep the stream open."""
         await self._process.wait()
         await self.tree.kill()
 
     def exit_error(self, message: str) -> ProviderError:
-        """The error for a client that has ended, with the last errors it wrote."""
+        """The error for a client that has ended, with the end of its standard error."""
         words = "\n".join(self._stderr)
         return self.guardian_killed() or ProviderError(
             message, details={"exit_code": self.exit_code, "stderr": words}
         )
 
     async def close_input(self) -> None:
-        """Close its input, at which a well-behaved client ends by itself."""
+        """Close its input, so that a well-behaved client ends by itself."""
         await self.stdin.aclose()
 
     def guardian_killed(self) -> ProviderError | None:
-        """The error for a client whose guardian was killed by somebody else."""
+        """The error for a client whose guardian was killed, but not by us."""
         return guardian_killed(self._process.returncode)
 
     async def end(self) -> None:
-        """End it and all it started, in bounded time, whatever happened before."""
+        """End it and everything it started, in bounded time."""
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self.tree.snapshot)
             if self._leaves and self.exit_code is None:
@@ -298,7 +297,7 @@ async def start_client(
 
 
 class RpcClient:
-    """The conversation with a client: `peer` is our end. Nothing is read before `peer.run` runs.
+    """The JSON-RPC connection to a client; `peer` is our end, which reads nothing before `peer.run`.
 
     Args:
         process: the client.
@@ -328,7 +327,7 @@ class RpcClient:
         )
 
     async def request(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Send a request and return its result. Raises ProviderError if the client refuses, has ended, or does not
+        """Send a request and return its result. Raises ProviderError if the client rejects it, has ended, or does not
         answer.
         """
         name = self.process.name
@@ -346,7 +345,7 @@ class RpcClient:
         return result if isinstance(result, dict) else {}
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
-        """The error for a refused request; `said` in its details is the client's whole answer."""
+        """The error for a rejected request; `said` in its details is the client's whole answer."""
         more = error.data.get("details") if isinstance(error.data, dict) else error.data
         answer = f"{error.message}: {more}" if more else error.message
         details = {"method": method, "code": error.code, "data": error.data, "said": answer}

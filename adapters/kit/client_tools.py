@@ -67,7 +67,7 @@ APPLY_PATCH: Final = Tool(
     },
     takes=("changes", "escalated"),
 )
-"""A patch writes, edits, deletes and moves files, each as it says; where a file is moved to is a path of it too."""
+"""A patch writes, edits, deletes and moves files, as its headers say; the target of a move is one of its paths."""
 CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     tool("shell", "bash", "command", "cwd", "escalated", "reason", "workdir", "timeout_ms"),
     tool("write_stdin", "bash", "session_id", command="$.chars"),
@@ -85,7 +85,7 @@ _SEARCH: Final = ("$.pattern", "$.title")
 _NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_source")
 _CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", "$.changes[*].diff")
 _UNCLEAR_CHANGE: Final = ("$.diffs", "$.locations", "$.title")
-"""Of a call that changes files: what does not say whether it writes or edits them."""
+"""Inputs of a call that changes files which do not say whether it writes or edits them."""
 _PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
 _NOTEBOOK: Final = ("cell_id", "cell_type", "edit_mode")
 
@@ -102,9 +102,9 @@ _CODEX: Final = (
     ),
     *("proposed_execpolicy_amendment", "started_at_ms"),
 )
-"""What Codex's bridge says beside."""
+"""Additional inputs of Codex's bridge."""
 _OPENCODE: Final = ("directories", "patterns", "parentDir")
-"""Where it would reach outside of its folder, in opencode's question about that; the call's own input says it too."""
+"""Inputs of opencode's question about a path outside its folder, which the call's own input names too."""
 
 
 def _tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inputs: str | tuple[str, ...]) -> Tool:
@@ -165,7 +165,7 @@ _OF_ONE_CLIENT: Final = (tool("web_fetch", "fetch", url="$.prompt"),)
 
 
 def _tools() -> Iterator[Tool]:
-    """The usual kinds of tools with a name, and those of clients whose name has one meaning in all of them."""
+    """The usual kinds of tools, and those of clients whose name has the same meaning in all of them."""
     by_name: dict[str, list[Tool]] = {}
     for each in (*CLAUDE_TOOLS, *CODEX_TOOLS, *AMP_TOOLS, *_OF_ONE_CLIENT):
         by_name.setdefault(each.name.casefold(), []).append(each)
@@ -194,32 +194,31 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "opencode": ACP_TOOLS,
     "pydantic-ai": function_tools.PYDANTIC_AI,
 }
-"""The tools of the clients that are known, by the names that events have as `provider`."""
+"""The tools of known clients, by their names as `provider` in events."""
 _OF_MANY_CLIENTS = ("sessions", "otel")
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
-"""Agents whose tools are their developers' own; the usual kinds of such tools apply."""
+"""Agents with tools of their developers, to which the usual kinds of such tools apply."""
 KNOWN = frozenset(
     name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
 )
-"""All names that any of them has for a tool."""
+"""All names of tools in any of them."""
 
 
 def tools_of(provider: str) -> tuple[Tool, ...]:
-    """The tools of a client; empty where the client is not known: each tool then goes by its own name only."""
+    """The tools of a client; empty for an unknown one, whose tools have no portable names."""
     return CLIENTS.get(provider.casefold(), ())
 
 
 def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
-    """The client's names of the tools all of whose calls go by a name that a pattern matches."""
+    """The client's names of the tools whose calls all have a name that a pattern matches."""
     matches = matcher([pattern])
     return tuple(each.name for each in tools if any(map(matches, (each.name, *each.synonyms, *each.acts))))
 
 
 def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...]:
-    """The tools of the client whose session these events are: as the record has them, else as is known of it.
+    """The tools of the client of a recorded session: as the record lists them, else as known of the client.
 
-    A record in a `format` that many clients write (`sessions`, `otel`) is read by what tools are mostly called, and
-    so are the tools of developers, as they are live.
+    For a `format` that many clients write (`sessions`, `otel`), and for developers' tools, the usual names apply.
     """
     for event in events:
         if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
@@ -240,13 +239,13 @@ def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str
 
 
 def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """Those of the tools that are called; the others need not be looked up."""
+    """The tools that are called in these events."""
     names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
     return tuple(each for each in tools if each.name.casefold() in names)
 
 
 def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
-    """Capabilities that list a client's tools: only those with these names, or that there may be others."""
+    """The fields of Capabilities for a client's tools: those with these names only, or, with None, maybe others."""
     if names is None:
         return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}
     described = {each.name.casefold(): each for each in tools}
@@ -259,7 +258,7 @@ _BODY: Final = re.compile(r"[-+].*|@@.*|(?!\s*\*\*\*) .*|\*\*\* End of File|", r
 
 
 def changes_of(patch: str) -> list[dict[str, Any]]:
-    """The files that a patch touches: `path`, `kind`, `diff`, and `move_path` where one is moved."""
+    """The files that a patch touches: `path`, `kind`, `diff`, and `move_path` for a moved one."""
     changes: list[dict[str, Any]] = []
     for line in (line.removesuffix("\r") for line in patch.removesuffix("\n").split("\n")):
         header = None if line.startswith(("+", "-")) else _HEADER.fullmatch(line.strip())
@@ -273,7 +272,7 @@ def changes_of(patch: str) -> list[dict[str, Any]]:
 
 
 def certain_changes_of(patch: str) -> list[dict[str, Any]]:
-    """The same, of a patch that every client reads alike; empty for any other."""
+    """The same for a patch that every client reads alike; empty for any other."""
     first, *lines = [line.removesuffix("\r") for line in patch.strip().split("\n")]
     if first != "*** Begin Patch" or not lines or lines.pop() != "*** End Patch":
         return []
@@ -291,5 +290,5 @@ def certain_changes_of(patch: str) -> list[dict[str, Any]]:
 
 
 def _plain(path: str) -> bool:
-    """Whether a path cannot be read as another: some clients end it at a colon, some take off more than blanks."""
+    """Whether all clients read a path alike: some end it at a colon, some strip more than blanks."""
     return path.isprintable() and ":" not in path and path == path.strip()

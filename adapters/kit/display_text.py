@@ -21,24 +21,24 @@ _BLANKS = re.compile(r"\s")
 
 
 def escape_control(text: str) -> str:
-    """The text on one line: blanks of any kind as a blank, what does not print (control, escape, bidirectional and
-    invisible characters) as its escape.
+    """The text on one line: white space as a blank, unprintable characters (control, bidirectional, invisible) as
+    escapes.
     """
     return _clean(_redactor().redact(text))
 
 
 def escape_control_lines(text: str) -> str:
-    """The same for a text of several lines, which stay."""
+    """The same, with line breaks kept."""
     return "\n".join(_clean(line.rstrip("\r")) for line in _redactor().redact(text).split("\n"))
 
 
 def encoded(value: Any) -> str:
-    """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
+    """A value as JSON on one line, with line breaks and unprintable characters as escapes."""
     return escape_control_json(_encoder().encode(redacted(value)).decode())
 
 
 def redacted(value: T) -> T:
-    """A value without secrets, as PROCTOR_REDACTION has it, for what is written somewhere else than on a terminal."""
+    """A value redacted by the setting PROCTOR_REDACTION, for output that does not go to a terminal."""
     return _redactor().redact(value)
 
 
@@ -67,7 +67,7 @@ def _clean(text: str) -> str:
 
 
 def escape_control_json(text: str) -> str:
-    """JSON with an escape for everything in it that does not print; it means the same."""
+    """The same JSON, with unprintable characters as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else _json_escape(c) for c in text)
@@ -108,6 +108,6 @@ def amount(count: int) -> str:
 
 
 def tokens_used(usage: Usage) -> str:
-    """How many tokens, and how many of them subagents used."""
+    """The number of tokens, and the subagents' part of it."""
     of_subagents = f" ({amount(usage.subagent_tokens)} by subagents)" if usage.subagent_tokens else ""
     return f"{amount(usage.total_tokens)} token{'s' * (usage.total_tokens != 1)}{of_subagents}"

@@ -1,8 +1,8 @@
-"""The tools of agents of frameworks: those that the framework brings, and the developer's own by name and parameters.
+"""The tools of framework agents: those of the framework, and the developer's own, by name and parameters.
 
-A developer's tool goes by a portable name where it is called as such tools mostly are: `write_file(path, content)` is
-`write`. If it takes what nobody understands (`directory`), or lacks what the act needs (`write_file(text)`), it is
-denied as `write`, and permitted only by its own name.
+A developer's tool has a portable name if its name is a usual one: `write_file(path, content)` is `write`. If it has
+unknown parameters (`directory`), or lacks one that the act needs (`write_file(text)`), rules that deny `write` deny
+it, but only its own name allows it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ PLACES: Final[dict[str, str]] = {
     "query": "query queries",
     "prompt": "prompt",
 }
-"""Usual names of parameters, by the portable input that they mean."""
+"""Usual names of parameters, by their portable input."""
 _MANY: Final = ("paths", "urls", "queries")
-"""Lists of such inputs. That of a command is left whole: nobody knows whether it is one or several."""
+"""Lists of such inputs. A list of commands is not split, as it may be the words of one."""
 Function: TypeAlias = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
 """A tool's name, the JSON schema of its input, and the path of the object that is of this schema (`$`)."""
 
@@ -74,7 +74,7 @@ OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
     tool("shell", "bash", command="$.action.commands[*]"),
     *(Tool(name=name) for name in ("file_search", "code_interpreter", "image_generation", "computer", "mcp")),
 )
-"""The SDK's names for the tools that it brings."""
+"""The SDK's own tools."""
 
 PYDANTIC_AI: Final[tuple[Tool, ...]] = (
     Tool(
@@ -86,11 +86,11 @@ PYDANTIC_AI: Final[tuple[Tool, ...]] = (
     tool("web_fetch", "fetch", url=("$.url", "$.urls[*]")),
     *(Tool(name=name) for name in ("code_execution", "file_search", "image_generation", "memory", "x_search")),
 )
-"""pydantic-ai's names for the tools that the model's provider runs."""
+"""pydantic-ai's names for tools that the model provider runs."""
 
 
 def _usual(name: str, act: str) -> Tool:
-    """A tool of this name, each of whose calls is understood as far as its input is."""
+    """A tool of this name, each of whose calls is read by its own input."""
     return Tool(
         name=name,
         acts=(act,),
@@ -109,11 +109,11 @@ call."""
 
 
 def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
-    """A tool of the developer's, with the portable name of what it does where that can be told.
+    """A developer's tool, with a portable name if its name and parameters show one.
 
     Args:
-        name: what it is called.
-        parameters: the names of what it takes.
+        name: its name.
+        parameters: the names of its parameters.
         below: the path of the object that has them.
     """
     takes = tuple(parameters)
@@ -129,20 +129,20 @@ def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
 
 
 def parameters_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of what a schema of an object has; `additionalProperties` stands for any others that it allows."""
+    """The property names of an object's schema; `additionalProperties` stands for others that it allows."""
     more = ("additionalProperties",) if schema.get("additionalProperties") else ()
     return (*(schema.get("properties") or ()), *more)
 
 
 def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: Collection[str]) -> tuple[Tool, ...]:
-    """The tools of an agent: the developer's functions, and what the framework brings.
+    """The tools of an agent: the developer's functions, and the framework's own tools.
 
-    Functions of one name, as several agents of a run may have them, are one tool with the places of all.
+    Functions with the same name, as in several agents of a run, become one tool with the inputs of all.
 
     Args:
         functions: the developer's.
-        brought: what the framework may bring; where a function has the name, only if it is `present`.
-        present: the names of what the framework does bring.
+        brought: the framework's tools; one with a function's name counts only if it is `present`.
+        present: the names of the framework's tools that the agent has.
     """
     found: dict[str, Tool] = {}
     for name, schema, *below in functions:
@@ -157,7 +157,7 @@ def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: C
 
 
 def both(one: Tool, other: Tool) -> Tool:
-    """A tool that does what either does, with its inputs where either has them."""
+    """A tool that may be either one, with the inputs of both."""
     keys = dict.fromkeys((*one.inputs, *other.inputs))
     return Tool(
         name=one.name,
@@ -176,13 +176,14 @@ def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 _USUAL = {each.name.casefold(): each for each in MOSTLY}
 _SCHEMAS = ("params_json_schema", "input_schema", "inputSchema", "parameters", "args")
-"""Where frameworks, model APIs and MCP have the schema of a tool's input, or (langchain) its properties."""
+"""The attributes in which frameworks, model APIs and MCP keep a tool's input schema, or (langchain) its properties.
+"""
 
 
 def tools_given(tools: Iterable[Any]) -> tuple[Tool, ...]:
-    """The tools of a list, with the portable names of what they do where that can be told.
+    """The tools of a list, with portable names if their names and parameters show one.
 
-    One of which no more than the name is known goes by what each call of it has as its input.
+    A tool without a schema is read by the input of each call.
 
     Raises: UsageError: one of them is not a tool, or the list is a text.
     """

@@ -32,8 +32,8 @@ BACKLOG: Final = 1024
 class EventStream:
     """Passes events, in order, to the one reader of the stream.
 
-    `send` slows down a client that reports faster than it is supervised. `send_and_wait` returns when the reader has
-    come back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
+    `send` slows down a client that reports faster than it is supervised. `send_and_wait` returns when the event was
+    processed, so that the agent's next act (propose a call, run one) comes after everything it reported.
 
     Args:
         backlog: how many events may wait for the reader before `send` waits.
@@ -70,7 +70,7 @@ class EventStream:
             await self._waiting[-1][1].wait()
 
     def close(self, error: Exception | None = None) -> None:
-        """End the stream after what was emitted, by raising `error` if given; only the first close counts."""
+        """End the stream after the events sent so far, by raising `error` if given; only the first close counts."""
         if not self.closed:
             self._error = error
             self.closed = True
@@ -95,7 +95,7 @@ class EventStream:
             self.abandon()
 
     def abandon(self) -> None:
-        """Wake everybody who waits for the reader, which has left."""
+        """Wake all that wait for the reader, which has left."""
         self.closed = True
         while self._waiting:
             self._waiting.popleft()[1].set()
@@ -109,8 +109,8 @@ def run_logger(launch: Launch) -> Any:
 def trace_of(error: BaseException) -> str:
     """An exception with its traceback, as text.
 
-    Log this in place of the exception: a program's own log format may print the local variables of every frame, and
-    those are tool inputs and secrets.
+    Log this in place of the exception: a program's log format may print the local variables of every frame, which
+    hold tool inputs and secrets.
     """
     return "".join(traceback.format_exception(error))
 
@@ -123,15 +123,15 @@ CANCELLED = "the run is being cancelled"
 class CallGate:
     """Proposes a client's calls to the gate, and passes on what the client reports.
 
-    Calls are judged in the order in which they are asked about, each on everything that was reported before. A gate
-    that fails permits nothing, and the run cannot go on without it: it ends with why. `stopped` once an answer
-    stopped the run, or `stop` was called.
+    Calls are judged in the order they are proposed, each on everything that was reported before. If the gate fails,
+    the call is denied and the run ends with the error. `stopped` once an answer stopped the run, or `stop` was
+    called.
 
     Args:
         launch: the run, with its gate.
-        stream: where the client's events go.
-        rewrites: whether the client can run a call with another input than it asked for.
-        on_failure: ends the run of a gate that failed; by default the stream ends with the error.
+        stream: takes the client's events.
+        rewrites: whether the client can run a call with another input than it requested.
+        on_failure: ends the run if the gate fails; by default the stream ends with the error.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class CallGate:
         self.stopped = False
 
     async def propose(self, call: ToolCall) -> GateAnswer:
-        """The gate's answer for one call; it is refused if the client cannot carry out the answer."""
+        """The gate's answer for one call; a denial if the client cannot carry out the answer."""
         async with self._order:
             await self._stream.drain()
         if self.stopped:
@@ -168,10 +168,9 @@ class CallGate:
         return answer
 
     async def attempted(self, call: ToolCall) -> bool:
-        """Evaluate a call that the client refused itself because it was started without the tool.
+        """Evaluate a call that the client itself denied because it was started without the tool.
 
-        Returns whether the policy refuses it too: then it is recorded as requested and denied. Any other attempt
-        stays the client's own affair.
+        Returns whether the policy denies it too: then it is recorded as requested and denied, otherwise not at all.
         """
         if self._narrow([call.name]):
             return False
@@ -181,7 +180,7 @@ class CallGate:
         return True
 
     def reject(self, call: ToolCall, why: str) -> GateAnswer:
-        """Refuse a call that the gate allowed and that cannot run after all; it is reported as failed."""
+        """Deny a call that the gate allowed and that cannot run after all; it is reported as failed."""
         failed = ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": f"not run: {why}"})
         self._stream.send_nowait(failed)
         return _worded(GateAnswer(allowed=False, stop=self.stopped), call)
@@ -211,5 +210,5 @@ def _failure(error: Exception) -> ProviderError:
 
 
 def _worded(answer: GateAnswer, call: ToolCall) -> GateAnswer:
-    """A refusal with a text for the model."""
+    """The answer; a denial always with a text for the model."""
     return answer if answer.tell_model else msgspec.structs.replace(answer, tell_model=tell_model_default(call.name))

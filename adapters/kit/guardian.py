@@ -1,14 +1,14 @@
 """A process between the supervisor and a client, so that nothing the client starts can leave its tree (Linux).
 
-Run as a program, with Python's isolated mode: `guardian.py STATUS_FD LIMIT COMMAND...`. It makes itself the parent of
-every orphan below it, whatever session or environment that has, and ends all that is left when its own parent is
+Run as a program, with Python's isolated mode: `guardian.py STATUS_FD LIMIT COMMAND...`. It becomes the parent of
+every orphan below it, whatever that one's session or environment, and ends everything left when its own parent is
 gone, when the command has ended, or (with a pipe for the command's status) when nobody holds the pipe any more.
 
-What it starts may kill it, as it is of the same user. It never ends by a signal itself, so whoever started it knows
-that it was killed; and LIMIT marks all it starts. That is a limit on locks, which Linux no longer uses: a process has
-it from its parent whatever else it leaves behind, and without privileges nobody can raise it again.
+The processes it starts may kill it, as they have the same user. As it never ends by a signal itself, whoever started
+it then knows; and LIMIT marks all of them. That is a limit on locks, which Linux no longer uses: processes inherit it
+whatever else they leave behind, and cannot raise it again without privileges.
 
-It imports the standard library only, and little of it: it starts with every command.
+It imports little of the standard library and nothing else, as it starts with every command.
 """
 
 import ctypes
@@ -26,14 +26,14 @@ PAUSE_S = 0.002
 END_S = 10.0
 NO_PIPE = -1
 SIGNALLED = 128
-"""A command that was ended by a signal has this and the signal's number as its exit code."""
+"""The exit code of a command that a signal ended is this plus the signal's number."""
 RLIMIT_LOCKS = 10
 
 
 def main(status_fd: int, limit: int, command: list[str]) -> int:
-    """Run the command and outlive it as long as it is needed.
+    """Run the command and stay as long as its processes need a guardian.
 
-    Returns how it ended, as a shell would, or 0 where the status went to the pipe.
+    Returns the command's exit code as a shell would, or 0 if its status went to the pipe.
     """
     parent = os.getppid()
     _set_limit(limit)
@@ -66,10 +66,10 @@ def main(status_fd: int, limit: int, command: list[str]) -> int:
 
 
 def end_descendants() -> None:
-    """Stop all of them, until a look finds nothing new, and kill them then; again, until this process is alone.
+    """Stop processes until none is new, then kill them all; again, until this process is alone.
 
-    What is left after `END_S` seconds is left behind: it hangs in the system and does not die of being killed, or
-    it moves to a new process and a new session faster than it is found.
+    Processes that are left after `END_S` seconds are given up: they hang in the system and survive a kill, or move to
+    a new process and session faster than they are found.
     """
     deadline = time.monotonic() + END_S
     while not _reap()[1] and time.monotonic() < deadline:
@@ -81,10 +81,10 @@ def end_descendants() -> None:
 
 
 def _stopped() -> dict[int, int]:
-    """Stop the processes below this one; each that is no zombie with its group.
+    """Stop the processes below this one, each with its group, except zombies.
 
-    One that was started while this was looking may be missing. The newest are looked at first, and a child is
-    stopped at once: one that lives only to start the next is gone a moment later.
+    A process that was started meanwhile may be missed. The newest come first, and a child is stopped at once, before
+    it can start the next one and exit.
     """
     own = os.getpid()
     found: dict[int, tuple[int, int, bytes]] = {}
@@ -123,17 +123,17 @@ def _start(command: list[str], status_fd: int) -> int:
 
 
 def _let_go_of_streams() -> None:
-    """The command's pipes are the command's: they end with it."""
+    """Close our copies of the command's pipes, so that they end with it."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
 
 
 def _reap(child: int = 0, status: int | None = None) -> tuple[int | None, bool]:
-    """Take in what has ended: the status of the command, once it is known, and whether nothing is left below.
+    """Reap ended processes; returns the command's status, once it is known, and whether nothing is left below.
 
-    Only the system knows the latter at one moment. A list of the processes does not show one that was started
-    by another while the list was read, and whose parent had ended when it came to that.
+    Only the system can tell the latter: a list of processes misses one whose parent started it while the list was
+    read, and ended before its own turn.
     """
     while True:
         try:
@@ -167,7 +167,7 @@ def _sleep(waking: int) -> bytes:
 
 
 def _send_all(processes: dict[int, int], number: int) -> None:
-    """Send a signal to processes and their groups: a group gets it at one moment, whoever is born in it then."""
+    """Send a signal to processes and their groups; a group gets it at once, with processes that are just starting."""
     groups = set(processes.values()) - {0, os.getpgrp()}
     for target in [*(-group for group in groups), *processes]:
         _send(target, number)
@@ -181,7 +181,7 @@ def _send(target: int, number: int) -> None:
 
 
 def _set_limit(limit: int) -> None:
-    """Mark this process and all it starts; below another guardian they keep that one's mark."""
+    """Mark this process and all it starts; below another guardian, keep that one's mark."""
     try:
         resource.setrlimit(RLIMIT_LOCKS, (limit, limit))
     except (ValueError, OSError):

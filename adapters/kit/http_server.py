@@ -21,17 +21,17 @@ class Server(uvicorn.Server):
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where clients find it."""
+    """The URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socket:
-    """A socket that listens: a client that learns of it can connect at once.
+    """A listening socket.
 
     Args:
         address: `HOST:PORT`; port 0 takes a free one.
-        why: what is wrong with listening to other machines.
+        why: the reason, for the error, not to listen to other machines.
         anywhere: whether the address may be one that other machines reach.
 
     Raises:

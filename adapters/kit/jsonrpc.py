@@ -1,7 +1,7 @@
-"""One end of a JSON-RPC conversation over lines of JSON, as agent clients speak it on their pipes.
+"""One end of a JSON-RPC connection over lines of JSON, for any agent client.
 
-It knows no client: what requests and notifications mean is the caller's. Both sides may ask at once;
-what the other side asks is answered concurrently, notifications are handled one after another, in order.
+Both sides may send requests at once; those of the other side are answered concurrently, its notifications handled one
+after another, in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EndlessLineError(Exception):
     """A line grew past its bound.
 
     Attributes:
-        start: How it begins.
+        start: Its beginning.
     """
 
     def __init__(self, start: bytes) -> None:
@@ -41,7 +41,7 @@ class ByteLines:
     """The lines of a stream; the last may be empty.
 
     Args:
-        stream: where the bytes arrive.
+        stream: the bytes.
         max_bytes: how long a line may be.
 
     Raises:
@@ -95,7 +95,7 @@ class RpcError(Exception):
 
 
 class RpcClosedError(Exception):
-    """The conversation ended before the answer came."""
+    """The connection ended before the answer came."""
 
 
 class _Pending:
@@ -107,11 +107,11 @@ class _Pending:
 
 
 class Peer:
-    """Our end of the conversation; `run` reads until the other side hangs up.
+    """Our end of the connection; `run` reads until the other side closes it.
 
     Args:
-        reader: where the other side's lines arrive.
-        writer: where ours go.
+        reader: the lines of the other side.
+        writer: takes ours.
         on_request: answers a request; an exception other than RpcError is answered as an internal error.
         on_notification: handles a notification; the next line is read when it returns.
         on_garbage: gets each line that is not a message, and each answer to nothing.
@@ -140,7 +140,7 @@ class Peer:
         self._closed = False
 
     async def run(self) -> None:
-        """Read and answer until the other side hangs up; then every waiting request fails."""
+        """Read and answer until the other side closes the connection; then every waiting request fails."""
         try:
             async with anyio.create_task_group() as answers:
                 await self._read(answers)

@@ -1,4 +1,4 @@
-"""A policy as launch options: what of it a client may take over, and which of its parts it could."""
+"""A policy as a client's launch options, and the parts of it that they express."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The tools that a stack refuses whatever the run and the input: each entry as written, and the names it
-    covers.
-    """
+    """The tools that a stack denies in every run, whatever the input: each entry as written, with its names."""
     for clause in _binding(policy):
         virtual = {name.name.casefold() for name in clause.scope.virtual_names}
         for entry in clause.record.tools if isinstance(clause.record, Deny) else ():
@@ -34,14 +32,14 @@ def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def allow_lists(policy: Policy) -> Iterator[tuple[Allow, tuple[str, ...]]]:
-    """The lists beyond which a stack refuses every call in every run, each with the names of the tools in it."""
+    """The allow lists of a stack that hold in every run, each with the names of its tools."""
     for clause in _binding(policy):
         if isinstance(clause.record, Allow):
             yield clause.record, clause.patterns(*clause.record.tools)
 
 
 def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
-    """The limits that end a run: the lowest of each, and those of which that is all the stack says."""
+    """The limits that cancel a run, the lowest of each, and those for which the stack says nothing else."""
     entries = effective_limits(policy)
     exact = [entry for entry in entries if entry.action == "cancel" and entry.limit.scope == "run"]
     lowest: dict[str, float] = {}
@@ -51,7 +49,7 @@ def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
 
 
 def options_for(policy: Policy, options: Mapping[str, Any], held: Collection[str]) -> LaunchOptions:
-    """`options`, which hold the parts of `policy` named in `held` as well as the gate would; case does not matter."""
+    """Launch options that enforce the parts of `policy` named in `held` as the gate would; case does not matter."""
     folded = {part.casefold() for part in held}
     parts = policy_parts(policy)
     return LaunchOptions(
@@ -69,13 +67,13 @@ def limit_options(policy: Policy, names: Mapping[str, str]) -> LaunchOptions:
 
 
 class NoLaunchOptions:
-    """For an adapter that has no launch options and needs none: the gate and the events enforce the whole policy."""
+    """For an adapter without launch options, where the gate and the events enforce the whole policy."""
 
     async def prepare(self) -> None:
-        """Nothing is needed."""
+        """No effect."""
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """Nothing becomes an option."""
+        """No options, with every part of the policy unexpressed."""
         return LaunchOptions(unexpressed=policy_parts(policy))
 
 
@@ -101,7 +99,7 @@ def _net_name(net: str | NetLine | Net) -> str:
 
 
 def _tool_name(tool: str | ToolWhere) -> str:
-    """A tool's name; one with conditions on its input says so."""
+    """A tool's name, marked if it has conditions on its input."""
     if isinstance(tool, str):
         return tool
     names = tool.tool if isinstance(tool.tool, str) else " or ".join(tool.tool)
@@ -113,7 +111,7 @@ USAGE = frozenset(name for name, kind in LIMITS.items() if kind.of_usage)
 
 
 def uncounted(policies: Collection[Policy], kinds: Collection[str], *, why: str) -> Iterator[str]:
-    """One line for each of `policies` that has limits or budgets of `kinds`, which will not hold, with `why`."""
+    """A line, with `why`, for each of `policies` whose limits or budgets of `kinds` will not be enforced."""
     for policy in policies:
         for member in members_of(policy):
             names = [f"`{name}`" for name, _ in member.limits.given() if name in kinds]

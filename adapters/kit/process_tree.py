@@ -1,13 +1,13 @@
 """A client's processes: gives them their environment, finds all of them, and ends them.
 
-A tree is found by four marks, so that what left its process group, its session or its parents is still
-found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
-the session its root leads, the environment variable `PROCTOR_RUN` given at launch, and on Linux a limit that its
-guardian sets. There the root is a guardian, whose children all orphans become (`guarded`), so that ancestry finds
-every one; where it was killed, the limit finds those that have not lowered it. Elsewhere what was never seen under
-its parents, left the root's session and cleared its environment is not found.
+A tree is found by four marks, so that processes that left its group, its session or their parents are still found:
+ancestry (remembered from every search, with creation times, so that a reused pid is never touched), the session that
+its root leads, the environment variable `PROCTOR_RUN` given at launch, and on Linux a limit that its guardian sets.
+On Linux the root is a guardian, which adopts all orphans (`guarded`), so that ancestry finds every one; if it was
+killed, the limit finds those that have not lowered it. Elsewhere a process is missed that was never seen under its
+parents, left the root's session and cleared its environment.
 
-Processes live on the real clock: waits here are real seconds, whatever clock the event loop runs on.
+Waits here are in real seconds, whatever clock the event loop runs on.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ SHELLS: Final = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
 _ADOPTING: Final = frozenset(
     ("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini")
 )
-"""Programs that processes whose parent has died belong to."""
+"""Programs that adopt processes whose parent has died."""
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 def session_of(pid: int) -> int | None:
-    """The session a process is in; None where it is gone, or where there are no sessions."""
+    """The session of a process; None if the process is gone, or the system has no sessions."""
     try:
         return os.getsid(pid) if POSIX else None
     except OSError:
@@ -78,13 +78,13 @@ def runs(process: psutil.Process) -> bool:
 
 
 def adopts(process: psutil.Process) -> bool:
-    """Whether it takes in processes whose parent has died. Raises psutil.Error."""
+    """Whether it adopts processes whose parent has died. Raises psutil.Error."""
     name = process.name()
     return name in _ADOPTING or (process.pid == 1 and name in SHELLS)
 
 
 def is_guardian(process: psutil.Process) -> bool:
-    """A guardian, and not its child that is about to become the command."""
+    """Whether it is a guardian, and not its child that is about to become the command."""
     try:
         line = process.cmdline()
         if guardian.__file__ not in line[:4]:
@@ -96,7 +96,7 @@ def is_guardian(process: psutil.Process) -> bool:
 
 
 def send(process: psutil.Process, number: int) -> bool:
-    """Send a signal; False where the process is gone, or the system refuses."""
+    """Send a signal; False if the process is gone, or the system refuses."""
     try:
         process.send_signal(number)
     except psutil.Error:
@@ -105,7 +105,7 @@ def send(process: psutil.Process, number: int) -> bool:
 
 
 def terminate(process: psutil.Process) -> bool:
-    """Ask a process to end, a stopped one too; kill it where there is no such signal. False as of `send`."""
+    """Ask a process to end, even a stopped one; kill it if there is no such signal. Returns as `send` does."""
     if not POSIX:
         return kill(process)
     sent = send(process, signal.SIGTERM)
@@ -114,7 +114,7 @@ def terminate(process: psutil.Process) -> bool:
 
 
 def kill(process: psutil.Process) -> bool:
-    """Kill a process. False as of `send`."""
+    """Kill a process. Returns as `send` does."""
     try:
         process.kill()
     except psutil.Error:
@@ -125,7 +125,7 @@ def kill(process: psutil.Process) -> bool:
 RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
 CALL_MARK: Final = "PROCTOR_CALL"
-"""The same for one call of the run, where calls are processes of their own."""
+"""The same for one call of the run, if calls are processes of their own."""
 _NOT_FOR_RUNS: Final = frozenset(("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"))
 T = TypeVar("T")
 _LOOK_AGAIN_S: Final = 0.2
@@ -134,13 +134,13 @@ _LOOK_AGAIN_S: Final = 0.2
 def marked_environment(
     mark: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
 ) -> dict[str, str]:
-    """The environment to launch a provider with: marked with the run, with its trace where there is one, and without
-    what only people and services are to have.
+    """The environment to launch a provider with: marked with the run, with its trace if it has one, and without the
+    variables that only people and services may have.
 
     Args:
         mark: `Launch.mark` of the run.
         env: the environment to mark; this process's if not given.
-        call_id: the call that the process is started for, if it is one's.
+        call_id: the call that the process is started for, if it is for one.
     """
     given = {name: value for name, value in (os.environ if env is None else env).items() if name not in _NOT_FOR_RUNS}
     return {**given, **_marks(mark, call_id), **trace_environment(run_of(mark))}
@@ -162,8 +162,8 @@ class ProcessTree:
 
     Args:
         pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
-        mark: what its environment was marked with, see `marked_environment`.
-        call_id: the call its environment was also marked with; then only that call's processes are meant.
+        mark: the mark in its environment, see `marked_environment`.
+        call_id: the call also marked there; then the tree is only that call's processes.
     """
 
     def __init__(self, pid: int | None = None, *, mark: str | None = None, call_id: str | None = None) -> None:
@@ -176,7 +176,7 @@ class ProcessTree:
             self.add(pid)
 
     def add(self, pid: int) -> None:
-        """Add a root. A pid that is gone is no error: its mark may still find what it left."""
+        """Add a root; one that is gone is no error, as its mark may still find what it started."""
         try:
             root = psutil.Process(pid)
         except psutil.NoSuchProcess:
@@ -237,7 +237,7 @@ class ProcessTree:
         return [process for process in self._processes if runs(process)]
 
     async def _wait_until(self, deadline: float) -> None:
-        """Wait until none of the remembered runs. Never by `psutil.wait`, which would steal exit codes."""
+        """Wait until no remembered process runs; not by `psutil.wait`, which would steal exit codes."""
         pause = 0.002
         while self.alive() and time.monotonic() < deadline:
             await anyio.sleep(pause)
@@ -263,7 +263,7 @@ class ProcessTree:
             pending.extend(found)
 
     def _led_sessions(self) -> set[int]:
-        """The sessions that living roots lead; after a root's end its number may be another's."""
+        """The sessions led by living roots; after a root's end its number may be reused."""
         return {root.pid for root in self._roots if root.is_running() and session_of(root.pid) == root.pid}
 
     def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
@@ -281,10 +281,10 @@ class ProcessTree:
     def _freeze_and_kill(self, patient: bool) -> list[int]:
         """Stop and kill all once; returns what was killed.
 
-        A stopped process cannot fork. So once a look finds nothing new to stop, the tree is complete, but for a
-        process that was started during the last look by one that ended then. A guardian, whose child that one
-        becomes, ends it and then itself. A root that is one is never killed; another process that looks like one
-        only when it has not ended in time.
+        A stopped process cannot fork, so the tree is complete once a search finds nothing new to stop, except for a
+        process started during that search by one that then ended: the guardian that adopts it ends it, and then
+        itself. A root that is a guardian is never killed; another process that looks like one only if it has not
+        ended in time.
         """
         frozen: set[psutil.Process] = set()
         spared: set[psutil.Process] = set()
@@ -317,7 +317,7 @@ def process_cancel_steps(
 
     Args:
         tree: the client's processes; remembered once more before the first step acts.
-        close: closes the client's input, so that a well-behaved client ends; left out, there is no such step.
+        close: closes the client's input, so that a well-behaved client ends; None for no such step.
         ended: called after the kill, to end the stream of events of a client whose pipes did not.
         close_s: seconds the close may take.
         terminate_s: seconds after which a terminate is given up.
@@ -354,7 +354,7 @@ def _marks(mark: str | None, call_id: str | None) -> dict[str, str]:
 
 
 async def end_orphans(mark: str) -> dict[str, Any]:
-    """End the processes that are marked so, and what descends from them; evidence where there were any."""
+    """End the processes with this mark and their descendants; returns evidence if there were any."""
     tree = ProcessTree(mark=mark)
     return await tree.kill() if tree.snapshot() else {}
 
@@ -367,15 +367,15 @@ _MARKED: Final = 1 << 61
 def guarded(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], mark: str, status_fd: int = guardian.NO_PIPE
 ) -> list[str]:
-    """The command as a guardian's; unchanged where there is none, or where the command cannot start.
+    """The command below a guardian; unchanged if the system has none, or the command cannot start.
 
     Args:
         command: the program and its arguments.
         cwd: the folder it is started in.
         env: its environment.
         mark: `Launch.mark` of the run.
-        status_fd: where the guardian writes how the command ended, living on with what the command left until
-            the other end is closed; left out, it ends what is left and then itself as the command did.
+        status_fd: where the guardian writes the command's status; it then stays with the processes left until the
+            other end is closed. If None, it ends them, and exits as the command did.
     """
     if not GUARDS or not _is_startable(command[0], cwd, env):
         return list(command)
@@ -383,7 +383,7 @@ def guarded(
 
 
 def guardian_killed(returncode: int | None) -> ProviderError | None:
-    """The error for a guardian that ended so, if it was killed: what it guarded may have got away for a moment."""
+    """The error for a killed guardian, by its exit code: what it guarded may have escaped for a moment."""
     if not GUARDS or returncode is None or returncode >= 0:
         return None
     return ProviderError(
@@ -394,12 +394,12 @@ def guardian_killed(returncode: int | None) -> ProviderError | None:
 
 
 def limit_of(mark: str) -> int:
-    """The limit on locks that marks the processes of a run: of the greatest there are, and most likely its own."""
+    """The limit on locks that marks the processes of a run: a very large number, almost certainly unique."""
     return _MARKED | int.from_bytes(hashlib.sha256(mark.encode()).digest()[:7], "big")
 
 
 def has_limit(pid: int, limit: int | None = None) -> bool:
-    """Whether a process has this limit on locks; without one, whether it has any, as outside of runs none does."""
+    """Whether a process has this limit on locks; with None, any such limit, which no process outside of runs has."""
     if not GUARDS:
         return False
     import resource
@@ -417,10 +417,10 @@ def _guardian(mark: str, status_fd: int) -> list[str]:
 
 @contextmanager
 def guarded_program(program: str, mark: str) -> Iterator[str]:
-    """A program that is this one below a guardian, for a library that starts a client itself.
+    """A program that runs this one below a guardian, for a library that starts a client itself.
 
     Args:
-        program: the path of the client; given back where there can be no guardian.
+        program: the path of the client; returned unchanged if there can be no guardian.
         mark: `Launch.mark` of the run.
     """
     if not GUARDS or not _is_startable(program, Path.cwd(), os.environ):
@@ -442,18 +442,18 @@ def _is_startable(program: str, cwd: Path, env: Mapping[str, str]) -> bool:
 
 
 def bash_for_commands(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make a client run commands with bash, as `runs` reads them; empty where there is no bash."""
+    """The variables that make a client run commands with bash, as `runs` reads them; empty without bash."""
     bash = shutil.which("bash", path=env.get("PATH"))
     return {} if bash is None else {"SHELL": bash}
 
 
 def shell_of(env: Mapping[str, str]) -> str | None:
-    """The shell that a client runs commands with, where it is started with those variables."""
+    """The shell that a client with this environment runs commands with."""
     return "bash" if bash_for_commands(env) else None
 
 
 def home_of(env: Mapping[str, str]) -> str | None:
-    """The absolute home directory of a process with this environment; None where that does not say."""
+    """The absolute home directory of a process with this environment; None if unknown."""
     home = env.get("HOME") or env.get("USERPROFILE")
     return home if home is not None and os.path.isabs(home) else None
 
@@ -462,7 +462,7 @@ _carried: dict[str, dict[str, str]] = {}
 
 
 def carry_trace(run_id: str, carrier: Mapping[str, str]) -> None:
-    """Give this trace context to the processes of a run from now on; an empty one ends that."""
+    """Set the trace context for new processes of a run; an empty one removes it."""
     if carrier:
         _carried[run_id] = {name.upper(): value for name, value in carrier.items()}
     else:

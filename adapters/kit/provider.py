@@ -37,20 +37,20 @@ RpcT = TypeVar("RpcT", bound=RpcClient)
 
 
 class ClientSession(ABC):
-    """A Provider: one prompt given to one client, which is interrupted, closed, terminated and killed.
+    """A Provider: one prompt to one client, which is interrupted, closed, terminated and killed.
 
-    A client of its own says how it is interrupted and disconnected, and what ends with its stream. It hands its
-    events to `_stream`, or to `report` of `_gate`, which answers its calls; `_closing` says that it was told to end.
+    A subclass implements the client's interrupt, disconnect and end. It sends events to `_stream`, or to
+    `_gate.report`, and proposes calls to `_gate`; `_closing`: the client was asked to end.
 
     Args:
-        launch: what to run, with the gate that holds its calls.
-        rewrites: whether the client can run a call with another input than it asked for.
+        launch: the run, with the gate that holds its calls.
+        rewrites: whether the client can run a call with another input than it requested.
     """
 
     interrupt_s: ClassVar[float | None] = None
-    """Seconds an interrupt may take; None where the client has none."""
+    """Seconds an interrupt may take; None for a client without one."""
     close_s: ClassVar[float | None] = 2.0
-    """Seconds the client may take to end once it is disconnected; None where it cannot be."""
+    """Seconds the client may take to end once it is disconnected; None if it cannot be."""
     terminate_s: ClassVar[float] = 2.0
 
     def __init__(self, launch: Launch, *, rewrites: bool = False) -> None:
@@ -61,7 +61,7 @@ class ClientSession(ABC):
 
     @property
     def prompt(self) -> str:
-        """The prompt, after the conversation that the client does not have."""
+        """The prompt, preceded by the conversation if the client does not have it."""
         return replay_prompt(self._launch.transcript, self._launch.prompt)
 
     def events(self) -> AsyncIterator[Event]:
@@ -92,30 +92,30 @@ class ClientSession(ABC):
         """How messages call the client."""
 
     async def interrupt(self) -> dict[str, Any] | None:
-        """Have the client stop; returns what to record of that."""
+        """Interrupt the client; returns evidence."""
         return None
 
     async def disconnect(self) -> None:  # noqa: B027 - a client may have no such step
         """Disconnect from the client, which then ends by itself."""
 
     async def end(self) -> None:
-        """The client was killed: end the stream."""
+        """End the stream of a client that was killed."""
         self._stream.close()
 
     async def close(self) -> None:
-        """Disconnect; the client's end is no failure from now on."""
+        """Disconnect; from now on the client's end is no failure."""
         self._closing = True
         await self.disconnect()
 
     def report_bad_line(self, line: bytes, what: str) -> None:
-        """Report a line of the client's that is no message."""
+        """Report a line of the client that is not a message."""
         shown = line[:200].decode("utf-8", "replace")
         message = f"{self.client_name} wrote `{shown}`, which is not a {what}"
         self._stream.send_nowait(ErrorOccurred(code="bad_line", message=message))
 
 
 class RpcSession(ClientSession, Generic[RpcT]):
-    """The session of a client that is spoken with by JSON-RPC."""
+    """The session of a client that speaks JSON-RPC."""
 
     _connection: RpcT
     _tasks: anyio.abc.TaskGroup
@@ -139,7 +139,7 @@ class RpcSession(ClientSession, Generic[RpcT]):
         await self._connection.process.close_input()
 
     async def on_garbage(self, line: bytes) -> None:
-        """A line that is not a message of the protocol."""
+        """Report a line that is not a message of the protocol."""
         self.report_bad_line(line, "message")
 
     @abstractmethod
@@ -148,7 +148,7 @@ class RpcSession(ClientSession, Generic[RpcT]):
 
     @abstractmethod
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request of the client; an unknown one is refused."""
+        """Answer a request of the client; an unknown one is rejected."""
 
 
 INTERRUPT_S = 5.0
@@ -156,10 +156,10 @@ GIVE_UP_S = 1.0
 
 
 class TaskProvider:
-    """Reports what one job emits, and ends it by cancelling `scope`; `failure` is what ended it otherwise.
+    """Reports the events of one job, and ends it by cancelling `scope`; `failure` is the error that ended it.
 
-    The `commands` that the job runs end before its stream does. A tool that blocks its thread cannot be ended from
-    here: the stream ends without it.
+    The `commands` that the job runs end before its stream does. A tool that blocks its thread cannot be ended; the
+    stream ends without it.
     """
 
     def __init__(self, stream: EventStream, launch: Launch, commands: Subprocesses | None = None) -> None:
@@ -183,9 +183,8 @@ class TaskProvider:
         return [CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
 
     async def propose(self, call: ToolCall) -> GateAnswer:
-        """The gate's answer; one that stops ends the job, and so does a gate that fails.
-
-        The job goes on until it next waits, so that it can still hear that the call is refused.
+        """The gate's answer; an answer that stops the run, or a gate that fails, ends the job at its next wait, so
+        that it still gets the denial.
         """
         self.check_thread()
         answer = await self._gate.propose(call)
@@ -194,7 +193,7 @@ class TaskProvider:
         return answer
 
     def check_thread(self) -> None:
-        """Raises UsageError in another thread than the run's: a call from there could not be held."""
+        """Raises UsageError in another thread than the run's, where a call could not be held."""
         if threading.get_ident() != self._thread:
             raise UsageError("a call of a supervised run must be awaited on the run's own event loop")
 
@@ -234,14 +233,14 @@ class TaskProvider:
 
 @asynccontextmanager
 async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) -> AsyncIterator[TaskProvider]:
-    """Run `job` beside the reader of `provider`'s stream; leaving the context ends it."""
+    """Run `job` while `provider`'s stream is read; leaving the context ends it."""
     async with helpers() as tasks:
         tasks.start_soon(provider.work, job)
         yield provider
 
 
 def provider_error(error: Exception) -> ProviderError:
-    """An agent's exception as the supervisor reports it, with the exception as its cause."""
+    """An agent's exception as a ProviderError, with the exception as its cause."""
     root: BaseException = error
     while isinstance(root, BaseExceptionGroup):
         root = root.exceptions[0]

@@ -43,18 +43,18 @@ Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many approvals; the oldest come first."""
+    """How many approvals to list, oldest first."""
 
     limit: Limit = 100
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An answer to a call that waits.
+    """An answer to a pending call.
 
-    `input_digest` is the digest of the input that was shown: a grant holds for this input only. `reason` is for
-    the record; `tell_model` is what the model is told about a denied call. `scope` is what a grant covers: this call
-    (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy says so;
-    with `like`, only those that are like it, as the approval's `like` says.
+    `input_digest` is the digest of the input that was shown: a grant covers this input only. `reason` is for the
+    record; `tell_model` is the text for the model if the call is denied. `scope` is the coverage of a grant: this
+    call (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy
+    allows it; with `like`, only those that the approval's `like` admits.
     """
 
     answer: Literal["grant", "deny"]
@@ -99,7 +99,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=30)]
 
 
 class CancelOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The reason, recorded with the end."""
+    """The reason, which is recorded with the run's end."""
 
     reason: Reason = ""
 
@@ -120,7 +120,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class StopOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The runs to stop, by one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
-    runs, and wait up to `wait_s` seconds for them; `block_starts`: refuse new ones until that is lifted.
+    runs, and wait up to `wait_s` seconds for them; `block_starts`: reject new ones until that is lifted.
     """
 
     end_runs: bool = True
@@ -191,9 +191,9 @@ async def board(request: ApiRequest) -> Board:
 
 
 KEPT_S = 1.0
-"""Seconds for which a finding is given out again: whoever may ask without a token costs the store little."""
+"""How many seconds a result is cached, so that requests without a token cost the store little."""
 PATIENCE_S = 5.0
-"""Seconds in which the store answers."""
+"""How many seconds the store may take to answer."""
 
 
 class StoreHealth:

@@ -144,7 +144,7 @@ async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> E
 
 PING_S = 15
 MOST_STREAMS = 200
-"""That are open at once."""
+"""How many streams may be open at once."""
 
 
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,7 +260,7 @@ def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -
 
 
 class _Stream(EventSourceResponse):
-    """Ends in order when the server does: whoever reads it connects again elsewhere, or later."""
+    """Ends cleanly when the server stops, so that readers connect again elsewhere, or later."""
 
     def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event | None) -> None:
         super().__init__(messages, ping=PING_S, sep="\n")
@@ -337,7 +337,7 @@ async def policies(request: ApiRequest) -> Policies:
 
 
 def _drawn(fold: Fold) -> Policies:
-    """The stack and its picture, marked with where the session stands."""
+    """The stack and its picture, marked with the session's state."""
     monitor = fold.refold().copy()
     stack = monitor.state.program.policy
     return Policies(

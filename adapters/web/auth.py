@@ -1,7 +1,7 @@
 """Decides who may send requests and from where, and sets the headers for browsers, before anything else runs.
 
-The token is in a header that no browser adds by itself, so another site cannot act in somebody's name;
-the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).
+No browser adds the token's header by itself, so another site cannot act in a person's name; the Host and Origin
+checks stop a page that reaches this server under another name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AT_MOST = 20
 """The most wrong tokens from one address in the window."""
 WINDOW_S = 60.0
 _ADDRESSES = 4096
-"""The most addresses remembered, the latest ones."""
+"""How many addresses are remembered, the latest ones."""
 
 
 class TooManyTriesError(UsageError):
@@ -47,9 +47,9 @@ class TooManyTriesError(UsageError):
 class Tries:
     """Finds the holder of a token, and counts invalid tokens by the address they come from.
 
-    A valid token is valid from every address at any time: nobody can lock its holder out of the kill switch by
-    trying wrong ones beside them. Tokens are too long to be guessed (`identities.SHORTEST`); the count keeps a
-    guesser, or a client with an old token, from filling the log.
+    A valid token works from every address at any time, so that nobody can lock its holder out of the kill switch with
+    wrong ones. Tokens are too long to be guessed (`identities.SHORTEST`); the count keeps a guesser, or a client with
+    an old token, from filling the log.
 
     Args:
         tokens: the valid ones.
@@ -62,8 +62,8 @@ class Tries:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def holder(self, token: str, client: str) -> Identity | None:
-        """The holder of a token; None if it is nobody's. Raises TooManyTriesError for the next invalid token after
-        too many from this address.
+        """The holder of a token; None for an invalid one. Raises TooManyTriesError for an invalid token after too
+        many from this address.
         """
         found = self._tokens.holder(token)
         if found is not None:
@@ -78,7 +78,7 @@ class Tries:
         return None
 
     def _wrong_from(self, network: str) -> deque[float]:
-        """When invalid tokens came from a network."""
+        """The times of invalid tokens from a network."""
         wrong = self._wrong.setdefault(network, deque())
         self._wrong.move_to_end(network)
         if len(self._wrong) > _ADDRESSES:
@@ -99,9 +99,9 @@ def _network(client: str) -> str:
 
 
 MOST_BODY = 64 * 1024
-"""Bytes of a request's body."""
+"""How many bytes a request's body may have."""
 OPEN_PATHS = ("/", "/openapi.json")
-"""Paths that need no token, besides the page's files: they show nothing of any run."""
+"""Paths that need no token, like the page's files, as they show nothing of any run."""
 HEALTH = "/healthz"
 """Paths for load balancers' health checks, by whatever name or address they use for this server: the answer is only
 well or not."""
@@ -121,11 +121,11 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=(), clipboard-read=()",
     "cache-control": "no-store",
 }
-"""On every answer. No code or style but from this server's own files, and no text that becomes markup."""
+"""Headers of every answer: code and style come from this server's own files only, and text never becomes markup."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request is not answered; `code` is for programs."""
+    """Why a request is rejected; `code` is for programs."""
 
     code: str
     message: str
@@ -193,6 +193,6 @@ class Guard:
 
 
 def refused(status: int, code: str, message: str) -> Response:
-    """An answer that says why a request is refused."""
+    """The answer to a rejected request."""
     body = msgspec.json.encode(Refusal(code=code, message=message))
     return Response(body, status_code=status, media_type="application/json")

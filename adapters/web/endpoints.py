@@ -1,4 +1,4 @@
-"""An operation: its role, its parameters and its answer, and the endpoint made of it."""
+"""An operation: its role, parameters and answer, and the endpoint made of it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Operation(NamedTuple):
 
 
 def operation(method: str, path: str, answer: type[msgspec.Struct], **more: Any) -> Callable[[Handle], Operation]:
-    """Makes an operation of its handler, whose name and first line become the operation's."""
+    """Make an operation of its handler, whose name and docstring become the operation's."""
 
     def made(handle: Handle) -> Operation:
         return Operation(method, path, handle.__name__, handle.__doc__ or "", handle, answer, **more)
@@ -114,7 +114,7 @@ def endpoint(operation: Operation, service: OperatorService) -> Endpoint:
 
 
 def without_null(query: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same parameters for a URL, where a missing one is absent and `null` is a text."""
+    """The same parameters for a URL, in which a missing one is absent and `null` is text."""
     fields = [
         (field.name, _not_null(field.type), msgspec.field(default=field.default))
         for field in msgspec.structs.fields(query)
@@ -238,7 +238,7 @@ def _in_query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """A default of None only means that the parameter is optional."""
+    """The schema without defaults of None, which only mean that a parameter is optional."""
     return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
 
 

@@ -1,4 +1,4 @@
-"""Requests for approval, sent to people through apprise: what is asked, why, and a link to its card on the page."""
+"""Requests for approval, sent to people through apprise: the call, the reason, and a link to its card on the page."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 _MOST_LINES = 40
-"""Of one message."""
+"""How many lines a message may have."""
 _LONGEST = 200
-"""Characters of one of its lines."""
+"""How many characters a line of it may have."""
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class Recipient:
             raise UsageError(f"`notify.to` has an address that apprise does not know: `{self.kind}://...`")
 
     async def send(self, title: str, body: str) -> bool:
-        """Whether it arrived; where a plug-in of apprise raises, whatever it raises, it did not."""
+        """Send a message; False if it did not arrive, whatever a plug-in of apprise raises."""
         notify = partial(isolated, self._sender.notify, title=title, body=body, body_format=self._text)
         try:
             return bool(await anyio.to_thread.run_sync(notify, abandon_on_cancel=True))
@@ -91,7 +91,7 @@ class Recipient:
 
 
 class _NotSentError(Exception):
-    """It did not arrive."""
+    """The message did not arrive."""
 
 
 class _Notifier:
@@ -104,7 +104,7 @@ class _Notifier:
         self._log = logger(notify=recipient.kind)
 
     async def deliver(self, event: Event) -> Outcome:
-        """Send a request. What is closed before it arrives is skipped."""
+        """Send a request; skip one that is closed before it arrives."""
         assert isinstance(event, ToolApprovalRequested)
         tries = tenacity.AsyncRetrying(
             sleep=anyio.sleep,
@@ -141,7 +141,7 @@ def is_open(approval: ApprovalView) -> bool:
 
 
 def message(approval: ApprovalView, page: str) -> tuple[str, str]:
-    """The title and the text of a notification: without secrets, and without what a program would obey."""
+    """The title and the text of a notification, without secrets and control characters."""
     title = escape_control_lines(f"{approval.call.name} waits for a person")
     lines = [escape_control_lines(line) for part in _lines(approval) for line in part.split("\n")]
     shown = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines[:_MOST_LINES]]
@@ -182,7 +182,7 @@ def _values(values: dict[str, Any]) -> Iterator[str]:
 
 
 async def notify(store: Store, recipient: Recipient, page: str, cursor: CursorFile) -> None:
-    """Tell a recipient of every request, each once, until cancelled.
+    """Notify a recipient of every request, once each, until cancelled.
 
     Raises UsageError when the cursor is of another store.
     """

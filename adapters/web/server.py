@@ -129,7 +129,7 @@ async def _unknown(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Log an error with the path and nothing else of the request; the answer says no more."""
+    """Log an error with the request's path only; the answer has no details."""
     logger().error("web.failed", path=request.url.path, **failure(error))
     return refused(500, "error", "this should not have happened; the server's log says more")
 
@@ -138,7 +138,7 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """Files in PEM form with which the server speaks TLS: the certificate with its chain, and its private key."""
+    """PEM files for TLS: the certificate with its chain, and its private key."""
 
     file: str
     key: str
@@ -220,18 +220,18 @@ async def _close_on_request(server: BoundedServer, closing: anyio.Event) -> None
 
 MAX_CONNECTIONS = 1000
 REQUEST_S = 10
-"""Seconds in which a request must be complete: since the connection was made, or since the answer before it."""
+"""Seconds within which a request must be complete, after the connection was made or the answer before it."""
 HEADER_BYTES = 16 * 1024
-"""Of one request, all headers together."""
+"""How many bytes all headers of a request may have."""
 RESERVED_FILES = 128
-"""Open files that are left to the store."""
+"""How many open files are reserved for the store."""
 _BACKLOG = 2048
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_S = 0.05
 
 
 class ClientConnection:
-    """An accepted socket; `holder` is the name that goes with the valid token it showed last."""
+    """An accepted socket; `holder` is the name of the last valid token sent through it."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self.holder: str | None = None
@@ -255,7 +255,7 @@ class BoundedServer(Server):
         self._most = min(MAX_CONNECTIONS, max(files - RESERVED_FILES, files // 2))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nothing listens but `accept`."""
+        """Start without sockets, as `accept` listens."""
         self.servers = []
         self.started = True
         self._ready.set()
@@ -319,7 +319,7 @@ class BoundedServer(Server):
 
 
 class _Protocol(H11Protocol):
-    """A connection whose requests come whole and in time."""
+    """A connection that closes if a request is not complete in time."""
 
     def __init__(self, *args: Any, closed: Any) -> None:
         super().__init__(*args)

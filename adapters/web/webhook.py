@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def message_id(event: Event) -> str:
-    """The id by which a receiver recognises an event it already has."""
+    """The id by which a receiver recognizes a repeated event."""
     return f"{event.session_id}.{event.seq}"
 
 
@@ -75,14 +75,14 @@ def signed(key: bytes, id: str, body: bytes, at: int) -> dict[str, str]:
 DEFAULT_TYPES = ("tool_approval_requested", "policy_violation", "run_completed", "run_failed", "run_cancelled")
 SHORTEST = 16
 _PREFIX = "whsec_"
-"""Before a secret in base64, as Standard Webhooks writes it."""
+"""The prefix of a secret in base64, as in Standard Webhooks."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver. Times are in seconds.
 
-    A try takes at most `timeout_s`; the waits between tries double from `first_wait_s` to `longest_wait_s`. What
-    the receiver refuses (4xx) is tried `refusals` times, anything else until the event is `oldest_s` old.
+    A try takes at most `timeout_s`; the waits between tries double from `first_wait_s` to `longest_wait_s`. An event
+    that the receiver rejects (4xx) is tried `refusals` times, after other errors until it is `oldest_s` old.
     """
 
     url: str
@@ -96,7 +96,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Target:
-    """A receiver, from what people write. Raises UsageError if it makes no sense or would send secrets in clear
+    """A receiver from command-line values. Raises UsageError if they are invalid, or would send secrets in clear
     text.
     """
     parts = urlsplit(url)
@@ -132,12 +132,12 @@ def _key(secret: str | None) -> bytes:
 
 Outcome: TypeAlias = Literal["sent", "skipped", "gone"]
 _LATER = (408, 425, 429)
-"""Refusals that mean: not now."""
+"""Rejections that ask to try again later."""
 _GONE = 410
 
 
 class _AgainError(Exception):
-    """It did not arrive; `refused`: the receiver rejected it."""
+    """The event did not arrive; `refused`: the receiver rejected it."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -215,13 +215,13 @@ class Courier:
 
 
 class CursorFile:
-    """A place in the store's log, written whole or not at all."""
+    """A file with a position in the store's log, written atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> str | None:
-        """The place; None if nothing was sent yet."""
+        """The position; None if nothing was sent yet."""
         try:
             return self.path.read_text(encoding="ascii").strip() or None
         except FileNotFoundError:
@@ -230,7 +230,7 @@ class CursorFile:
             raise UsageError(f"`{self.path}` cannot be read: {error}") from None
 
     def write(self, cursor: str) -> None:
-        """Store a place."""
+        """Store a position."""
         with atomic_write(self.path) as file:
             file.write(cursor.encode("ascii"))
 
@@ -256,7 +256,7 @@ def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFi
 
 
 KEPT_EVERY = 1_000
-"""Events that are passed over without being sent, after which the place is kept all the same."""
+"""After this many skipped events, the position is stored as well."""
 STORE_PAUSE_S = 1.0
 
 
@@ -281,9 +281,9 @@ async def send(store: Store, target: Target, cursor: CursorFile) -> None:
 async def send_events(
     store: Store, types: Collection[str], cursor: CursorFile, deliverer: Callable[[str], Deliverer], log: Any
 ) -> None:
-    """Deliver the events of these types, in order, from the cursor on, until cancelled or nobody wants more of them.
+    """Deliver the events of these types, in order, from the cursor on, until cancelled or the receiver wants no more.
 
-    The first time it begins with what is to come. `deliverer` makes what delivers, of the store's id. Raises
+    Without a stored position, it begins with new events. `deliverer` makes the deliverer for the store's id. Raises
     UsageError when the cursor is of another store.
     """
     subscriptions = Subscriptions(store)

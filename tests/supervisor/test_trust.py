@@ -95,13 +95,13 @@ async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> Non
     adapter.steps = (odd,)
     from proctor.supervisor.testing import fakes
 
-    async def say(self: Any, step: Any, mouth: Any) -> bool:
-        await mouth.say(step)
+    async def send(self: Any, step: Any, reports: Any) -> bool:
+        await reports.send(step)
         return False
 
     original = fakes.FakeProvider._step
     try:
-        fakes.FakeProvider._step = say  # type: ignore[method-assign]
+        fakes.FakeProvider._step = send  # type: ignore[method-assign]
         with pytest.raises(EventError, match="not an event"):
             await run_once(adapter, "go", policies=[permissive])
     finally:

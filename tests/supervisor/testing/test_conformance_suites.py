@@ -384,7 +384,7 @@ def test_what_an_author_left_out_is_shown_as_skipped_or_fails(tmp_path: Path) ->
 
     assert "test_the_model_is_offered_what_could_be_called_or_everything" in failed
     assert "test_usage_reports_add_up" in failed
-    assert "test_a_call_that_fails_is_told_as_failed_once" in skipped
+    assert "test_a_call_that_fails_is_reported_as_failed_once" in skipped
     assert "test_it_can_be_cancelled_while_a_call_runs" in skipped
     assert len(skipped) >= 6
 
