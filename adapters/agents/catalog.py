@@ -30,7 +30,7 @@ ALIASES = {
     "claude-code": "did you mean `claude`?",
     "bash": "did you mean `shell`?",
 }
-"""Agents that people look for under a name of their own, and how they are supervised."""
+"""Agents by other names that people use, and how to supervise them."""
 _PLAIN: dict[str, tuple[Any, str]] = {
     "None": (type(None), "nothing"),
     "Path": (os.PathLike, "a path"),
@@ -40,7 +40,7 @@ _PLAIN: dict[str, tuple[Any, str]] = {
     "os.PathLike[str]": (os.PathLike, "a path"),
     "str": (str, "text"),
 }
-"""Types of options that are checked before an adapter is made, and how they are told."""
+"""Types of options that are checked before an adapter is made, and their names in messages."""
 
 
 def adapter_named(name: str, **options: Any) -> Adapter:
@@ -48,7 +48,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 
     Raises:
         UsageError: there is no such adapter, or it does not take these options.
-        ProviderUnavailableError: what it needs is not installed; the message names the extra.
+        ProviderUnavailableError: a package it needs is not installed; the message names the extra.
     """
     spec = ADAPTERS.get(name)
     if spec is None:

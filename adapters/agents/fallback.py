@@ -47,8 +47,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         failures: How often it failed in a row.
-        closed_until: Until when it is skipped, in seconds of the breaker's clock; None if it is not.
-        on_trial: An attempt is under way that decides whether it is tried again.
+        closed_until: When it stops being skipped, in seconds of the breaker's clock; None if it is not skipped.
+        on_trial: Whether a single attempt is under way that decides whether it is used again.
     """
 
     failures: int = 0
@@ -82,7 +82,7 @@ class Breaker:
         return trial
 
     def end(self, now: float, *, ok: bool | None, trial: bool = False) -> None:
-        """End an attempt: well, badly, or (None) by a cancel, which says nothing about the client."""
+        """End an attempt with success, failure, or (None) a cancel, which does not count."""
         if ok:
             self.health = Health()
         elif ok is None:
@@ -102,9 +102,7 @@ _USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
 
 
 def weakest(each: Sequence[Capabilities]) -> Capabilities:
-    """The capabilities that all of them have: the least of each. Raises UsageError if one tool name means two
-    things.
-    """
+    """The capabilities that all of them have. Raises UsageError if they disagree on the meaning of a tool's name."""
     tables = [one.tools for one in each]
     names = {tuple(sorted(tool.name for tool in one.table)) for one in each}
     return Capabilities(
@@ -131,7 +129,7 @@ def _same(values: Sequence[T]) -> T | None:
 
 
 def _tools(each: Sequence[Capabilities]) -> tuple[Tool, ...]:
-    """The tools of all; one that two clients have has the inputs of both."""
+    """The tools of all; a tool of several clients has the inputs of all of them."""
     found: dict[str, Tool] = {}
     for tool in (tool for one in each for tool in one.table):
         name = tool.name.casefold()
@@ -161,7 +159,7 @@ def _both(one: Tool, other: Tool) -> Tool:
 
 
 class Counting:
-    """Adds what the clients before have reported to what the present one reports."""
+    """Adds the figures of earlier clients to those of the current one."""
 
     def __init__(self) -> None:
         self._client = 0
@@ -172,14 +170,14 @@ class Counting:
         self._total = TokenUsageUpdated(cost_usd=0.0)
 
     def next_client(self) -> None:
-        """Another client takes over."""
+        """Switch to another client."""
         self._client += 1
         self._turns_before = self._turns
         self._before = _sum(_sum(self._before, self._deltas), self._total)
         self._deltas = self._total = TokenUsageUpdated(cost_usd=0.0)
 
     def event(self, event: Event) -> Event:
-        """An event of the present client, as one of the run."""
+        """An event of the current client, as an event of the run."""
         if isinstance(event, TokenUsageUpdated):
             event = self._usage(event)
         if isinstance(event, TurnEvent | ToolEvent) and event.turn:
@@ -194,7 +192,7 @@ class Counting:
         return replace(event, event_id=self._id(event.event_id)) if event.event_id else event
 
     def call(self, call: ToolCall) -> ToolCall:
-        """A call that the present client proposes, as one of the run."""
+        """A call of the current client, as a call of the run."""
         call = replace(call, turn=self._turn(call.turn)) if call.turn else call
         if not self._client:
             return call
@@ -207,7 +205,7 @@ class Counting:
         return counted
 
     def _id(self, id: str) -> str:
-        """An id that no client before has given."""
+        """An id that no earlier client has used."""
         return f"{self._client}.{id}"
 
     def _usage(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
@@ -238,9 +236,9 @@ class Member(msgspec.Struct, frozen=True):
 class FallbackSession:
     """The provider of one run.
 
-    # INVARIANT: another member is tried only while nothing has run: no call was let through or reported as started
-    and, of a client that does not ask about all its calls, nothing was reported at all; and never once the run is
-    being cancelled, which says nothing of a client's health.
+    # INVARIANT: another member is tried only if nothing has run: no call was allowed or reported as started and, for
+    a # client that does not ask about all its calls, nothing was reported at all; and never once the run is being #
+    cancelled, which does not count against a client's health.
     """
 
     def __init__(self, members: Sequence[Member], launch: Launch, options: Sequence[LaunchOptions]) -> None:
@@ -289,7 +287,7 @@ class FallbackSession:
             self._stream.close(None if self._stopping or self._ended else error)
 
     async def _attempt(self, number: int) -> ProviderError | None:
-        """Have one member do it; how it failed, if it did."""
+        """Run one member; returns its failure, if it failed."""
         member = self._members[number]
         trial = member.breaker.begin(anyio.current_time())
         error: ProviderError | None = None
@@ -346,7 +344,7 @@ class FallbackSession:
         return ProviderError(str(message or "the client reported a failure"), details={"error": reported})
 
     def _named(self, event: Event, member: Member) -> Event:
-        """The client's own id of the session, with whose it is."""
+        """An event with the client's own session id, marked with the member."""
         if isinstance(event, SessionStarted):
             id = event.provider_session_id
             metadata = {**event.metadata, "agent": member.label}
@@ -391,7 +389,7 @@ class FallbackSession:
 
 
 def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None:
-    """The agent of these that ran the session last; one that ran it by itself counts."""
+    """The agent among these that ran the session last, also outside of this adapter."""
     for event in reversed(transcript):
         if isinstance(event, SessionStarted):
             agent = event.metadata.get("agent", event.provider)
@@ -401,7 +399,7 @@ def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None
 
 
 def own_session(transcript: Sequence[Event], label: str) -> str | None:
-    """The client's own id of the session, if it is the one that ran it last."""
+    """The client's own session id, if this client ran the session last."""
     if last_agent(transcript, [label]) is None:
         return None
     for event in reversed(transcript):
@@ -422,8 +420,8 @@ class FallbackAdapter:
 
     Args:
         adapters: the adapters, in the order in which they are tried.
-        failures: after how many failures in a row a client is skipped.
-        rest_s: for how many seconds it is skipped; then one run decides.
+        failures: the number of failures in a row after which a client is skipped.
+        rest_s: the number of seconds it is skipped; then one run decides.
 
     Raises:
         UsageError: an argument is wrong, or two agents mean different things by one tool.
@@ -449,11 +447,11 @@ class FallbackAdapter:
         return weakest([member.adapter.capabilities for member in self._members])
 
     def health(self) -> dict[str, Health]:
-        """How each client does, by its name."""
+        """The health of each client, by its name."""
         return {member.label: member.breaker.health for member in self._members}
 
     async def prepare(self) -> None:
-        """Check that one of them can be started. Raises ProviderUnavailableError, which names what each lacks."""
+        """Check that one of them can be started. Raises ProviderUnavailableError, with what each of them lacks."""
         lacking = []
         for member in self._members:
             try:
@@ -493,7 +491,7 @@ class FallbackAdapter:
         return evidence
 
     def _order(self, launch: Launch) -> list[int]:
-        """The one that ran the session last, then the others."""
+        """The numbers of the members, the one that ran the session last first."""
         labels = [member.label for member in self._members]
         last = last_agent(launch.transcript, labels)
         order = list(range(len(labels)))
@@ -501,7 +499,7 @@ class FallbackAdapter:
 
 
 def _labels(adapters: Sequence[Adapter]) -> Iterator[str]:
-    """Their names; one that comes again has a number."""
+    """Their names; repeated ones are numbered."""
     seen: Counter[str] = Counter()
     for adapter in adapters:
         seen[adapter.name] += 1

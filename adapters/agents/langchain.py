@@ -16,10 +16,10 @@ from .loop.gate import LoopGate, ToolRefused, is_forced
 
 
 class Supervision(AgentMiddleware[Any, Any]):
-    """Puts every call of an agent's tools to a gate, and reports its responses and what they used.
+    """Proposes every call of an agent's tools to a gate, and reports its turns and their usage.
 
-    Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that what is judged is what runs,
-    and run the agent with `ainvoke` or `astream`.
+    Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that the judged input is what runs, and run
+    the agent with `ainvoke` or `astream`.
 
     Args:
         gate: the supervised run.
@@ -32,7 +32,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         self._narrow = narrow
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """A response's usage is judged before its calls are."""
+        """Report a turn's usage before its calls are proposed."""
         await self._gate.turn()
         response = await handler(self._narrowed(request) if self._narrow else request)
         for message in getattr(response, "result", [response]):
@@ -41,7 +41,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         return response
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """A refused call gives the model the gate's text."""
+        """Propose a call; the result of a denied one is the gate's text."""
         proposed = request.tool_call
         judged = judged_input(request.tool, proposed["args"])
         recorded = to_jsonable(judged)
@@ -69,7 +69,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         raise RuntimeError("run a supervised agent with `ainvoke` or `astream`")
 
     def _narrowed(self, request: Any) -> Any:
-        """The request without the tools that could not be called now; what the provider runs itself stays."""
+        """The request without the tools that could not be called now; tools that the provider runs stay."""
         if is_forced(request.tool_choice):
             return request
         named = {getattr(tool, "name", None) for tool in request.tools}
@@ -98,7 +98,7 @@ def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         tool: a tool of langchain; None for one that the agent does not know beforehand.
-        args: what the model asked for. Where they do not fit, the tool fails on them; they are judged as they are.
+        args: the model's arguments. If they do not fit, the tool fails on them; they are judged as they are.
     """
     schema = getattr(tool, "tool_call_schema", None)
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
@@ -112,7 +112,7 @@ def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
 
 
 class _FailedError(Exception):
-    """A tool's error that the framework has made a message of."""
+    """A tool's error that the framework has turned into a message."""
 
     def __init__(self, message: ToolMessage) -> None:
         super().__init__(str(message.text))

@@ -1,4 +1,4 @@
-"""A recorded stream of events as a run: what a policy would have done to it, at the gate or watching."""
+"""Runs a recorded stream of events again, under a policy that gates or only observes it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SUPERVISORS_OWN = (
     RunCancelled,
     SessionEvent,
 )
-"""Events of a recording that the supervisor wrote: a provider's stream has none of them."""
+"""Events of a recording that the supervisor wrote, which a provider's stream never has."""
 
 
 class ReplayAdapter(NoLaunchOptions):
@@ -61,9 +61,9 @@ class ReplayAdapter(NoLaunchOptions):
 
     Args:
         recording: events, or the path of a file with one event a line, gzip or plain; `-` is standard input.
-        gated: ask the gate for every call; a refused call's outcome is left out, as it did not run. False
-            reports the calls as they were recorded.
-        pace: `original` keeps the recorded times, a number divides them by it, `flat` waits for nothing.
+        gated: propose every call to the gate, and leave out the outcomes of denied calls; if false, report the
+            calls as recorded.
+        pace: `original` keeps the recorded times, a number divides them by it, `flat` does not wait.
 
     Raises:
         TraceError: the recording cannot be read; names the file and line.
@@ -144,7 +144,7 @@ class Replay:
             await anyio.sleep(max(0.0, (at - before).total_seconds() / self._speed))
 
     async def _shown(self, event: Event) -> Event | None:
-        """The events shown for a recorded event; a call is requested first, and the gate records that."""
+        """The event to report for a recorded one, if any; requests of calls go to the gate, which records them."""
         if self._gate is None:
             return None if isinstance(event, ToolCallDenied) else event
         if isinstance(event, ToolCallRequested | ToolCallStarted):
@@ -180,7 +180,7 @@ class Replay:
 
 
 class _Open:
-    """A call of the recording that has no outcome yet, and what the gate answered."""
+    """An open call of the recording, and the gate's answer."""
 
     def __init__(self, event: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
         self.event = event
@@ -188,7 +188,7 @@ class _Open:
         self.started = False
 
     def is_repeated_by(self, request: ToolCallRequested) -> bool:
-        """Whether a request is this one once more, before the call began."""
+        """Whether a request repeats this one, before the call began."""
         same = request.tool_name == self.event.tool_name and same_input(request.tool_input, self.event.tool_input)
         return same and not self.started
 
@@ -204,7 +204,7 @@ def _call(event: ToolCallRequested | ToolCallStarted) -> ToolCall:
 
 
 def _without_prompt(events: Sequence[Event], prompt: str) -> Sequence[Event]:
-    """The events without the message that is the prompt of this run: the supervisor records it itself."""
+    """The events without the message of this run's prompt, which the supervisor records itself."""
     for n, event in enumerate(events):
         if isinstance(event, MessageSent):
             return [*events[:n], *events[n + 1 :]] if event.content == prompt else events

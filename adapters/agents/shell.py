@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
-"""Variables through which an environment gives a judged name another meaning."""
+"""Environment variables that can give a judged name another meaning."""
 
 
 class ShellAgent:
@@ -120,12 +120,12 @@ class ShellAgent:
         return calls
 
     def _is_admitted(self, part: LinePart) -> bool:
-        """Whether it is what a program may run that nobody knows, and that an allow list names."""
+        """Whether it is a dynamic command of an unknown program that an allow list names."""
         is_strangers = part.among_words or (part.stranger and part.name == DYNAMIC)
         return is_strangers and part.argv[0].rpartition("/")[2] in self._named
 
     async def _propose(self, calls: list[ToolCall]) -> GateAnswer | None:
-        """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""
+        """Propose one call after the other, up to the first denied one, so that no person is asked in vain."""
         for call in calls:
             answer = await self._gate(call)
             if not answer.allowed:
@@ -151,7 +151,9 @@ class ShellAgent:
         await self._stream.send_and_wait(RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
-        """Report the line, and its part if there is only one: of several parts it is unknown which ran."""
+        """The calls with a known outcome: the line, and its part if there is only one, as of several any may have
+        run.
+        """
         return calls if len(calls) == 2 else calls[:1]
 
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:

@@ -6,22 +6,22 @@ from typing import Final, NamedTuple
 
 
 class AgentSpec(NamedTuple):
-    """One agent: what the catalog, the matrix, the command line and telemetry know of it.
+    """One agent, for the catalog, the matrix, the command line and telemetry.
 
     Attributes:
         name: The agent's name, as in `--adapter`; `acp: NAME` for an agent that the ACP adapter runs.
         about: A description, for the matrix.
-        adapter: Where its adapter is below this folder, `module:Class`; None for what no name makes.
-        extra: The extra of this package that installs what it needs.
-        install: How to get what it needs.
-        modules: Modules that must be importable; if there are programs, either will do.
+        adapter: Its adapter below this folder, `module:Class`; None for one that is not made by name.
+        extra: The extra of this package that installs its dependencies.
+        install: How to install its dependencies.
+        modules: Modules that must be importable; or one of the programs, if it has any.
         programs: One of these must be on PATH.
         command: The executable of an agent that speaks the Agent Client Protocol.
         model_provider: The provider of its models, if they are all from one.
         first_run: The arguments after `--adapter` in the first command that `proctor init` shows; `{task}` is the
             prompt.
-        probed: Whether `proctor adapters probe` finds out what it asks about.
-        resumable: Whether an interrupted run of it can be continued; else its prompt is no message to anybody.
+        probed: Whether `proctor adapters probe` can find out what it asks about.
+        resumable: Whether an interrupted run can be continued; not if its prompt is no message to an agent.
     """
 
     name: str

@@ -41,8 +41,8 @@ START_S: Final = 60.0
 class AcpAdapter:
     """Runs prompts with an agent that speaks the Agent Client Protocol on its standard input and output.
 
-    What the agent asks before it acts is the agent's choice: the gate holds what it asks about, and what it
-    does unasked is reported and judged. See `AgentTraits` for what differs between agents.
+    The agent decides which calls it asks about: the gate holds those; calls that it makes without asking are reported
+    and judged. See `AgentTraits` for the differences between agents.
 
     Args:
         command: starts the agent: `["opencode", "acp"]`, `["gemini", "--acp"]`.
@@ -52,7 +52,7 @@ class AcpAdapter:
         model: the model to use, one the agent offers; the agent's own choice if not given.
         mode: the mode to work in, one the agent offers; the agent's own choice if not given.
         mcp_servers: servers the agent is to use, each with a `name` and a `command` or a `url`.
-        traits: how the agent behaves; what is known of it if not given.
+        traits: how the agent behaves; by default what is known of this agent.
         start_s: seconds the agent may take for each step of its start.
         unasked_s: seconds a call may be in progress without a question before it counts as running unasked.
 
@@ -91,9 +91,7 @@ class AcpAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The agent's capabilities, as far as they are known; the agent itself says at its start whether it resumes
-        sessions.
-        """
+        """The agent's known capabilities; whether it resumes sessions, it reports only at its start."""
         return Capabilities(
             gate=self._traits.gate,
             deny_ends_turn=self._traits.deny_ends_turn,
@@ -107,12 +105,12 @@ class AcpAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check that there is such an agent and such a folder. Raises ProviderUnavailableError."""
+        """Check that the agent and the folder exist. Raises ProviderUnavailableError."""
         self._executable()
         self._workspace.check_folder()
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """Nothing: the protocol has no launch options; the gate and the events hold the whole policy."""
+        """No options, as the protocol has none; the gate and the events enforce the whole policy."""
         return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
     """How one agent behaves.
 
-    `gate` is `all` only where the agent asks before every call, which its own settings decide.
-    `deny_ends_turn`: a refusal ends the agent's turn. `loads`: it takes up its earlier sessions.
-    `partial_usage`: the tokens it tells are not all that it used; they are not reported. `switches`: members of
-    JSON objects in its environment that turn off what would act unasked and unseen. `environment`: variables that
-    keep it from the settings of the workspace, where the environment does not say otherwise.
+    `gate` is `all` only if the agent asks before every call, which its own settings decide. `deny_ends_turn`: a
+    denial ends the agent's turn. `loads`: it resumes earlier sessions. `partial_usage`: it reports only part of its
+    tokens, so they are not recorded. `switches`: members of JSON objects in its environment that turn off what would
+    act without asking and unseen. `environment`: variables that keep it from the workspace's settings, unless the
+    environment has them already.
     """
 
     gate: Literal["all", "some", "none"] = "some"
@@ -59,7 +59,9 @@ KNOWN: Final[dict[str, AgentTraits]] = {
 
 
 def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
-    """An agent's environment with what its traits set. Raises UsageError where a switch holds no JSON object."""
+    """An agent's environment with the settings of its traits. Raises UsageError for a switch that is not a JSON
+    object.
+    """
     set_so: dict[str, str] = {}
     for name, members in traits.switches.items():
         try:
@@ -74,7 +76,7 @@ def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
 
 
 def traits_of(command: Sequence[str]) -> AgentTraits:
-    """The traits of the agent a command starts; of one that is not known, the least is assumed."""
+    """The traits of the agent that a command starts; for an unknown one, the weakest."""
     names = (PurePath(word).name for word in command)
     return next((KNOWN[name] for name in names if name in KNOWN), AgentTraits())
 
@@ -83,7 +85,7 @@ AUTH_REQUIRED: Final = -32000
 
 
 class AcpConnection(RpcClient):
-    """A running agent; a refusal because nobody is logged in is ProviderUnavailableError."""
+    """A running agent; if nobody is logged in, its errors are ProviderUnavailableErrors."""
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
         """See `RpcClient.refusal`."""
@@ -102,7 +104,7 @@ _LISTS: Final = {
     "mode": ("modes", "availableModes", "id", "currentModeId", "session/set_mode"),
     "model": ("models", "availableModels", "modelId", "currentModelId", "session/set_model"),
 }
-"""Where an agent lists its choices: the field, the list, an entry's id, what is chosen, how to choose."""
+"""Where an agent lists its choices: the field, the list, an entry's id, the current choice, the method to choose."""
 
 
 def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -116,7 +118,7 @@ def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 
 
 async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any]:
-    """Agree on the protocol; returns what the agent says of itself. Raises ProviderError."""
+    """Agree on the protocol; returns the agent's description of itself. Raises ProviderError."""
     params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
     answer = await connection.request("initialize", params, timeout_s=timeout_s)
     if answer.get("protocolVersion") != VERSION:
@@ -126,7 +128,7 @@ async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any
 
 
 def can_load(greeting: Mapping[str, Any]) -> bool:
-    """Whether the agent says that it takes up earlier sessions."""
+    """Whether the agent says that it resumes earlier sessions."""
     return bool(_mapping(greeting.get("agentCapabilities")).get("loadSession"))
 
 
@@ -146,9 +148,10 @@ async def load_session(
     *,
     timeout_s: float,
 ) -> dict[str, Any]:
-    """Take up an earlier session. Raises UnknownSessionError when the agent does not, ProviderError when it is gone.
+    """Resume an earlier session. Raises UnknownSessionError if the agent rejects it, ProviderError if the agent is
+    gone.
 
-    The protocol has no word for a session that is not there: whatever it refuses with, but a missing login, is one.
+    The protocol has no error for an unknown session, so that every error but a missing login means one.
     """
     if not can_load(greeting):
         raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
@@ -171,9 +174,9 @@ async def choose(
 
     Args:
         connection: the agent.
-        session: its answer when the session was taken up.
+        session: its answer when the session was created or resumed.
         what: `model` or `mode`.
-        wanted: what to choose; None leaves the agent's choice.
+        wanted: the choice; None leaves it to the agent.
         timeout_s: seconds the agent may take.
 
     Raises:

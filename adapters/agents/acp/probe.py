@@ -1,8 +1,8 @@
-"""Finds out what an agent asks before it acts, by having it act: twice, in an empty folder.
+"""Finds out what an agent asks about before it acts, by having it act, twice, in an empty folder.
 
-In the first run everything is allowed, so that what ran without a question shows; in the second everything
-is refused, so that it shows whether a refusal holds. Any adapter can be probed; it costs two short runs of
-the agent's model, and an agent that does not ask does what it is told to: make a file, read it, list a folder.
+The first run allows everything and shows what ran without a question; the second denies everything and shows whether
+a denial holds. Any adapter can be probed; it costs two short runs of the agent's model. An agent that does not ask
+carries out its prompt: it makes a file, reads it, and lists a folder.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ TIMEOUT_S: Final = 300.0
 class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of probing an agent.
 
-    `asked` and `unasked` name the tools that were put to the gate before they ran and those that were not;
-    `early` the files that were there before the gate had allowed their call. `refusal_held` is false when a
-    refused call had its effect, and None when nothing was asked; `went_on_after_refusal` says whether the
-    agent asked for or said more after it.
+    `asked` and `unasked` name the tools that were proposed to the gate before they ran, and those that were not;
+    `early` the files that existed before the gate had allowed their call. `refusal_held` is false if a denied call
+    had its effect, None if nothing was asked; `went_on_after_refusal`: the agent proposed or said more after it.
     """
 
     asked: tuple[str, ...] = ()
@@ -59,8 +58,8 @@ async def probe(make: Callable[[Path], Adapter], folder: Path, *, timeout_s: flo
     """Have an agent act and report what it asked about.
 
     Args:
-        make: makes the adapter, working in the folder it is given.
-        folder: an empty folder, for the two that are worked in.
+        make: makes the adapter, for the folder it is given.
+        folder: an empty folder, in which each run gets one of its own.
         timeout_s: seconds each of the two runs may take; what was seen until then counts.
 
     Raises:
@@ -131,7 +130,7 @@ class _Watch:
         return GateAnswer(allowed=self._allow, tell_model=None if self._allow else "Not available here.")
 
     def _earlier(self, name: str) -> bool:
-        """Whether a call that mentions a file was allowed before: then it may be there."""
+        """Whether a call that mentions a file was allowed before, so that the file may exist."""
         return self._allow and any(name in str(call.input) for call in self.proposed.values())
 
     def _made(self) -> set[str]:

@@ -32,10 +32,10 @@ class UngatedCalls:
     """Watches calls that are in progress; `over` once the prompt is.
 
     Args:
-        translation: what the agent said so far.
+        translation: what the agent reported so far.
         stream: where such a call is reported.
-        patience_s: seconds after which a call counts as running unasked; agents ask one at a time, so those in
-            which another question is open do not count.
+        patience_s: seconds after which a call counts as running without a question. Time in which another question is
+            open does not count, as agents ask one at a time.
     """
 
     def __init__(self, translation: AcpTranslation, stream: EventStream, *, patience_s: float) -> None:
@@ -49,7 +49,7 @@ class UngatedCalls:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """A question of the agent's is open."""
+        """Note, while inside, that a question of the agent is open."""
         self._questions += 1
         try:
             yield
@@ -60,7 +60,7 @@ class UngatedCalls:
                 self._no_question = anyio.Event()
 
     def watch(self, call_id: str, tasks: anyio.abc.TaskGroup) -> None:
-        """The agent says that a call is in progress."""
+        """Watch a call that the agent reports as in progress."""
         call = self._translation.calls.get(call_id)
         if call is not None and call_id not in self._watched and not (call.proposals or call.over or call.reported):
             self._watched.add(call_id)
@@ -95,18 +95,18 @@ def permission(options: Any) -> dict[str, Any] | None:
 
 
 def refusal(options: Any) -> dict[str, Any]:
-    """The answer that refuses this one call."""
+    """The answer that denies this one call."""
     return option(options, "reject_once") or CANCELLED
 
 
 def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """The id, name and input to put to the gate.
+    """The id, name and input to propose to the gate.
 
-    The input is what the agent announced, with what the question says over it. A second question about one
-    call for something else, or one about a call that runs already, is a call of its own.
+    The input is the announced one, overridden by the question's. A second question about a call with another input,
+    or one about a call that already runs, is a call of its own.
 
     Args:
-        call: the call, with what the agent said of it before.
+        call: the call, as the agent described it before.
         fields: the question's own description of the call.
     """
     kind = fields.get("kind") if fields.get("kind") in KINDS else call.fields.get("kind")
@@ -124,7 +124,7 @@ def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[s
 
 INTERRUPT_S: Final = 3.0
 UNASKED_S: Final = 5.0
-"""Seconds a call may be in progress without a question before it counts as running unasked."""
+"""Seconds a call may be in progress without a question before it counts as ungated."""
 _STOPS: Final = {
     "cancelled": "the agent cancelled its turn by itself",
     "max_tokens": "the model reached the most tokens it may answer with",
@@ -160,7 +160,7 @@ class AcpSession(RpcSession[AcpConnection]):
         self._cancelled = anyio.Event()
 
     def begin(self, session_id: str, metadata: dict[str, Any]) -> None:
-        """Report the session and give it the prompt; what the agent said before is past."""
+        """Report the session and send it the prompt; earlier updates of the agent are past."""
         self._session_id, self._model = session_id, metadata.get("model")
         self._stream.send_nowait(SessionStarted(provider_session_id=session_id, metadata=metadata))
         self._live = True
@@ -168,11 +168,11 @@ class AcpSession(RpcSession[AcpConnection]):
         self._tasks.start_soon(self._prompt)
 
     async def listen(self) -> None:
-        """Read what the agent says until it hangs up."""
+        """Read the agent's messages until it closes the connection."""
         await self._connection.peer.run()  # then every question of ours fails, the prompt among them
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Something the agent reports."""
+        """Handle a notification of the agent."""
         update = params.get("update")
         if method != "session/update" or not isinstance(update, dict):
             return
@@ -184,7 +184,7 @@ class AcpSession(RpcSession[AcpConnection]):
             self._ungated.watch(str(update.get("toolCallId") or ""), self._tasks)
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Something the agent asks; what is not known is refused."""
+        """Answer a request of the agent; an unknown one is rejected."""
         if method != "session/request_permission":
             raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
         with self._ungated.question():
@@ -206,7 +206,7 @@ class AcpSession(RpcSession[AcpConnection]):
         return self._answered(call, proposed, answer, params.get("options"))
 
     async def _propose(self, call: ToolCall) -> GateAnswer | None:
-        """The gate's answer, or None when the prompt is being cancelled: nothing is permitted any more."""
+        """The gate's answer, or None if the prompt is being cancelled, so that nothing is allowed any more."""
         answer: GateAnswer | None = None
         async with anyio.create_task_group() as tasks:
 

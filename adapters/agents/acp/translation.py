@@ -1,7 +1,7 @@
 """Translates an agent's messages to events.
 
-The protocol does not say where a model response begins. A response is taken to begin with the prompt, and
-with the first words that follow a call's outcome: so there may have been more of them than are counted.
+The protocol does not say where a turn begins. A turn is taken to begin with the prompt, and with the first text that
+follows a call's outcome, so that there may have been more turns than are counted.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FINISHED: Final = frozenset(("completed", "failed"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 _KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
 _PATCH: Final = ("patchText", "filepath", "diff", "files")
-"""A patch as text, and how opencode's question says once more what it does; `filepath` are all paths in one text."""
+"""A patch as text, and the fields in which opencode's question repeats it; `filepath` has all paths in one text."""
 
 
 class AcpCall(ClientCall, kw_only=True):
     """One call of the agent, as far as the agent has described it.
 
-    `fields` merges what the agent said of it. `proposals` has what was put to the gate, by id, and `allowed_ids`
-    those the gate let run: an agent may ask twice about one call, for different things.
+    `fields` merges the agent's descriptions. `proposals` are the calls proposed to the gate for it, by id, and
+    `allowed_ids` those the gate allowed, as an agent may ask twice about one call, with different inputs.
     """
 
     fields: dict[str, Any] = {}
@@ -51,14 +51,14 @@ class AcpCall(ClientCall, kw_only=True):
     allowed_ids: list[str] = []
 
     def describe(self, fields: Mapping[str, Any]) -> None:
-        """Add what the agent says of the call: what is absent or null has not changed."""
+        """Update the agent's description of the call; absent or null fields have not changed."""
         self.fields.update(given(fields))
         self.first_title = self.first_title or str(fields.get("title") or "")
         self.parent = self.parent or parent_of(fields)
         self.name, self.input = tool_name(self.fields, self.first_title), tool_input(self.fields)
 
     def outcomes(self, output: Any, *, failed: bool) -> Iterator[Event]:
-        """How it ended, once for each id under which it was started."""
+        """The events of its outcome, one for each id under which it was started."""
         for call_id in self.allowed_ids:
             proposed = msgspec.structs.replace(self, id=call_id, name=self.proposals[call_id][0])
             yield proposed.ended(output, failed=failed)
@@ -72,7 +72,7 @@ def given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parent_of(fields: Mapping[str, Any]) -> str | None:
-    """The call that started the sub-agent an update is about; None for the agent's own, and where it is not told."""
+    """The call that started the subagent of an update; None for the agent's own updates, or if unknown."""
     return _in_meta(fields.get("_meta"), "parentToolUseId")
 
 
@@ -89,9 +89,9 @@ def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
 
 
 def tool_input(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`.
+    """The input as the agent gives it, else its readable parts: `title`, `locations`, `diffs`.
 
-    A patch that it gives as text (`patchText`) is read as its `changes`, where it can be read in one way only.
+    A patch given as text (`patchText`) is read as its `changes`, if it can be read in one way only.
     """
     raw = fields.get("rawInput")
     if isinstance(raw, dict) and raw:
@@ -118,7 +118,7 @@ def output_of(fields: Mapping[str, Any]) -> Any:
 
 
 def shows_output(fields: Mapping[str, Any]) -> bool:
-    """Whether an update shows that the call is running: it has given something already."""
+    """Whether an update shows that the call is running, as it has output already."""
     if fields.get("rawOutput") is not None:
         return True
     return any(block.get("type") == "terminal" or _text(block) for block in _dicts(fields.get("content")))
@@ -151,7 +151,7 @@ def _diff(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[TokenUsageUpdated]:
-    """The tokens of one prompt, from the agent's answer to it; nothing if it does not say.
+    """The tokens of one prompt, from the agent's answer to it; nothing if it has none.
 
     Raises EventError for a value that is not a figure.
     """
@@ -181,17 +181,16 @@ class CostMeter:
     """Turns a session's running cost into this run's cost.
 
     Args:
-        before: the cost of the session before this run; None when its past is not known; the first report then stands
-            for it.
+        before: the cost of the session before this run; None if unknown: then the first report stands for it.
     """
 
     def __init__(self, before: float | None) -> None:
         self.seen = before
 
     def usage_of(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
-        """The cost added since the last report; costs in other currencies than USD are not counted.
+        """The cost added since the last report, in USD; other currencies are not counted.
 
-        Raises EventError for a value that is not an amount, and for one that fell.
+        Raises EventError for a value that is not an amount, or lower than before.
         """
         cost = update.get("cost")
         if not isinstance(cost, dict) or cost.get("currency") != "USD" or cost.get("amount") is None:
@@ -225,21 +224,21 @@ _QUIET: Final = frozenset(
         "user_message_chunk",
     )
 )  # fmt: skip
-"""Updates that say nothing about what the agent does."""
+"""Updates that concern nothing that the agent does."""
 
 
 class AcpTranslation:
-    """The state it takes to turn a session's updates into events.
+    """Turns a session's updates into events.
 
-    A call the gate allowed is already recorded as started; one that runs without having been asked about is
-    reported as started here, so that it is judged all the same.
+    A call that the gate allowed is already recorded as started; one that runs without a question is reported as
+    started here, so that it is judged too.
 
     Args:
         cost: the session's running cost.
 
     Attributes:
-        interrupted: the prompt is being cancelled; an outcome says nothing any more of what a call did, since
-            agents report calls they have cut off as completed.
+        interrupted: the prompt is being cancelled, so outcomes are unreliable: agents report interrupted calls as
+            completed.
     """
 
     def __init__(self, cost: CostMeter) -> None:
@@ -252,9 +251,9 @@ class AcpTranslation:
         self._outcomes = False
 
     def events(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        """The events of one update; one that makes no sense is kept as it came.
+        """The events of one update; an invalid one is kept as it came.
 
-        Raises EventError for a cost that cannot be true.
+        Raises EventError for an impossible cost.
         """
         try:
             yield from self._read(update)
@@ -282,16 +281,16 @@ class AcpTranslation:
                 yield _kept(update)
 
     def past(self, update: Mapping[str, Any]) -> None:
-        """Take in an update about what happened before this run."""
+        """Handle an update about the time before this run."""
         if update.get("sessionUpdate") == "usage_update":
             self.cost.usage_of(update)
 
     def call_of(self, fields: Mapping[str, Any], *, begins: bool = False) -> AcpCall:
-        """The call an update or a question is about; the first one tells what it is.
+        """The call of an update or a question; the first one describes it.
 
         Args:
             fields: the update or the question.
-            begins: it may be about a call that begins: an id whose call is over is then another call's.
+            begins: whether it may begin a call, so that an id whose call is over is another call's.
         """
         call_id = str(fields.get("toolCallId") or "")
         call = self.calls.get(call_id)
@@ -301,31 +300,31 @@ class AcpTranslation:
         return call
 
     def _mark_active(self) -> Iterator[Event]:
-        """The model says something; after an outcome that is a new response."""
+        """Note that the model produced something; after an outcome, that begins a new turn."""
         if self._outcomes:
             yield from self.response_ends()
         yield from self.turns.begin()
 
     def response_ends(self) -> Iterator[Event]:
-        """The response going on, if any, is over."""
+        """End the current turn, if there is one."""
         yield from self.message()
         self._outcomes = False
         yield from self.turns.end()
 
     def message(self) -> Iterator[Event]:
-        """The words since the last message, as one."""
+        """The text since the last message, as one message."""
         if self._text:
             self.output, self._text = self._text, ""
             yield MessageReceived(content=self.output)
 
     def ungated(self, call: AcpCall) -> Iterator[Event]:
-        """A call that runs without having been put to the gate."""
+        """The events of a call that runs without having been proposed to the gate."""
         if not call.proposals and not call.reported:
             call.turn = self.turns.number
             yield call.started()
 
     def given_up(self) -> Iterator[Event]:
-        """Calls that run and of which nothing more will be heard."""
+        """The events of running calls whose outcome will not be reported."""
         for call in self.calls:
             if not call.over:
                 call.over = True

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 COMPILES: Final = ("deny",)
 OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
-"""Settings that hold the gate; the caller's own say in them may only refuse."""
+"""Settings that the gate depends on; the caller's values of them may only reject."""
 _SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
-"""A name, or the beginning of names, that the client reads as it stands."""
+"""A name, or the beginning of names, that the client reads literally."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
-    """The options a policy can be turned into: `rejected`, the client's patterns of tools that never run."""
+    """A policy as options: `rejected`, the client's patterns of tools that never run."""
     rejected: dict[str, None] = {}
     expressed: set[str] = set()
     for entry, names in denied(policy):
@@ -61,7 +61,7 @@ def compile_options(policy: Policy) -> LaunchOptions:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise UsageError for settings of the caller's that would let something round the gate."""
+    """Raises UsageError for settings of the caller that would let something bypass the gate."""
     if settings.get("amp.dangerouslyAllowAll"):
         raise UsageError("setting `amp.dangerouslyAllowAll` would let every call bypass the gate")
     rules = settings.get("amp.permissions", ())
@@ -75,7 +75,7 @@ def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate:
 
     Args:
         settings: the caller's own.
-        rejected: patterns of tools the client refuses by itself.
+        rejected: patterns of tools the client denies by itself.
         delegate: the program it asks about everything else.
     """
     rules = [*settings.get("amp.permissions", ())]
@@ -90,7 +90,7 @@ INSTALL: Final = "npm install -g @sourcegraph/amp"
 class AmpAdapter:
     """Runs prompts with the `amp` client, its calls held by its own permission rules.
 
-    The rules hold for calls the client itself makes, not for what Amp's servers do: `gate` is `some`.
+    The rules apply to calls of the client itself, not to what Amp's servers do, so `gate` is `some`.
 
     Args:
         mode: the client's agent mode (`low`, `medium`, `high`, ...); its own choice if not given.
@@ -102,7 +102,7 @@ class AmpAdapter:
         arguments: more arguments of the client.
 
     Raises:
-        UsageError: settings that would let something round the gate.
+        UsageError: settings that would let something bypass the gate.
     """
 
     end_orphans = staticmethod(end_orphans)
@@ -225,7 +225,7 @@ class AmpSession(ClientSession):
         self._silent = True
 
     def attach(self, client: ClientProcess) -> None:
-        """Take the running client."""
+        """Set the running client."""
         self._client = client
 
     @property
@@ -234,7 +234,7 @@ class AmpSession(ClientSession):
         return self._client.tree
 
     async def wait_resumed(self, thread: str) -> None:
-        """Wait for the client's first words, or its end. Raises UnknownSessionError where it has no such thread."""
+        """Wait for the client's first output, or its end. Raises UnknownSessionError if it has no such thread."""
         await self._begun.wait()
         if self._silent and f"{thread} does not exist" in await self._client.stderr_tail():
             raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._exit_error().details)
@@ -245,7 +245,7 @@ class AmpSession(ClientSession):
         return [CancelStep(name=terminate.name, act=self._closing_by(terminate), bound_s=terminate.bound_s), kill]
 
     async def listen(self) -> None:
-        """Read what the client says until it ends; then the stream of events ends."""
+        """Read the client's output until it ends; then the stream of events ends."""
         try:
             async for line in ByteLines(self._client.stdout, max_bytes=MAX_LINE_BYTES):
                 await self._handle_line(line)
@@ -258,7 +258,7 @@ class AmpSession(ClientSession):
         self._stream.close(None if self._translation.done or self._closing else self._exit_error())
 
     async def propose(self, tool: str, tool_input: Any) -> GateAnswer:
-        """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
+        """Answer the delegate about one call, after all earlier output of the client was judged."""
         self._mark_active()
         await self._client.stdout.wait_until_handled()
         self._stream.send_nowait(*self._translation.turns.begin())
@@ -284,7 +284,7 @@ class AmpSession(ClientSession):
                 await self._gate.report([event])
 
     async def _attempted(self, call_id: str) -> bool:
-        """Whether the policy refuses a call, too, that the client refused by a rule of ours."""
+        """Whether the policy also denies a call that the client denied by a rule of ours."""
         call = self._translation.calls.get(call_id)
         return call is not None and await self._gate.attempted(call.as_tool_call())
 
@@ -312,10 +312,10 @@ class AmpSession(ClientSession):
 Propose: TypeAlias = Callable[[str, Any], Awaitable[GateAnswer]]
 """Answers for a tool's name, as the client has it, and its input."""
 QUESTION_S: Final = 10.0
-"""Seconds a delegate may take to say what it asks."""
+"""Seconds a delegate may take to send its question."""
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_PATH: Final = 100
-"""Bytes of a socket's path; systems allow little more."""
+"""How many bytes the path of a socket may have; systems allow little more."""
 _WRAPPER: Final = """#!/bin/sh
 {command} || {{ cat >/dev/null; exit 2; }}
 """
@@ -331,7 +331,7 @@ _questions = msgspec.json.Decoder(_Question)
 
 
 class GateSocket:
-    """The files the client needs to ask: `program`, the delegate it runs, and `folder` for its settings."""
+    """The files that the client's questions need: `program`, the delegate it runs, and `folder` for its settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -343,7 +343,7 @@ class GateSocket:
         _write(self.program, _WRAPPER.format(command=command), 0o700)
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write a file for the client; returns where it is."""
+        """Write a file for the client; returns its path."""
         path = self.folder / name
         _write(path, content.decode(), 0o600)
         return path
@@ -351,7 +351,7 @@ class GateSocket:
 
 @asynccontextmanager
 async def open_gate_socket(propose: Propose) -> AsyncIterator[GateSocket]:
-    """Answer delegates until the body is left; a question that cannot be answered is refused."""
+    """Answer delegates until the body is left; a call whose question cannot be answered is denied."""
     folder = _folder()
     try:
         gate_socket = GateSocket(folder)

@@ -1,10 +1,10 @@
-"""The program that Amp asks before a tool call: it asks the supervisor and says what the supervisor says.
+"""The program that Amp asks before a tool call, which passes the question on to the supervisor.
 
-Run as `delegate.py FOLDER`, where FOLDER has the supervisor's `socket` and the `token` to ask with. The
-client gives the tool's name in AGENT_TOOL_NAME and its input on standard input. The exit code is 0 for a
-call that may run and 2 for one that may not, with the text for the model on standard error.
+Run as `delegate.py FOLDER`, where FOLDER has the supervisor's `socket` and the `token` for it. The client gives the
+tool's name in AGENT_TOOL_NAME and its input on standard input. The exit code is 0 if the call may run and 2 if not,
+with the text for the model on standard error.
 
-Standard library only, and no import of this package: it starts for every call, in a folder the agent writes.
+It imports the standard library only, as it starts for every call, in a folder that the agent can write to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNREACHABLE = "The supervisor of this run cannot be reached."
 
 
 def main() -> int:
-    """Ask and answer; whatever goes wrong, the call may not run."""
+    """Pass on the question and the answer; on any error the call is denied."""
     try:
         # all of it, first: the client ends without a word when nobody reads what it says
         given = sys.stdin.buffer.read()

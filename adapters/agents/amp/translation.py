@@ -1,7 +1,7 @@
-"""The client's records as events. Pure: a record in, the events it means out.
+"""Translates the client's records to events.
 
-The records have the shape of Claude Code's. The delegate does not say which record a call is of, so calls
-are joined by tool and input.
+The records have the shape of Claude Code's. The delegate does not name a call's record, so that calls are matched by
+tool and input.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _TOKENS = {
 
 
 class AmpCall(ClientCall, kw_only=True):
-    """One call; `shown` once a record of the client has it."""
+    """One call; `shown` once it was in a record of the client."""
 
     shown: bool = False
 
@@ -73,7 +73,7 @@ class AmpTranslation:
     """Reads one client's records in order.
 
     Args:
-        rejected: patterns of tools that the client refuses by itself.
+        rejected: patterns of tools that the client denies by itself.
     """
 
     def __init__(self, rejected: Iterable[str] = ()) -> None:
@@ -92,9 +92,9 @@ class AmpTranslation:
         }
 
     def events(self, record: dict[str, Any]) -> Iterator[Event]:
-        """The events of one record; one that makes no sense is kept as it came.
+        """The events of one record; an invalid one is kept as it came.
 
-        Raises EventError for usage that cannot be true.
+        Raises EventError for impossible usage.
         """
         reader = self._readers.get(str(record.get("type")), _kept)
         try:
@@ -105,7 +105,7 @@ class AmpTranslation:
             yield from _kept(record)
 
     def proposed(self, tool: str, tool_input: Any) -> AmpCall:
-        """The call the delegate asks about: one that the client has shown, or will."""
+        """The call that the delegate asks about, which a record of the client has, or will have."""
         name, given = our_name(tool), our_input(tool, tool_input)
         call = self._find(name, given, shown=True, proposed=False)
         if call is None:
@@ -184,7 +184,7 @@ class AmpTranslation:
             yield call.ended(content, failed=failed)
 
     def _ungated(self, call: AmpCall, content: Any) -> Iterator[Event]:
-        """A call the delegate was not asked about: the client refused it by a rule of ours, or ran it."""
+        """The events of a call without a question: the client denied it by a rule of ours, or ran it."""
         if not self._rejects(call.name):
             yield call.started()
             return
@@ -193,7 +193,7 @@ class AmpTranslation:
         yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
 
     def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
-        """A message's usage; it is repeated with each part of the message."""
+        """A message's usage, which is repeated with each part of the message."""
         if isinstance(usage, dict):
             now = _tokens(usage)
             before = self._used.get(message_id, dict.fromkeys(_TOKENS, 0))

@@ -24,18 +24,18 @@ from .translation import at_the_gate
 
 
 class ClaudeAdapter:
-    """Runs prompts with Claude Code, every tool call gated, sub-agents' included.
+    """Runs prompts with Claude Code, every tool call gated, subagents' included.
 
     Args:
-        options: what ClaudeAgentOptions takes, as a mapping or as one; kept, only ever tightened.
+        options: ClaudeAgentOptions, or a mapping of its arguments; the policy only tightens them.
         model: the model to use.
         tools: the built-in tools to offer; None offers all.
         cwd: where the client works.
         env: environment variables on top of this process's.
 
-    Unless the caller sets a permission mode or callback, what the gate allows needs no further permission.
-    No settings are loaded, neither the workspace's nor the user's, and a prompt is taken as it is written; `gate` is
-    `some` where the caller has it otherwise (see `ungated`).
+    Unless the caller sets a permission mode or callback, calls that the gate allows need no further permission. By
+    default no settings of the workspace or the user are loaded, and a prompt is not expanded; `gate` is `some` if the
+    caller changes that (see `ungated`).
     """
 
     end_orphans = staticmethod(end_orphans)
@@ -89,9 +89,9 @@ class ClaudeAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check the SDK, the options, the working directory and that there is something to sign in with.
+        """Check the SDK, the options, the working directory and the credentials.
 
-        Raises ProviderUnavailableError, and UsageError for options that make no sense.
+        Raises ProviderUnavailableError, and UsageError for invalid options.
         """
         try:
             import claude_agent_sdk  # noqa: F401

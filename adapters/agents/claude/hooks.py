@@ -1,7 +1,8 @@
-"""The calls of a session, and the client's questions about each, answered by the gate. What goes wrong refuses.
+"""The calls of a session, and the client's questions about them, answered by the gate. On an error the call is
+denied.
 
-What is judged is what runs: other hooks may rewrite a call's input, and do so beside ours. So the input is compared
-with the judged one again where the client asks for permission, after all hooks, and once more when it has run.
+Other hooks may rewrite a call's input while ours judges it. So the input is compared with the judged one again when
+the client asks for permission, after all hooks, and once more after the call has run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ REWRITTEN = "something changed its input after it was judged"
 
 
 class ClaudeCalls(CallBook[ClientCall]):
-    """The calls of one session that are not over, and the sub-agents by the call that started them."""
+    """The open calls of one session, and its subagents by the call that started them."""
 
     def __init__(self) -> None:
         super().__init__(ClientCall)
@@ -33,7 +34,7 @@ class ClaudeCalls(CallBook[ClientCall]):
         self._unasked: dict[str, ToolCall] = {}
 
     def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> ClientCall:
-        """Note a call the model asked for; a sub-agent's belongs to the turn of the call that started it."""
+        """Note a call that the model requested; a subagent's belongs to the turn of the call that started it."""
         call = self.request(call_id)
         call.name = call.name or name
         call.parent = call.parent or parent
@@ -42,18 +43,18 @@ class ClaudeCalls(CallBook[ClientCall]):
         return call
 
     def agent_started(self, agent_id: str, call_id: str) -> None:
-        """Note which call started a sub-agent."""
+        """Note which call started a subagent."""
         self._agents[agent_id] = call_id
 
     def turn_of(self, call_id: str, agent_id: str | None) -> int | None:
-        """The turn a call belongs to, or None while the stream has not told."""
+        """The turn a call belongs to; None before it was in the stream."""
         if agent_id is not None:
             return self._turns.get(self._agents[agent_id], 0) if agent_id in self._agents else None
         call = self.get(call_id)
         return call.turn if call is not None else None
 
     def proposed(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> ClientCall:
-        """The gate is asked for a call."""
+        """Note that a call is proposed to the gate."""
         parent = self._agents.get(agent_id) if agent_id else None
         call = self.mentioned(call_id, name, turn=0, parent=parent)
         if not call.allowed:
@@ -61,23 +62,23 @@ class ClaudeCalls(CallBook[ClientCall]):
         return call
 
     def allowed(self, call_id: str, tool_input: dict[str, Any]) -> None:
-        """The gate let a call run, with this input."""
+        """Note that the gate allowed a call, with this input."""
         call = self.request(call_id)
         call.allowed, call.input = True, tool_input
 
     def refused(self, call_id: str, tell_model: str) -> None:
-        """The gate refused a call: the client gives the model these words, which are not an outcome."""
+        """Note that the gate denied a call: a result with this text is not an outcome."""
         self._refusals.setdefault(call_id, []).append(tell_model)
 
     def permitted(self, call_id: str | None) -> ClientCall | None:
-        """The call that the gate let run under an id, or None."""
+        """The call that the gate allowed under an id, or None."""
         call = self.get(call_id)
         return call if call is not None and call.allowed else None
 
     def outcome(self, block: dict[str, Any]) -> Iterator[Event]:
         """The events of a tool result.
 
-        A call that ran without the gate's leave is reported as started first, so that it is judged.
+        A call that ran without the gate is reported as started first, so that it is judged.
         """
         call_id = str(block.get("tool_use_id"))
         content = plain_content(block.get("content"))
@@ -92,11 +93,11 @@ class ClaudeCalls(CallBook[ClientCall]):
         yield call.ended(content, failed=failed)
 
     def take_unasked(self, call_id: str) -> ToolCall | None:
-        """A call that failed although the gate was never asked about it: the client refused it by itself."""
+        """A failed call that was never proposed to the gate, as the client denied it by itself; or None."""
         return self._unasked.pop(call_id, None)
 
     def _is_refusal(self, call_id: str, content: Any) -> bool:
-        """Whether a failure is the gate's own refusal come back; several calls may have had one id."""
+        """Whether a failure is the gate's own denial; several calls may have had the same id."""
         texts, call = self._refusals.get(call_id, []), self.get(call_id)
         matching = next((text for text in texts if text in str(content)), None)
         if matching is None and (not texts or (call is not None and call.allowed)):
@@ -108,7 +109,7 @@ class ClaudeCalls(CallBook[ClientCall]):
 
 
 def plain_content(content: Any) -> Any:
-    """A result's content: its text where it is nothing but one text, else the blocks as they came."""
+    """A result's content: its text if it is just one text, else the blocks as they came."""
     match content:
         case [{"type": "text", "text": str(text)}]:
             return text
@@ -123,11 +124,11 @@ class Hooks:
         launch: the run, for the log.
         gate: decides.
         calls: the calls of the session.
-        wait_until_judged: returns when everything the client said before the call was reported; raises when the
-            client does not say.
-        changed: called for a call that ran with another input than was judged.
-        decision: what the client is told of an allowed call: `allow`, `ask` to be asked again for permission, or
-            nothing, where its own permissions are to decide.
+        wait_until_judged: returns when all output of the client before the call was reported; raises if the client
+            never reports the call.
+        changed: called for a call that ran with another input than the judged one.
+        decision: the answer for an allowed call: `allow`; `ask`, so that the client asks for permission; or None, so
+            that its own permissions decide.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Hooks:
             return self._output(GateAnswer(allowed=False, tell_model=tell_model_default(name)))
 
     async def permitted(self, name: str, tool_input: dict[str, Any], context: Any) -> Any:
-        """The client's question for permission, after every hook: the input must be the judged one still."""
+        """Answer the client's question for permission, after every hook: the input must still be the judged one."""
         call = self._calls.permitted(context.tool_use_id)
         if call is not None and call.name == name and same_input(call.input, tool_input):
             return PermissionResultAllow()
@@ -169,7 +170,7 @@ class Hooks:
         return PermissionResultDeny(message=tell_model_default(name))
 
     async def after(self, ran: Any, call_id: str | None, context: Any) -> dict[str, Any]:
-        """PostToolUse and PostToolUseFailure: what a call ran with."""
+        """PostToolUse and PostToolUseFailure: compare the input that a call ran with."""
         call_id = call_id or str(ran["tool_use_id"])
         call, tool_input = self._calls.permitted(call_id), dict(ran["tool_input"])
         if call is None or same_input(call.input, tool_input):

@@ -1,4 +1,4 @@
-"""The caller's options, tightened by the compiled policy, as the SDK takes them."""
+"""The caller's options for the SDK, tightened by the compiled policy."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
 MAX_OUTPUT: Final = "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
-"""The most a response may have; the client caps it at what the model can do."""
+"""The variable for the most tokens of a response, which the client caps at the model's maximum."""
 USUAL_OUTPUT: Final = 32_000
-"""Beyond this the option could raise what the client asks of a model by itself."""
+"""The client's own value; a higher one would raise it."""
 HOOK_MARGIN_S: Final = 60.0
 LONGEST_HOOK_S: Final = 2_000_000.0
 """The client's timers count milliseconds in 32 bits."""
 UNTRUSTED: Final[Mapping[str, Any]] = {"setting_sources": [], "verbatim_prompts": True}
-"""The defaults unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
+"""Our defaults: neither the workspace nor a prompt's text configures the client."""
 _BRING_HOOKS: Final = {
     "setting_sources": "the settings of the workspace or the user",
     "settings": "the settings given with `settings`",
@@ -50,7 +50,7 @@ NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
 
 
 def with_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The caller's options over `UNTRUSTED`; where settings are loaded, commands inside of skills are not run."""
+    """The caller's options over `UNTRUSTED`; if settings are loaded, commands inside skills are not run."""
     merged = {**UNTRUSTED, **{name: value for name, value in own.items() if value is not None}}
     if merged["setting_sources"] and "settings" not in merged:
         merged["settings"] = NO_SKILL_SHELL
@@ -58,7 +58,7 @@ def with_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def brings_hooks(own: Mapping[str, Any]) -> bool:
-    """Whether hooks may come with the options, which answer beside ours."""
+    """Whether the options may bring hooks that answer beside ours."""
     return bool(_loaded(own)) or bool((own.get("hooks") or {}).get("PreToolUse"))
 
 
@@ -81,7 +81,7 @@ def _loaded(own: Mapping[str, Any]) -> list[str]:
 
 
 def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
-    """Tighten the caller's own options by what the policy says.
+    """Tighten the caller's own options by the policy.
 
     Args:
         policy: the merged policy.
@@ -108,12 +108,12 @@ class _Compiled:
         self.expressed: set[str] = set()
 
     def deny(self, entry: str, names: Iterable[str]) -> None:
-        """Take away the tools that an entry stands for, as far as they are known."""
+        """Remove the known tools that an entry stands for."""
         held = [self._disallow(name) for name in names]
         self.expressed.update({f"deny {entry}"} if all(held) else ())
 
     def _disallow(self, pattern: str) -> bool:
-        """Take tools away; whether that is all the pattern means."""
+        """Remove tools; returns whether these are all that the pattern means."""
         names = resolve(pattern, self.own_tools or ())
         taken = names or ((pattern,) if is_spellable(pattern) else ())
         if taken:
@@ -122,7 +122,7 @@ class _Compiled:
         return bool(names)
 
     def allow(self, rule: Allow, patterns: Iterable[str]) -> None:
-        """Narrow the base set: built-in tools only; what an MCP server offers is left to the gate."""
+        """Narrow the set of built-in tools; the gate decides on those of MCP servers."""
         base = self.options.get("tools", self.own_tools)
         admitted = {name for pattern in patterns for name in resolve(pattern, base or ())}
         if base is not None:
@@ -134,7 +134,7 @@ class _Compiled:
             self.expressed.update(f"allow {item}" for item in rule.tools if isinstance(item, str))
 
     def limit(self, name: str, maximum: float) -> bool:
-        """Hold a limit; whether there is an option for it."""
+        """Set the option of a limit; returns whether there is one."""
         if name == "max_turns" and maximum >= 1:
             self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
         elif name == "max_cost_usd":
@@ -149,7 +149,7 @@ class _Compiled:
         return True
 
     def _cap_output(self, maximum: float) -> bool:
-        """Let no response be longer than `maximum`; whether the option says so. It only ever lowers the cap."""
+        """Lower the cap of a response's tokens to `maximum`; returns whether the option expresses it."""
         given = {**os.environ, **(self.own.get("env") or {}), **self.options.get("env", {})}.get(MAX_OUTPUT, "")
         own = int(given) if given.isdecimal() else 0
         if maximum < 1 or (not own and maximum > USUAL_OUTPUT):
@@ -163,12 +163,12 @@ def _lower(ours: Any, theirs: Any) -> Any:
 
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
-"""The SDK's own bound is a megabyte, and one image that the model reads is more."""
+"""The SDK's own bound is a megabyte, which one image can exceed."""
 _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt_tool_name")
 
 
 def check_options(own: Mapping[str, Any]) -> None:
-    """Raise UsageError for options the SDK does not know."""
+    """Raises UsageError for options that the SDK does not know."""
     from claude_agent_sdk import ClaudeAgentOptions
 
     options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
@@ -180,7 +180,7 @@ def check_options(own: Mapping[str, Any]) -> None:
 
 @contextmanager
 def below_guardian(own: Mapping[str, Any], mark: str) -> Iterator[dict[str, Any]]:
-    """The caller's options, with a client below a guardian: what it starts cannot leave its tree (Linux)."""
+    """The caller's options with the client below a guardian, so that nothing it starts can leave its tree (Linux)."""
     client = own.get("cli_path") or _bundled_client()
     if client is None:
         yield dict(own)  # the SDK looks for one elsewhere
@@ -197,9 +197,8 @@ def _bundled_client() -> str | None:
 
 
 def decision(own: Mapping[str, Any]) -> str | None:
-    """The answer to the client about an allowed call; see `Hooks`.
-
-    The caller's own permissions go before. Where settings bring hooks, the client is to ask once more after them.
+    """The `decision` of `Hooks`: None if the caller's own permissions decide, `ask` if settings may bring hooks, so
+    that the client asks again after them.
     """
     if any(own.get(name) is not None for name in _OWN_PERMISSIONS):
         return None
@@ -274,10 +273,10 @@ _VARIABLES: Final = (
 
 
 def can_sign_in(env: Mapping[str, str]) -> bool:
-    """Whether an environment holds, or leads to, something to sign in with.
+    """Whether the client may find credentials in an environment.
 
-    Settings may name a helper that fetches a key, and macOS keeps logins in its keychain: where one of
-    these may be, the client is left to find out.
+    Settings may name a helper that fetches a key, and macOS keeps logins in its keychain; if either is possible, the
+    answer is yes.
     """
     if any(env.get(name) for name in _VARIABLES) or sys.platform == "darwin":
         return True

@@ -27,11 +27,11 @@ _FILES: Final = {
     **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit"), "file_path"),
     "NotebookEdit": "notebook_path",
 }
-"""The client's own tools for a file, and where they have its path."""
+"""The client's own tools for a file, and the input with its path."""
 
 
 class _Envelope(msgspec.Struct, kw_only=True):
-    """A line but for its message. The client's log and its stream spell some names differently."""
+    """A line without its message. The client's log and its stream spell some names differently."""
 
     type: str
     uuid: str | None = None
@@ -64,7 +64,7 @@ class Message(msgspec.Struct, kw_only=True):
 
 
 class LogRecord(msgspec.Struct, kw_only=True):
-    """One line. `raw` is the line itself where its type is not one that is understood here."""
+    """One line; `raw` is the line itself if its type is unknown."""
 
     envelope: _Envelope
     message: Message | None = None
@@ -80,7 +80,7 @@ class LogRecord(msgspec.Struct, kw_only=True):
 
     @property
     def when(self) -> int:
-        """Milliseconds since the epoch, 0 if the line bears no time."""
+        """Milliseconds since the epoch, 0 if the line has no time."""
         return at_ms(self.envelope.timestamp) if self.envelope.timestamp else 0
 
     @property
@@ -109,9 +109,9 @@ def records(lines: TraceLines) -> Iterator[LogRecord]:
 
 
 def as_proposed(name: str, tool_input: dict[str, Any], folder: str | None) -> dict[str, Any]:
-    """A call's input as the client asks about it: it makes the path of a file absolute first, and logs it as written.
+    """A call's input as the client proposes it, with an absolute file path; the log has the path as written.
 
-    A path in the home directory stays as it is, as the log does not say which that is.
+    A path in the home directory stays as it is, because the log does not name that directory.
     """
     key = _FILES.get(name)
     path = tool_input.get(key) if key else None
@@ -128,7 +128,7 @@ _owner = msgspec.json.Decoder(_Owner)
 
 
 def subagent_logs(session_log: Path) -> list[Path]:
-    """The logs of the sub-agents of this session, kept in its own folder or, by older clients, beside it."""
+    """The logs of a session's subagents, kept in its own folder or, by older clients, beside it."""
     own_folder = sorted((session_log.parent / session_log.stem / "subagents").glob("*.jsonl"))
     beside = [
         path
@@ -139,7 +139,7 @@ def subagent_logs(session_log: Path) -> list[Path]:
 
 
 def without_subagents(paths: Iterable[Path]) -> list[Path]:
-    """These files less those that are read as part of another one of them."""
+    """These files, without those that are read as part of another one of them."""
     given = list(paths)
     present = set(given)
     return [path for path in given if _session_log_of(path) not in present]
@@ -156,7 +156,7 @@ def _session_log_of(path: Path) -> Path | None:
 
 
 def _owner_of(path: Path) -> str:
-    """The session a sub-agent's log names in its first line, "" if it names none."""
+    """The session that a subagent's log names in its first line; "" without one."""
     try:
         with path.open("rb") as file:
             return _owner.decode(file.readline()).session_id
@@ -183,7 +183,7 @@ def _read_log(path: Path) -> list[LogRecord]:
 
 
 def _by_session(found: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
-    """Split where a line of another session begins a new conversation: several logs in one stream."""
+    """Split a stream of several logs at each line that begins another session."""
     held: list[LogRecord] = []
     session_id = ""
     for record in found:
@@ -209,10 +209,10 @@ def _session(found: list[LogRecord], source: str) -> TraceSession:
 
 
 class _Reader:
-    """Turns the lines of one session into events, knowing all of them beforehand.
+    """Turns all lines of one session into events.
 
-    One model response is written as several lines with the same message id and, on each, the usage so far:
-    only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
+    A turn is written as several lines with the same message id and the usage so far; only the last of them is
+    counted. A subagent's calls belong to the turn of the call that started it.
     """
 
     def __init__(self, log: TraceLog, found: list[LogRecord]) -> None:
@@ -269,8 +269,8 @@ class _Reader:
             self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
 
     def _role(self, record: LogRecord, carries_results: bool) -> str:
-        """The author of a line marked `user`: text the client added is not the user's, and the model wrote a
-        sub-agent's prompt.
+        """The author of a line marked `user`: text that the client added is not the user's, and the model wrote a
+        subagent's prompt.
         """
         if record.is_subagent:
             return "assistant"
@@ -317,7 +317,7 @@ class _Reader:
         self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused)
 
     def _was_refused(self, call_id: str, time: int) -> bool:
-        """Whether the call was not permitted, the so many-th time that its id was used."""
+        """Whether the call was denied, at the given use of its id."""
         refusals = self._refusals.get(call_id, [])
         return refusals[time - 1] if time <= len(refusals) else False
 
@@ -326,16 +326,16 @@ class _Reader:
 
 
 def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
-    """A sub-agent's id and the call that started it, as the line with that call's result has them."""
+    """A subagent's id and the call that started it, from the line with that call's result."""
     outcome = record.envelope.outcome
     if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
         yield from ((outcome["agentId"], call) for call in _answered(record.message))
 
 
 def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
-    """The calls that a line has results of, and whether they were not permitted.
+    """The calls with results in a line, and whether they were denied.
 
-    The client says so beside the result, where no tool can write.
+    The client notes that beside the result, where no tool can write.
     """
     permission = record.envelope.permission
     rejected = isinstance(permission, dict) and permission.get("decision") == "reject"

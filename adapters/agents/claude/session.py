@@ -30,10 +30,10 @@ from .translation import ClaudeTranslation, SessionMeter, Wire, opening_error, p
 INTERRUPT_S = 2.0
 CLOSE_S = 1.0
 ORDER_S = 30.0
-"""Seconds the client may take to say in its records of a call that it asks about; one it does not tell is refused."""
+"""Seconds until a call that the client asks about must be in its records; otherwise the call is denied."""
 LIFE_SIGN_S = 1.0
 LINGER_S = 2.0
-"""Seconds the client's process may outlive its output: one that ends as it should takes a moment."""
+"""Seconds the client's process may outlive its output; one that exits normally takes a moment."""
 
 
 class ClaudeSession(ClientSession):
@@ -75,7 +75,7 @@ class ClaudeSession(ClientSession):
         return self._tree
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Own the client: started when the prompt was sent; ends, whatever happens, with no process left."""
+        """Run the client; `task_status` starts once the prompt was sent. It always ends with no process left."""
         try:
             wire = await self._connect()
         except BaseException:
@@ -135,7 +135,7 @@ class ClaudeSession(ClientSession):
                     break
 
     async def _watch(self, wire: Wire) -> None:
-        """Give up a client that lives but is silent: its end would never be reported."""
+        """Give up a client that is alive but silent, as its end would never be reported."""
         await wire.output_ended.wait()
         await anyio.sleep(LINGER_S)
         self._fail(self._error("closed its output and kept running; it was ended"))
@@ -155,12 +155,12 @@ class ClaudeSession(ClientSession):
         self._notify()
 
     async def _attempted(self, event: Event) -> bool:
-        """Whether the client refused a call without asking, and the policy refuses it, too."""
+        """Whether the client denied a call without asking, and the policy denies it too."""
         refused = self._calls.take_unasked(event.tool_call_id) if isinstance(event, ToolCallFailed) else None
         return refused is not None and await self._gate.attempted(refused)
 
     def _is_visible(self, event: Event) -> bool:
-        """Whether an event says something: a bare sign of life does so now and then."""
+        """Whether to report an event; of bare signs of life, only one now and then."""
         return not isinstance(event, MessageStreamed) or bool(event.delta) or self._sign_due()
 
     def _sign_due(self) -> bool:
@@ -175,7 +175,7 @@ class ClaudeSession(ClientSession):
         await self._gate.report(self._translator.ending(self._meter.run_totals()))
 
     async def _measure(self, wire: Wire) -> None:
-        """Ask for the session's totals whenever the client said something."""
+        """Request the session's totals whenever the client has reported something."""
         while True:
             await self._usage_due.wait()
             self._usage_due = anyio.Event()
@@ -189,7 +189,7 @@ class ClaudeSession(ClientSession):
             await self._gate.report(self._meter.usage_of(totals))
 
     async def _wait_until_judged(self, call_id: str, agent_id: str | None) -> None:
-        """Wait until the client has said of this call, so that all it said before is judged first."""
+        """Wait until the client's records have this call, so that everything before it is judged first."""
         try:
             with anyio.fail_after(ORDER_S):
                 while self._calls.turn_of(call_id, agent_id) is None:
@@ -200,7 +200,7 @@ class ClaudeSession(ClientSession):
             raise
 
     async def _changed(self, ran: ClientCall) -> None:
-        """A call ran with another input than was judged: it is judged now, and the run ends."""
+        """Judge a call that ran with another input than the judged one, and end the run."""
         await self._stream.send_and_wait(ran.started())
         self._fail(
             ProviderError(
@@ -214,7 +214,7 @@ class ClaudeSession(ClientSession):
         self._moved = anyio.Event()
 
     async def interrupt(self) -> dict[str, Any] | None:
-        """Have the client stop; says which processes it had, and whether it answered."""
+        """Interrupt the client; returns its processes, and whether it answered."""
         self._closing = True
         seen = await anyio.to_thread.run_sync(self._tree.snapshot)
         with anyio.move_on_after(INTERRUPT_S) as scope:
@@ -226,7 +226,7 @@ class ClaudeSession(ClientSession):
         self._release.set()
 
     async def _shut_down(self) -> None:
-        """Disconnect, and end whatever of the client's processes is left; each step is bounded."""
+        """Disconnect, and end the client's remaining processes; each step is bounded."""
         self._closing = True
         self._release.set()
         disconnected = anyio.Event()
@@ -258,7 +258,7 @@ async def _end(tree: ProcessTree) -> None:
 
 
 def _marked_child(mark: str) -> int:
-    """The client's process: the SDK does not tell its number, but it is a child of ours with the mark."""
+    """The pid of the client, which the SDK does not expose: our child process with the mark."""
     for child in psutil.Process(os.getpid()).children():
         with suppress(psutil.Error):
             if child.environ().get(RUN_MARK) == mark:

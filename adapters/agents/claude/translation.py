@@ -1,7 +1,7 @@
-"""The client's records as events. Pure: a record in, the events it means out.
+"""Translates the client's records to events.
 
-The prompt and the calls themselves are the supervisor's to record; a `user` record of the client holds tool
-results, a sub-agent's prompt or the client's own words, never the user's.
+The supervisor itself records the prompt and the calls; a `user` record of the client has tool results, a subagent's
+prompt or the client's own text, never the user's.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _SPELLABLE = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def at_the_gate(name: str) -> str:
-    """The name the gate sees for a name the client lists: it lists `Task` and calls `Agent`."""
+    """A tool's name at the gate, by its name in the client's list: the client lists `Task` and calls `Agent`."""
     return _OLD_NAMES.get(name.casefold(), name)
 
 
 def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
-    """The client's exact names a pattern means, portable ones followed; empty when no known name matches.
+    """The client's exact names for a pattern, portable names included; empty if no known name matches.
 
     Args:
-        pattern: as a policy writes it.
-        offered: names the caller knows beside the built-in ones.
+        pattern: the pattern of a policy.
+        offered: names that the caller knows besides the built-in ones.
     """
     matches = matcher([pattern])
     named = {name for name in KNOWN.union(offered) if matches(name)}
@@ -66,7 +66,7 @@ def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def is_spellable(name: str) -> bool:
-    """Whether a name can stand in the client's lists, where commas and brackets have a meaning."""
+    """Whether the client's lists can have a name, as commas and brackets have a meaning there."""
     return is_plain(name) and _SPELLABLE.fullmatch(name) is not None
 
 
@@ -75,7 +75,7 @@ _QUIET = """
     task_notification task_progress task_updated
 """
 QUIET: Final = frozenset(_QUIET.split())
-"""System records that say nothing a policy or a reader needs."""
+"""System records that no policy or reader needs."""
 
 
 class ClaudeTranslation:
@@ -83,7 +83,7 @@ class ClaudeTranslation:
 
     Args:
         calls: the calls of the session, shared with the gate.
-        turn_cap: the turns the policy had the client stop at; None when it set no such option.
+        turn_cap: the client's option for the policy's limit of turns; None without one.
     """
 
     def __init__(self, calls: ClaudeCalls, *, turn_cap: int | None = None) -> None:
@@ -106,11 +106,11 @@ class ClaudeTranslation:
 
     @property
     def done(self) -> bool:
-        """Whether the client owes nothing more: it gave a result and reports no work in the background."""
+        """Whether the client has given its result and reports no work in the background."""
         return self.result is not None and self._state in (None, "idle")
 
     def events(self, record: dict[str, Any]) -> Iterator[Event]:
-        """The events of one record; one that makes no sense is kept as it came."""
+        """The events of one record; an invalid one is kept as it came."""
         reader = self._readers.get(str(record.get("type")), _kept)
         try:
             yield from reader(record)
@@ -118,7 +118,7 @@ class ClaudeTranslation:
             yield _unrecognized(record)
 
     def ending(self, usage: dict[str, Any]) -> Iterator[Event]:
-        """The last events of the run, as the client's result says.
+        """The last events of the run, from the client's result.
 
         Args:
             usage: the totals of this run.
@@ -294,7 +294,7 @@ def _brief(error: Exception) -> str:
 
 
 ANSWER_S = 30.0
-"""Seconds the client may take to answer; it does so in milliseconds, whatever its tools are at."""
+"""Seconds the client may take to answer, for which it usually needs milliseconds."""
 
 
 class Wire:
@@ -330,9 +330,9 @@ class Wire:
         return records
 
     async def model_usage(self) -> dict[str, Any]:
-        """The session's totals per model, sub-agents and earlier runs included.
+        """The session's totals per model, subagents and earlier runs included.
 
-        Raises ProviderError when the client does not answer within `ANSWER_S`, or answers something else.
+        Raises ProviderError if the client does not answer within `ANSWER_S`, or with something else.
         """
         with anyio.move_on_after(ANSWER_S) as limited:
             answer = await self._query._send_control_request({"subtype": "get_usage"})
@@ -361,7 +361,7 @@ def _drop_what_comes_too_late(transport: Any, process: Any) -> None:
 
 
 def _output_ended(process: Any) -> anyio.Event:
-    """Set when the SDK begins to wait for the process, which it does at the end of the client's output."""
+    """An event that is set when the SDK begins to wait for the process, at the end of the client's output."""
     ended, wait = anyio.Event(), process.wait
 
     async def wait_and_note() -> Any:
@@ -384,21 +384,21 @@ _COST = "cost_usd"
 
 
 class SessionMeter:
-    """Turns totals per model into what was added since the last look."""
+    """Turns totals per model into the usage since the last report."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, float]] = {}
         self._run: dict[str, float] = dict.fromkeys(_FIELDS.values(), 0)
 
     def begin(self, model_usage: Mapping[str, Any]) -> None:
-        """Take the totals a run begins with."""
+        """Set the totals at the start of the run."""
         for model, totals in model_usage.items():
             self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
 
     def usage_of(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
-        """Usage added since the last look, one event a model.
+        """The usage since the last report, one event a model.
 
-        Raises EventError for a value that is not a figure, and for one that fell.
+        Raises EventError for a value that is not a figure, or lower than before.
         """
         for model, totals in model_usage.items():
             before = self._seen.setdefault(model, dict.fromkeys(_FIELDS.values(), 0))

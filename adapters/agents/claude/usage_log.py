@@ -1,7 +1,6 @@
 """Reads the usage of Claude Code's sessions from its logs.
 
-A response is written as several lines with one message id, each with the usage so far: the most that any of them says
-counts.
+A turn is written as several lines with one message id, each with the usage so far; the highest figures count.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NOT_A_MODEL = "<synthetic>"
 
 
 class ClaudeUsageLog(UsageLog):
-    """The log of a session, and those in the folder of its sub-agents."""
+    """The log of a session, and those in the folder of its subagents."""
 
     def below(self, main: Path) -> Iterable[Path]:
         return (main.with_suffix("") / "subagents").rglob("*.jsonl")

@@ -40,13 +40,13 @@ _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
     VIEW_IMAGE: {"features": {"view_image": False}},
     WEB_SEARCH: {"config": {"web_search": "disabled"}},
 }
-"""The options that take each tool away."""
+"""The options that remove each tool."""
 WITH_SHELL: Final = {"write_stdin": SHELL}
 """Tools that the client offers together with the shell."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
-    """The options a policy can be turned into: `features`, `config`, and `denied` MCP tools."""
+    """A policy as options: `features`, `config`, and `denied` MCP tools."""
     gone: set[str] = set()
     done: set[str] = set()
     servers: list[str] = []
@@ -88,24 +88,24 @@ def _is_one_server_or_tool(pattern: str) -> bool:
 class CodexAdapter:
     """Runs prompts with the `codex app-server` of the `openai-codex` package.
 
-    The client is told to ask about every command, file change and MCP call; what it would do unasked is
-    switched off. `gate` is `some` where its own settings let something round the gate (see `ungated`).
+    The client asks about every command, file change and MCP call; what it would do without asking is switched off.
+    `gate` is `some` if its own settings let something bypass the gate (see `ungated`).
 
     Args:
         model: the model to use; the client's own choice if not given.
         sandbox: `workspace-write` confines commands to `cwd` without network, `read-only` to reading;
             `danger-full-access` does not.
-        allow_escalation: with `workspace-write`, let the gate allow what would run outside the sandbox; the client
-            then also runs an allowed command that the sandbox stops again without it.
+        allow_escalation: with `workspace-write`, let the gate allow calls outside the sandbox; if the sandbox stops
+            an allowed command, the client then runs it again without the sandbox.
         config: more of the client's configuration, by dotted key (`model_provider`, `mcp_servers`, ...).
         features: the client's features to turn on or off.
         codex_path: the client's executable; that of the `openai-codex` package, or else on PATH.
         cwd: the folder to work in; the current one if not given.
         env: the client's whole environment; this process's if not given.
-        trust_workspace: let the folder's own `.codex` configure the client: its servers and programs run unasked.
+        trust_workspace: let the folder's own `.codex` configure the client; its servers and programs run ungated.
 
     Raises:
-        UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
+        UsageError: a sandbox that the client cannot enforce, or configuration that it cannot be given.
     """
 
     end_orphans = staticmethod(end_orphans)
@@ -156,7 +156,7 @@ class CodexAdapter:
         )
 
     async def prepare(self) -> None:
-        """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+        """Start the client and check that it is logged in. Raises ProviderUnavailableError."""
         self.ungated = await anyio.to_thread.run_sync(self._bypasses)
         await check_client(
             self._command(LaunchOptions()), cwd=self._workspace.folder, env=self._workspace.environment
@@ -233,7 +233,7 @@ class CodexAdapter:
         return [str(self._path or find_client()), *settings.arguments(config, features)]
 
     async def _check_bypasses(self) -> None:
-        """Raise ProviderError where the settings let more round the gate than the run was planned with."""
+        """Raises ProviderError if the settings let more bypass the gate than when the run was planned."""
         before, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._bypasses)
         if new := [why for why in self.ungated if why not in before]:
             raise ProviderError(

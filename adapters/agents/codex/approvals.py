@@ -1,6 +1,6 @@
-"""The client's questions before it acts: read as calls, put to the gate, and answered in the client's words.
+"""The client's questions before it acts: read as calls, proposed to the gate, and answered.
 
-A request that cannot be matched with what the client said it would do is refused.
+A request that matches no announced call is denied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_PERMISSIONS: Final[dict[str, Any]] = {"permissions": {}, "scope": "turn"}
 
 
 class CodexProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A call the client holds. `escalated`: it would run outside the sandbox; None where that is not known."""
+    """A call that the client holds. `escalated`: whether it would run outside the sandbox; None if unknown."""
 
     id: str
     name: str
@@ -39,11 +39,11 @@ class CodexProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -> CodexProposal | None:
-    """A command the client wants to run, or None for a kind of request that is not one.
+    """A command that the client wants to run; None if the request is about something else.
 
     Args:
         params: the client's request.
-        arguments: what the model wrote, where the client passed it on.
+        arguments: the model's arguments, if the client passed them on.
     """
     # input for a running command, network hosts and parts of scripts are asked for with features that are off
     if params.get("kind", "command") != "command" or params.get("approvalId") is not None:
@@ -66,7 +66,7 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
 
 
 def patch_proposal(item: CodexItem | None, *, escalated: bool) -> CodexProposal | None:
-    """A file change the client wants to make, from the item it announced."""
+    """A file change that the client wants to make, from the item it announced."""
     if item is None or item.get("type") != "fileChange":
         return None
     more = {"escalated": True} if escalated else {}
@@ -76,11 +76,11 @@ def patch_proposal(item: CodexItem | None, *, escalated: bool) -> CodexProposal 
 
 
 def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> CodexProposal | None:
-    """An MCP server's tool the client wants to call, or None for a question of the server itself.
+    """An MCP server's tool that the client wants to call; None for a question of the server itself.
 
     Args:
         params: the client's request, which names server and arguments but neither tool nor call.
-        announced: the calls the client announced and has not asked about yet.
+        announced: the calls that the client announced and has not asked about yet.
     """
     meta = params.get("_meta")
     if not isinstance(meta, dict) or meta.get("codex_approval_kind") != "mcp_tool_call":
@@ -102,7 +102,7 @@ def decision(answer: GateAnswer, *, may_cancel: bool) -> dict[str, Any]:
 
     Args:
         answer: the gate's.
-        may_cancel: a refusal that stops the run may end the turn of the thread that asked.
+        may_cancel: whether a denial that stops the run may end the turn of the thread that asked.
     """
     if answer.allowed:
         return ACCEPT
@@ -149,7 +149,7 @@ class ClientRequests:
         self._shared: set[str] = set()
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request. Raises RpcError for one that is not known."""
+        """The answer to one request. Raises RpcError for an unknown one."""
         thread = str(params.get("threadId") or self._translation.threads.own)
         match method:
             case "item/commandExecution/requestApproval":
@@ -164,7 +164,7 @@ class ClientRequests:
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
     async def attempts(self) -> None:
-        """Judge the calls of tools that the client was started without: it only records that it told its model so."""
+        """Judge calls of tools that the client was started without, which only its records show."""
         for thread in self._rollouts.threads():
             rollout = await self._rollouts.of(thread)
             await rollout.read()
@@ -215,10 +215,10 @@ class ClientRequests:
         return answer
 
     def _clashes(self, call: CodexCall, proposed: ToolCall) -> bool:
-        """Whether another call of this id is open: the client may take the answer to one for the other.
+        """Whether another call of this id is open, so that the client may mistake the answer to one for the other.
 
-        So the second is refused, and the first unless it was answered already. Where that one was permitted, for
-        something else, either may be running: the run ends.
+        Then the second call is denied, and the first unless it was already answered. If that one was allowed, with
+        another input, either may be running, so the run ends.
         """
         if call.asked_for is None:
             return False
@@ -229,12 +229,12 @@ class ClientRequests:
         return True
 
     async def _is_shared(self, call_id: str, thread: str) -> bool:
-        """Whether two open calls have this id, as far as the client asked or recorded."""
+        """Whether two open calls have this id, by the client's questions and records."""
         await self._calls.catch_up(thread)
         return call_id in self._shared or call_id in (await self._rollouts.of(thread)).shared
 
     async def _catch_up(self, thread: str) -> None:
-        """Report everything before a call, on which it is judged."""
+        """Report everything that happened before a call, so that it is judged on that."""
         await self._calls.catch_up(thread)
         if self._translation.threads.is_own(thread):
             self._stream.send_nowait(*self._translation.response_begins())
@@ -256,11 +256,11 @@ class RunningCalls:
         self._change = anyio.Event()
 
     def ids(self) -> list[str]:
-        """The ids of the calls; a call that is held or was refused does not run."""
+        """The ids of the running calls, without held and denied ones."""
         return [call.id for call in self._translation.calls if call.runs]
 
     async def catch_up(self, thread: str) -> None:
-        """Report what the client recorded of a thread and did not say yet."""
+        """Report what the client has recorded of a thread and not reported."""
         rollout = await self._rollouts.of(thread)
         await rollout.read()
         outputs, run = rollout.take_outputs(), self.ids()
@@ -268,13 +268,13 @@ class RunningCalls:
         self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
 
     async def report_recorded(self) -> None:
-        """Report the outcomes that the client recorded, in all the records that were read before."""
+        """Report the outcomes in all the client's records that were read before."""
         if self.ids():
             for thread in self._rollouts.threads():
                 await self.catch_up(thread)
 
     def changed(self) -> None:
-        """Take note that the client reported something."""
+        """Note that the client reported something."""
         self._change.set()
 
     async def drain(self) -> None:
@@ -284,7 +284,7 @@ class RunningCalls:
             await self._change.wait()
 
     def end(self) -> None:
-        """Report of those that still run that they do not outlive the run."""
+        """Report the calls that still run as ended with the run."""
         for call in self._translation.calls:
             if call.runs:
                 call.running, call.name = False, tool_name(call.item)

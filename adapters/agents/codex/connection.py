@@ -1,9 +1,8 @@
-"""The client on this machine: where it is, the start of its process, and the conversation with it.
+"""The client on this machine: its executable, the start of its process, and the connection to it.
 
-Clients that share a home start one after another. The first client of a home makes its databases there before it
-answers anything, and another one that meets them half made ends with an error. So each start holds a lock on the
-folder until the client has answered; it holds between the threads and the processes of one machine, and ends with
-the process that took it.
+Clients that share a home start one after another: the first one creates its databases there before it answers, and
+another one that finds them half made fails. So each start holds a lock on the folder until the client has answered,
+for all threads and processes of the machine; the lock ends with its process.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ UNASKED: Final = {
     "unified_exec_tty": "text is written to a command's terminal without asking",
     "view_image": "files are read as images without asking",
 }
-"""Features that are off unless turned on: each lets something happen that is not asked about."""
+"""Features that are off unless the caller turns them on, as each lets something happen ungated."""
 QUIET: Final = ("plugins", "tool_suggest", "skill_mcp_dependency_install")
-"""Features that are off unless turned on because they reach for the network by themselves."""
+"""Features that are off unless the caller turns them on, as they use the network by themselves."""
 _STATED_RULE = re.compile(r"""decision\s*=\s*["'](?:prompt|forbidden)["']""")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
@@ -71,16 +70,16 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
 
 
 def untrusted(folder: Path) -> dict[str, Any]:
-    """Configuration that keeps the client from the settings of a folder and those above it, whatever its own say.
+    """Configuration that keeps the client from the settings of a folder and those above it.
 
-    A client that is not told so trusts the folder it works in, for good, and takes over its `.codex`.
+    By default the client trusts the folder it works in, permanently, and reads its `.codex`.
     """
     places = {str(place): {"trust_level": "untrusted"} for place in (folder, *folder.parents)}
     return {"projects": places}
 
 
 def toml(value: Any, where: str) -> str:
-    """A value as the client's command line wants it. Raises UsageError for what it cannot hold."""
+    """A value in the syntax of the client's command line. Raises UsageError for one that it cannot express."""
     if isinstance(value, bool) or (isinstance(value, (int, float)) and value == value):
         return json.dumps(value)
     if isinstance(value, str):
@@ -122,8 +121,8 @@ def bypasses(
     """Settings of the client that let something bypass the gate, in words.
 
     Args:
-        env: the client's environment, which says where its home is.
-        trusted: the folder whose own settings are taken over, and those of the folders above it.
+        env: the client's environment, which gives its home.
+        trusted: the folder whose settings are read, and those of the folders above it.
         config: the caller's configuration.
         features: the features the caller turns on or off.
     """
@@ -172,7 +171,7 @@ _PAUSE_S: Final = 0.01
 
 
 class StartTurn:
-    """Leave to start a client, until the client has answered."""
+    """The turn to start a client, held until the client has answered."""
 
     def __init__(self, folder: int | None) -> None:
         self._folder = folder
@@ -185,7 +184,7 @@ class StartTurn:
 
 
 async def turn_to_start(env: Mapping[str, str]) -> StartTurn:
-    """Wait until no other client of ours is starting in the home that an environment names."""
+    """Wait until no other client of ours is starting in this environment's home."""
     folder = _open(_databases(env), make=not env.get("CODEX_HOME"))
     turn = StartTurn(folder)
     try:
@@ -231,7 +230,7 @@ else:
 
 
 ANSWER_S: Final = 30.0
-"""Seconds the client may take to answer; it answers at once or not at all."""
+"""Seconds the client may take to answer."""
 INSTALL: Final = install_of("codex")
 _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 
@@ -264,7 +263,7 @@ class CodexConnection(RpcClient):
         return await super().request(method, params, timeout_s=timeout_s)
 
     async def greet(self) -> None:
-        """Open the conversation. Raises ProviderUnavailableError when the client cannot sign in."""
+        """Initialize the connection. Raises ProviderUnavailableError if the client cannot sign in."""
         await self.request("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
         self._starting.over()
         await self.peer.notify("initialized")
@@ -318,7 +317,7 @@ def find_client() -> str:
 
 
 async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
-    """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+    """Start the client and check that it is logged in. Raises ProviderUnavailableError."""
     async with (
         connect(
             command,

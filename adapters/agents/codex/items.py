@@ -1,4 +1,4 @@
-"""The client's items and the names our policies know them by.
+"""The client's items, with their tool names and inputs in policies.
 
 item of the client      tool name               input
 commandExecution        shell                   command, cwd, escalated, reason
@@ -46,7 +46,7 @@ ASKED: Final = frozenset({"commandExecution", "fileChange", "mcpToolCall"})
 RESOURCE_SERVER: Final = "codex"
 """The server name the client gives its own MCP resource tools, which it never asks about."""
 _BASH: Final = ("/bin/bash", "/usr/bin/bash")
-"""A command is read as bash reads it: one that the model has another shell run is shown with it."""
+"""Only bash's commands are shown bare; a command for another shell is shown with that shell."""
 _AGENT_TOOLS: Final = {
     "spawnAgent": SPAWN_AGENT,
     "resumeAgent": "resume_agent",
@@ -81,14 +81,14 @@ def is_call(item: CodexItem) -> bool:
 
 
 def agent_threads(item: CodexItem) -> list[str]:
-    """The threads of the sub-agents a call is about."""
+    """The threads of the subagents that a call is about."""
     if item.get("type") == "subAgentActivity":
         return [str(item.get("agentThreadId"))]
     return [str(thread) for thread in item.get("receiverThreadIds") or ()]
 
 
 def starts_agents(item: CodexItem) -> bool:
-    """Whether a call starts the sub-agents it is about."""
+    """Whether a call starts the subagents that it is about."""
     return tool_name(item) == SPAWN_AGENT
 
 
@@ -134,7 +134,7 @@ def tool_input(item: CodexItem) -> dict[str, Any]:
 
 
 def bare_command(command: str) -> str:
-    """The script within `/bin/bash -lc '...'`, where that is wholly what the command is."""
+    """The script within `/bin/bash -lc '...'`, if that is the whole command."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -177,7 +177,7 @@ _EXITED: Final = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
 
 
 def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
-    """How a call ended, as its completed item says."""
+    """A call's outcome, from its completed item."""
     call_id, name = str(item.get("id")), tool_name(item)
     output = _output(item)
     if item.get("status") in ("failed", "declined", "interrupted") or item.get("success") is False:
@@ -186,7 +186,7 @@ def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
 
 
 def exited(item: CodexItem, text: str) -> CodexItem | None:
-    """A command's item as the client would complete it, None if it is not over, as far as its model was told."""
+    """A command's item as the client would complete it, from its output for the model; None if it has not ended."""
     head, _, output = text.partition("\nOutput:\n")
     found = _EXITED.search(head) if item.get("type") == "commandExecution" else None
     if found is None:

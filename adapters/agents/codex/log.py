@@ -2,11 +2,10 @@
 
 They are read as recorded sessions, and followed while they grow.
 
-A live run follows its threads' rollouts for what the client does not say when it asks. A request to run a command
-does not say whether the command would run outside the sandbox; what the model wrote does. The tokens of a response
-are reported when its calls are done. Both are recorded before the client asks about the calls. That a command ended
-is sometimes not reported at all: of parallel ones that end at once, one may be left out. What the model was told of
-each is recorded before the turn is over.
+A live run follows its threads' rollouts for facts that the client does not report in time: whether a command would
+run outside the sandbox, as the model's arguments say, and the tokens of a turn. Both are recorded before the client
+asks about the calls. Of parallel commands that end at once, the client may not report one at all; its output for the
+model is recorded before the turn is over.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _REFUSED = re.compile(
 
 
 class CodexOutput:
-    """One output as the model was given it, taken apart. `status` is the client's own word, if it has one."""
+    """One output for the model, parsed. `status` is the client's own, if it has one."""
 
     def __init__(self, value: Any, status: str | None) -> None:
         content, marked_failed = _content(value)
@@ -70,7 +69,7 @@ class CodexOutput:
 
     @property
     def failed(self) -> bool:
-        """Whether the call failed: the client's word first, then the exit code before the output."""
+        """Whether the call failed, by the client's status, else by the exit code before the output."""
         if self._status is not None:
             return self._status in ("failed", "declined")
         nonzero = any(code not in (None, "0") for code in self._codes)
@@ -78,14 +77,14 @@ class CodexOutput:
 
     @property
     def refused(self) -> bool:
-        """Whether the call never ran, as a person refused it or the client has no such tool. A command's own output
-        cannot say so: the client writes its header before that.
+        """Whether the call never ran, as a person denied it or the client has no such tool. A command's output cannot
+        fake that, as the client writes its header before it.
         """
         return self._status is None and _REFUSED.match(self._text) is not None
 
 
 def _content(value: Any) -> tuple[Any, bool]:
-    """The content proper and whether it is marked as failed: older clients wrapped it in an object."""
+    """The content and whether it is marked as failed; older clients wrapped it in an object."""
     found = parsed(value)
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict) and "output" in found:
         return found["output"], found["metadata"].get("exit_code", 0) != 0
@@ -103,7 +102,7 @@ class _Line(msgspec.Struct, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The payload's own type where it has one: `response_item/function_call`."""
+        """The line's type, with the payload's own if it has one: `response_item/function_call`."""
         inner = self.payload.get("type")
         return f"{self.type}/{inner}" if inner else self.type
 
@@ -122,7 +121,7 @@ _lines = msgspec.json.Decoder(_Line)
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
-"""Names that clients have given the tool that runs commands: `shell` to policies, as in a live run."""
+"""Names that clients have had for the tool that runs commands, which is `shell` in policies."""
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
@@ -147,17 +146,17 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
 
 
 def _folder(found: list[_Line]) -> str | None:
-    """Where the client works, as its first line says."""
+    """The client's folder, from the first line."""
     folders = (line.payload.get("cwd") for line in found if line.type == "session_meta")
     return next((folder for folder in folders if isinstance(folder, str)), None)
 
 
 class _Reader:
-    """Turns the lines of one rollout into events, knowing all of them beforehand.
+    """Turns all lines of one rollout into events.
 
-    A rollout does not number the model's responses: a response ends with its usage or with the first output
-    of its calls, and what the model says next belongs to another. What the user typed is written twice, once
-    among what was sent to the model and once as an event of its own, which alone tells it from the client's.
+    A rollout does not number the turns: a turn ends with its usage or with the first output of its calls, and the
+    model's next text belongs to another. The user's text is written twice, among the model's input and as an event of
+    its own; only the latter tells it from text of the client.
     """
 
     def __init__(self, log: TraceLog, found: list[_Line]) -> None:
@@ -236,7 +235,7 @@ class _Reader:
         self.log.end_call(call_id, name, output.value, at=line.timestamp, failed=failed, refused=refused)
 
     def _usage(self, line: _Line) -> None:
-        """Each response's own usage, or the running total; the same total again is none."""
+        """Add a turn's own usage, or the running total unless it is repeated."""
         usage: Any = line.payload.get("usage")
         scope: Scope = "delta"
         if line.type != "token_usage_record":
@@ -287,7 +286,7 @@ def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOu
 
 
 def call_name(payload: dict[str, Any]) -> str:
-    """The tool's name; one that lives in a namespace is written `mcp__server__tool`, as the model sees it."""
+    """The tool's name; one in a namespace is `mcp__server__tool`, as the model sees it."""
     name = str(payload.get("name") or str(payload["type"]).removesuffix("_call"))
     if name in _COMMANDS:
         return "shell"
@@ -296,7 +295,7 @@ def call_name(payload: dict[str, Any]) -> str:
 
 
 def call_input(payload: dict[str, Any]) -> dict[str, Any]:
-    """A call's input, as the client says it live."""
+    """A call's input, as the client reports it live."""
     recorded = _recorded_input(payload)
     if call_name(payload) == "apply_patch" and isinstance(patch := recorded.get("input"), str):
         return {"changes": changes_of(patch)} if changes_of(patch) else recorded
@@ -313,7 +312,7 @@ def call_input(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _script(words: list[str]) -> str:
-    """The script within `bash -lc '...'`, or the words as one line: another shell may read a script otherwise."""
+    """The script within `bash -lc '...'`, else the words as one line: another shell may read a script differently."""
     bare = len(words) == 3 and words[0] in _BASH and words[1] in ("-c", "-lc")
     return words[2] if bare else shlex.join(words)
 
@@ -334,11 +333,11 @@ def _count(usage: dict[str, Any], name: str) -> int:
 _TRIES: Final = 400
 _PAUSE_S: Final = 0.025
 _UNSUPPORTED: Final = "unsupported call"
-"""How the model is told that the client has no such tool."""
+"""The client's message to the model that it has no such tool."""
 
 
 class Rollout:
-    """The growing record of one thread; `shared` are ids that two calls had at one time."""
+    """The growing record of one thread; `shared` are ids that two open calls had."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -352,7 +351,7 @@ class Rollout:
         self.usage: dict[str, Any] = {}
 
     async def read(self) -> None:
-        """Read what was recorded since the last time; `usage` is then the newest report of tokens."""
+        """Read the lines since the last call; `usage` is then the newest report of tokens."""
         if self._path is None:
             return
         async with self._reading:  # calls are asked about side by side
@@ -370,12 +369,12 @@ class Rollout:
         return None
 
     def take_outputs(self) -> dict[str, str]:
-        """The outputs the model was given, by call id: those read and not taken yet."""
+        """The outputs for the model, by call id, that were read and not taken yet."""
         taken, self._outputs = self._outputs, {}
         return taken
 
     def take_unsupported(self) -> dict[str, dict[str, Any]]:
-        """The calls of tools that the client does not have, by call id: what was read and not taken yet."""
+        """The calls of tools that the client does not have, by call id, that were read and not taken yet."""
         taken, self._unsupported = self._unsupported, {}
         return taken
 
@@ -418,7 +417,7 @@ class Rollouts:
     """The records of a run's threads.
 
     Args:
-        find: says where the record of a thread is, None if it has none.
+        find: returns the path of a thread's record, None without one.
     """
 
     def __init__(self, find: Callable[[str], Awaitable[Path | None]]) -> None:
@@ -436,5 +435,5 @@ class Rollouts:
         return list(self._rollouts)
 
     def add(self, thread_id: str, path: Path | None) -> None:
-        """Take in where the record of a thread is."""
+        """Add the path of a thread's record."""
         self._rollouts.setdefault(thread_id, Rollout(path))

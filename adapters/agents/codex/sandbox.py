@@ -1,12 +1,11 @@
-"""The sandbox of a run, as the client holds it.
+"""The sandbox of a run, as the client enforces it.
 
-With approvals on, the client takes an allowed command that its sandbox stops and runs it again without any
-sandbox, asking nobody. It does not where its permissions deny reading something: then nothing ever leaves the
-sandbox. So a run that is to be confined gets permissions of its own, equal to the sandbox that was requested but
-for one file that nobody needs.
+With approvals on, the client runs an allowed command that its sandbox stops again without any sandbox, and does not
+ask. It never does so if its permissions deny reading some file. So a confined run gets permissions of its own, equal
+to the requested sandbox except for one file that nobody needs.
 
-Where a folder can be written to, the client keeps commands from a `.git` and the like in it; it makes empty ones
-to do so, and with permissions of that kind leaves them behind.
+In a writable folder the client protects `.git` and the like from commands; it creates empty ones to do so, and with
+such permissions leaves them behind.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ SANDBOXES: Final = {
     "workspace-write": "workspaceWrite",
     "danger-full-access": "dangerFullAccess",
 }
-"""The sandboxes, and what the client calls each in its answers."""
+"""The sandboxes, with their names in the client's answers."""
 _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
 _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The confinement of a run, as far as its calls are concerned.
+    """The confinement of a run's calls.
 
     Args:
-        sandboxed: commands run in a sandbox unless the model asks for more.
-        confined: a call that would leave the sandbox is refused.
-        folder: the folder the sandbox lets file changes touch; None if there is none.
+        sandboxed: whether commands run in a sandbox unless the model asks for more.
+        confined: whether a call that would leave the sandbox is denied.
+        folder: the folder in which the sandbox allows file changes; None without one.
     """
 
     sandboxed: bool
@@ -64,8 +63,8 @@ def sandbox_settings(
 
     Args:
         sandbox: one of `SANDBOXES`.
-        escalation: the gate may allow what would run outside it.
-        settings: the client's own `sandbox_workspace_write`, which permissions do not take in by themselves.
+        escalation: whether the gate may allow calls outside it.
+        settings: the client's own `sandbox_workspace_write`, which permissions do not include by themselves.
     """
     if not holds(sandbox, escalation=escalation):
         return {"sandbox": sandbox}, {}
@@ -84,8 +83,7 @@ def sandbox_settings(
 
 @contextmanager
 def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """Leaving takes away the empty folders that the client's sandbox made meanwhile, in the folders it lets
-    commands write to by itself.
+    """On leaving, remove the empty folders that the client's sandbox created meanwhile in its writable folders.
 
     Args:
         folder: where commands work.
@@ -113,14 +111,14 @@ _ALL: Final = 10_000
 async def check_terms(
     connection: CodexConnection, answer: Mapping[str, Any], *, sandbox: str, held: bool, turned_on: Iterable[str]
 ) -> None:
-    """Raise ProviderError unless a thread asks about everything, as far as the caller did not say otherwise.
+    """Raises ProviderError unless a thread asks about everything, except as the caller wants it.
 
     Args:
         connection: the client.
-        answer: what it answered when the thread was taken up.
+        answer: its answer when the thread was started or resumed.
         sandbox: the sandbox that was requested.
-        held: nothing is to leave it.
-        turned_on: features that are to be on though they act unasked.
+        held: whether nothing may leave the sandbox.
+        turned_on: features that the caller turned on although they act without asking.
     """
     for name, wanted in APPROVALS.items():
         if answer.get(name) != wanted:

@@ -37,16 +37,18 @@ class Turn:
         self._begun = anyio.Event()
 
     def on_started(self) -> None:
-        """Take note that an interrupt has something to end, or never will have."""
+        """Note that the turn began, or never will, so that an interrupt need not wait."""
         self._begun.set()
 
     def on_finished(self) -> None:
-        """Take note that it is over."""
+        """Note that it is over."""
         self.over = True
         self._begun.set()
 
     async def interrupt(self, connection: CodexConnection) -> dict[str, Any]:
-        """Interrupt it once it has begun, unless it is over; says who did. Raises ProviderError, TimeoutError."""
+        """Interrupt it once it has begun, unless it is over; returns what ended it. Raises ProviderError,
+        TimeoutError.
+        """
         # a second interrupt of one turn is never answered, one before the client says that it began is refused
         if self.interrupted_by is None and not self.over:
             self.interrupted_by = "ladder"
@@ -57,7 +59,7 @@ class Turn:
         return {"interrupted_by": self.interrupted_by}
 
     async def clean_up(self, connection: CodexConnection) -> None:
-        """End the commands that the interrupt leaves running. Raises ProviderError."""
+        """End the commands that an interrupt leaves running. Raises ProviderError."""
         params = {"threadId": self._translation.threads.own}
         await connection.request("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
@@ -73,9 +75,9 @@ class Turn:
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
-"""The client's notice that the calls of a response are done, except for commands that continue in the background."""
+"""Notifications that the calls of a turn are done, except for commands in the background."""
 _NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:", "invalid session id:")
-"""How the client's answer begins where it has no such thread, or cannot read what it has of it."""
+"""The beginnings of the client's errors for a thread that it does not have, or cannot read."""
 
 
 class CodexSession(RpcSession[CodexConnection]):
@@ -128,7 +130,7 @@ class CodexSession(RpcSession[CodexConnection]):
         await self._connection.request("turn/start", {"threadId": self._translation.threads.own, "input": text})
 
     async def listen(self) -> None:
-        """Read what the client says until it hangs up; then the stream of events ends."""
+        """Read the client's messages until it closes the connection; then the stream of events ends."""
         await self._connection.peer.run()
         self._turn.on_started()
         await self._connection.process.wait_exit()
@@ -142,7 +144,7 @@ class CodexSession(RpcSession[CodexConnection]):
             self._close(self._connection.process.exit_error(message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Something the client reports."""
+        """Handle a notification of the client."""
         if method in _CALLS_DONE:
             await self._calls.report_recorded()
         if method == "turn/completed":
@@ -159,7 +161,7 @@ class CodexSession(RpcSession[CodexConnection]):
             await self._questions.attempts()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Something the client asks; what is not known is refused."""
+        """Answer a request of the client; an unknown one is rejected."""
         answer = await self._questions.answer(method, params)
         if answer is CANCEL:
             self._turn.interrupted_by = self._turn.interrupted_by or "answer"
@@ -203,7 +205,7 @@ class CodexSession(RpcSession[CodexConnection]):
         self._stream.close(error)
 
     async def interrupt(self) -> dict[str, Any]:
-        """Interrupt the turn once, which cleans up the commands it leaves running."""
+        """Interrupt the turn, once, and end the commands it leaves running."""
         return await self._turn.interrupt(self._connection)
 
     async def end(self) -> None:

@@ -1,7 +1,7 @@
 """Translates the client's messages to events.
 
-A call the gate allowed is already recorded as started; one that starts without having been asked about
-is reported as started here, so that it is judged all the same.
+A call that the gate allowed is already recorded as started; one that starts without a question is reported as started
+here, so that it is judged too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sub-agent's thread comes from: the call, its turn, and whether the thread began with it."""
+    """The origin of a subagent's thread: the call, its turn, and whether the thread began with it."""
 
     call_id: str
     turn: int
@@ -54,8 +54,8 @@ class Threads:
     """The owner of each thread, as far as the client reports it.
 
     Args:
-        own: the agent's own thread; "" when one starts with this run or is forked.
-        fresh: the own thread has no past.
+        own: the agent's own thread; "" if it starts with this run, or is forked.
+        fresh: whether the own thread has no past.
     """
 
     def __init__(self, own: str, *, fresh: bool) -> None:
@@ -66,7 +66,7 @@ class Threads:
         self._thread_of: dict[str, str] = {}
 
     def is_own(self, thread_id: str) -> bool:
-        """Whether a thread is the agent's, not a sub-agent's."""
+        """Whether a thread is the agent's, not a subagent's."""
         return thread_id == self.own
 
     def is_fresh(self, thread_id: str) -> bool:
@@ -75,20 +75,20 @@ class Threads:
         return self._fresh if self.is_own(thread_id) else agent is not None and agent.new
 
     def turn_begins(self, thread_id: str, turn_id: str) -> None:
-        """Note the client's turn that a thread is in."""
+        """Note the client's turn id of a thread."""
         self._turn_ids[thread_id] = turn_id
 
     def turn_id(self, thread_id: str) -> str:
-        """The client's turn that a thread is in; "" before the client says that one began."""
+        """The client's turn id of a thread; "" before its turn began."""
         return self._turn_ids.get(thread_id, "")
 
     def add_call(self, item: CodexItem, thread_id: str, turn: int) -> str:
-        """Add a call, with the sub-agents it mentions; the first call that mentions one is its own.
+        """Add a call, with the subagents that it mentions; the first call that mentions one has started it.
 
         Args:
             item: an item that is a call.
             thread_id: the thread it is part of.
-            turn: the model response of the agent that the thread's calls count for.
+            turn: the agent's turn that the thread's calls count for.
 
         Returns:
             The call's id.
@@ -102,11 +102,11 @@ class Threads:
         return call_id
 
     def of(self, call_id: str) -> str:
-        """The thread of a call that was taken in."""
+        """The thread of a known call."""
         return self._thread_of[call_id]
 
     def agent(self, thread_id: str) -> SubAgent | None:
-        """The sub-agent of a thread; None for a thread that was never mentioned."""
+        """The subagent of a thread; None for an unknown thread."""
         return self._agents.get(thread_id)
 
 
@@ -127,18 +127,18 @@ _RECORDED = {
 
 
 def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Tokens as the client's record has them, in the words of its messages."""
+    """Tokens from the client's record, with the keys of its messages."""
     return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
 
 
 class UsageCount:
     """One thread's usage in this run, computed from its running total.
 
-    The total goes on over resumes and forks, so a thread with a past has a baseline: the total the client
-    repeats when it takes the thread up, or else what was there before the first response of this run.
+    The total continues over resumes and forks, so a thread with a past has a baseline: the total that the client
+    repeats when it resumes the thread, else the total before the first turn of this run.
 
     Args:
-        fresh: the thread starts with this run, so its baseline is zero.
+        fresh: whether the thread starts with this run, so that its baseline is zero.
     """
 
     def __init__(self, *, fresh: bool) -> None:
@@ -147,14 +147,14 @@ class UsageCount:
         self._totals: set[tuple[int, ...]] = set()
 
     def past(self, total: dict[str, Any]) -> None:
-        """Take in the thread's total from before this run."""
+        """Set the thread's total before this run."""
         self._seen = self._before = _read(total)
 
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
-        """Usage since the last update; `last` is the newest response's own usage.
+        """Usage since the last update; `last` is the newest turn's own usage.
 
-        Raises EventError for a value that is not a figure, and for one that fell. A total that was told before, or
-        that a newer one was added to, is a message that was late: what it tells is counted.
+        Raises EventError for a value that is not a figure, or lower than before. A total that was counted already, as
+        in a message that came late, adds nothing.
         """
         now, newest = _read(total), _read(last)
         if total.get("totalTokens") and not any(now.values()):
@@ -186,9 +186,9 @@ class CodexCall(ClientCall, kw_only=True):
     """One call of a thread.
 
     Attributes:
-        item: How the client describes it; empty once it is over.
-        running: The client has announced it and not said that it is over.
-        asked_for: The input that the client asked about, until it says that the call is over.
+        item: The client's description; empty once it is over.
+        running: Whether the client has announced it, and not its end.
+        asked_for: The input that the client asked about, until the call is over.
     """
 
     item: CodexItem = {}
@@ -197,7 +197,7 @@ class CodexCall(ClientCall, kw_only=True):
 
     @property
     def runs(self) -> bool:
-        """Whether it runs; a call that is held or was refused does not."""
+        """Whether it runs; held and denied calls do not."""
         return self.running and (self.allowed or self.reported)
 
 
@@ -206,19 +206,18 @@ _QUIET: Final = (
     "fs/", "hook/", "item/", "mcpServer/", "project/", "remoteControl/", "serverRequest/", "skills/",
     "thread/", "turn/", "warning", "windows",
 )  # fmt: skip
-"""Notifications that say nothing about the session beyond what other ones do."""
+"""Notifications that only repeat others."""
 
 
 class CodexTranslation:
-    """The state it takes to turn one thread's notifications into events.
+    """Turns a thread's notifications into events.
 
-    Which thread and which turn are ours is taken from the notifications, since the answers that say so too
-    reach their readers later than what follows on the wire. Another thread is a sub-agent's: its calls and its
-    tokens count, its messages are no messages of the agent.
+    The run's thread and turn are taken from notifications, as the answers that name them are read later than the
+    messages that follow them. Other threads are subagents': their calls and tokens count, their messages do not.
 
     Args:
-        thread_id: the thread that is taken up; "" when one starts with this run or is forked.
-        fresh: the thread has no past.
+        thread_id: the resumed thread; "" if it starts with this run, or is forked.
+        fresh: whether the thread has no past.
     """
 
     def __init__(self, *, thread_id: str, fresh: bool) -> None:
@@ -232,16 +231,16 @@ class CodexTranslation:
 
     @property
     def turn_id(self) -> str:
-        """The client's turn that this run is; "" before the client says that it began."""
+        """The client's turn id of this run; "" before the turn began."""
         return self.threads.turn_id(self.threads.own)
 
     def announced(self, thread_id: str) -> list[CodexItem]:
-        """The calls the client announced in a thread and has not asked about yet."""
+        """The calls that the client announced in a thread and has not asked about yet."""
         waiting = (call for call in self.calls if call.running and not call.proposed)
         return [call.item for call in waiting if self.threads.of(call.id) == thread_id]
 
     def place(self, thread_id: str) -> tuple[int, str | None]:
-        """The model response that the calls of a thread count for, and the call they were started by."""
+        """The turn that a thread's calls count for, and the call that started the thread."""
         agent = self.threads.agent(thread_id)
         return (self.turns.number, None) if agent is None else (agent.turn, agent.call_id)
 
@@ -273,13 +272,12 @@ class CodexTranslation:
                     yield Unrecognized(raw={**params, "type": f"codex/{method}"})
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
-        """Facts about the current response that the client's own record of a thread has and the client did not
-        report.
+        """The events of the current turn that the client has recorded and not reported.
 
         Args:
             thread_id: the thread.
             usage: the newest report of its tokens.
-            outputs: what its model was told about calls that run.
+            outputs: the outputs of running calls for the model.
         """
         for call_id, text in outputs.items():
             call = self.calls.get(call_id)
@@ -291,7 +289,7 @@ class CodexTranslation:
             yield from self._used(thread_id, total, last)
 
     def response_begins(self) -> Iterator[Event]:
-        """A sign of the model: the next response has begun, unless one is going on."""
+        """Begin the next turn, unless one is open, as the model produced something."""
         if self._retrying is not None:
             yield ErrorRecovered(code=self._retrying)
             self._retrying = None

@@ -1,6 +1,6 @@
 """Reads the usage of Codex's sessions from its rollouts.
 
-Each response's tokens stand in a line of their own, after those of its calls and its text.
+Each turn's tokens are in a line of their own, after the lines of its calls and text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
 
 class CodexUsageLog(UsageLog):
-    """The rollout of a session, and those of the threads that it started, which began later."""
+    """The rollout of a session, and those of the threads that it started."""
 
     def below(self, main: Path) -> Iterable[Path]:
         session = main.stem[-_ID:]
@@ -48,17 +48,17 @@ class CodexUsageLog(UsageLog):
 
 
 _ID = 36
-"""Characters of a thread's id, with which its rollout's name ends."""
+"""The length of a thread's id, with which its rollout's name ends."""
 _ROLLOUTS = 4096
-"""Of how many the session is remembered: every hook asks, and again while it waits for the log."""
+"""For how many rollouts the session is cached, as every hook looks it up, repeatedly while it waits."""
 _KINDS = (b'"turn_context"', b'"token_usage_record"', b'_call"', b'"assistant"')
 
 
 @lru_cache(_ROLLOUTS)
 def _session_of(log: Path) -> str | None:
-    """The session that a thread belongs to, as the first line names it, which never changes.
+    """The session that a thread belongs to, by the first line, which never changes.
 
-    Raises EOFError while that line is being written, EventError when it cannot be read.
+    Raises EOFError while that line is being written, EventError if it cannot be read.
     """
     with reading(log), log.open("rb") as file:
         first = file.readline()

@@ -93,10 +93,9 @@ class FunctionAdapter(NoLaunchOptions):
 
 
 def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None, **more: Any) -> Capabilities:
-    """The capabilities of any loop that calls its tools through the gate, except for those that `more` states for
-    this one.
+    """The capabilities of a loop that calls its tools through the gate, with `more` for this one.
 
-    A tool goes by the portable name of what it does where its name and what it takes tell.
+    A tool has a portable name if its name and parameters show one.
     """
     can: dict[str, Any] = {"gate": "all", "rewrite": True, "usage": "per_turn", "narrow": True, **more}
     can |= {"workspace": os.path.abspath(os.curdir), "home": home_of(os.environ)}
@@ -115,7 +114,7 @@ class Histories(Generic[T]):
         self._kept: dict[str, tuple[str, list[T]]] = {}
 
     def keep(self, session_id: str, run_id: str, items: Sequence[T]) -> None:
-        """Note what a session's run ended with."""
+        """Keep the messages at the end of a session's run."""
         self._kept.pop(session_id, None)
         self._kept[session_id] = (run_id, list(items))
         while len(self._kept) > self.KEPT:
@@ -138,13 +137,13 @@ class FrameworkAdapter(ABC):
     """
 
     name: ClassVar[str]
-    """Also that of the extra which installs it."""
+    """The adapter's name, and that of the extra which installs the framework."""
     title: ClassVar[str]
     """The framework's name in messages."""
     library: ClassVar[str]
     """The module that is imported."""
     limits: ClassVar[Mapping[str, str]]
-    """The limits that it holds as a policy means them, by its own names."""
+    """The limits that it enforces as a policy means them, by its own names."""
 
     def __init__(self, agent: Any, *, narrow: bool, stream: bool) -> None:
         self._agent = import_object(agent, what="agent")
@@ -153,7 +152,7 @@ class FrameworkAdapter(ABC):
         self._histories: Histories[Any] = Histories()
 
     async def prepare(self) -> None:
-        """Check that the framework is there and that this is its event loop. Raises ProviderUnavailableError."""
+        """Check that the framework is installed and supports this event loop. Raises ProviderUnavailableError."""
         try:
             import_module(self.library)
         except ImportError as error:
@@ -186,7 +185,7 @@ class FrameworkAdapter(ABC):
 
 
 class Supervised(LoopGate):
-    """The gate of a block of code; after the block, `result` says how the run ended."""
+    """The gate of a block of code; after the block, `result` has the run's result."""
 
     def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider, supervisor: Supervisor) -> None:
         super().__init__(launch, stream, provider)
@@ -195,7 +194,7 @@ class Supervised(LoopGate):
 
     @property
     def result(self) -> RunResult:
-        """How the run ended. Raises UsageError while the run is not over, and if the block failed."""
+        """The run's result. Raises UsageError while the run is not over, and if the block failed."""
         if self._result is None:
             raise UsageError("there is no result yet: the block is still running, or it failed")
         return self._result
@@ -293,12 +292,12 @@ async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncI
 
 
 def _holds(failure: Exception, error: Exception) -> bool:
-    """Whether a group has this error in it: the supervisor takes the one error out of a group of one."""
+    """Whether a group contains this error; the supervisor unwraps a group of one."""
     return isinstance(failure, ExceptionGroup) and failure.subgroup(lambda each: each is error) is not None
 
 
 class _Block(NoLaunchOptions):
-    """An Adapter for one run: the agent is the block."""
+    """An Adapter for one run, whose agent is the block."""
 
     name = NAME
 

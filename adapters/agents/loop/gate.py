@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside_calls", default=())
-"""The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""
+"""The calls whose tools run this code, outermost first, each with its run, as a tool may start a run."""
 
 
 class AllowedCalls:
@@ -54,7 +54,7 @@ class AllowedCalls:
         self._running: dict[str, str] = {}
 
     def proposed(self, call_id: str, name: str, tool_input: Any, turn: int) -> ToolCall:
-        """A call to put to the gate: a sub-agent's names the call it is inside."""
+        """A call to propose to the gate; a subagent's call names the one around it."""
         given = to_jsonable(tool_input)
         return ToolCall(
             id=call_id,
@@ -72,13 +72,13 @@ class AllowedCalls:
         return path[-1] if path else None
 
     def within(self, call_id: str) -> str:
-        """The run's id for a call made by this code: a sub-agent's model may reuse its parent's ids."""
+        """The id in the run of a call made by this code, as a subagent's model may reuse its parent's ids."""
         parent = self.parent()
         return call_id if parent is None else f"{parent}.{call_id}"
 
     @contextmanager
     def inside(self, call_id: str) -> Iterator[None]:
-        """The tool of this call does what is done in this context."""
+        """Mark code in this context as run by the tool of this call."""
         token = _inside.set((*_inside.get(), (self, call_id)))
         try:
             yield
@@ -87,7 +87,7 @@ class AllowedCalls:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Calls entered in this context are left at its end."""
+        """Leave the calls that were entered in this context at its end."""
         token = _inside.set(_inside.get())
         try:
             yield
@@ -95,16 +95,16 @@ class AllowedCalls:
             _inside.reset(token)
 
     def enter(self, call_id: str) -> None:
-        """The tool of this call does what this task does from here on."""
+        """Mark this task, from here on, as run by the tool of this call."""
         if self.parent() != call_id:
             _inside.set((*_inside.get(), (self, call_id)))
 
     def allowed(self, call: ToolCall) -> None:
-        """The gate allowed a call: it owes an outcome."""
+        """Note that the gate allowed a call, whose outcome must be reported."""
         self._running[call.id] = call.name
 
     async def completed(self, call_id: str, result: Any) -> None:
-        """A call is done."""
+        """Report a call as completed."""
         name = self._running.pop(call_id, None)
         if name is not None:
             output = to_jsonable(result)
@@ -113,13 +113,13 @@ class AllowedCalls:
             )
 
     def failed(self, call_id: str, error: BaseException | str) -> None:
-        """A call ended in an exception, or was ended."""
+        """Report a call as failed."""
         name = self._running.pop(call_id, None)
         if name is not None:
             self._stream.send_nowait(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
 
     def end(self) -> None:
-        """Nothing runs any more."""
+        """Report the calls without an outcome as failed."""
         for call_id in list(self._running):
             self.failed(call_id, "ended before it was done")
 
@@ -144,7 +144,7 @@ class ToolRefused(ProctorError):  # noqa: N818 - what happened, not a fault
 
 
 def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The allowed input, with the Python objects of `values` wherever both are equal."""
+    """The allowed input, with the Python objects of `values` where these are equal."""
     before = to_jsonable(values)
     return {
         name: values[name] if name in values and before[name] == value else value for name, value in given.items()
@@ -162,7 +162,7 @@ class Arguments:
         )
 
     def as_input(self) -> dict[str, Any]:
-        """The tool's input as JSON; what `**kwargs` collected is on the same level as the rest."""
+        """The tool's input as JSON, with the contents of `**kwargs` on the same level as the rest."""
         named = dict(self._bound.arguments)
         more = named.pop(self._gathered, {}) if self._gathered else {}
         found: dict[str, Any] = to_jsonable({**more, **named})
@@ -198,13 +198,13 @@ class Arguments:
 
 OnRefusal: TypeAlias = Literal["raise", "tell"]
 Proposing: TypeAlias = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], Awaitable[Any]]], Awaitable[Any]]
-"""Proposes a call by name and input and, if it is allowed, does it; raises ToolRefused if not."""
+"""Proposes a call by name and input and, if it is allowed, runs it; raises ToolRefused if not."""
 
 
 def proposing(
     function: Callable[..., Any], *, name: str | None, refused: OnRefusal, call: Proposing
 ) -> Callable[..., Awaitable[Any]]:
-    """The function, to be awaited, proposing each of its calls. See `LoopGate.tool`."""
+    """An async version of the function that proposes each of its calls. See `LoopGate.tool`."""
     tool_name = name or getattr(function, "__name__", "")
     if not tool_name:
         raise UsageError("the function has no name; use `gate.tool(name=...)`")
@@ -378,7 +378,7 @@ class LoopGate:
         await self.report(TurnStarted(turn=self._turn))
 
     async def turn_refused(self, cap: int | None) -> None:
-        """Report that the framework refused a response beyond `cap`, a compiled `max_turns`; the policy judges it."""
+        """Report that the framework rejected a turn beyond `cap`, a compiled `max_turns`; the policy judges it."""
         if cap is not None and self._turn >= cap:
             await self.report(TurnStarted(turn=self._turn + 1))
 
@@ -426,7 +426,7 @@ class LoopGate:
         return self._launch.narrow(list(tools))
 
     def check_thread(self) -> None:
-        """Raises UsageError in a thread other than the run's: a call from there could not be held."""
+        """Raises UsageError in a thread other than the run's, where a call could not be held."""
         self._provider.check_thread()
 
     async def complete(self) -> None:
@@ -447,5 +447,5 @@ class LoopGate:
 
 
 def is_forced(choice: Any) -> bool:
-    """Whether a `tool_choice` makes the model call a tool; providers refuse one that names a tool not offered."""
+    """Whether a `tool_choice` forces a tool call; providers reject one that names a tool not offered."""
     return choice not in (None, "auto", "none")

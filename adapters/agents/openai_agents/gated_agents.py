@@ -1,4 +1,4 @@
-"""Agents whose tools ask first. They are copies, so that the caller's own stay unchanged."""
+"""Copies of agents whose tools ask the gate first; the caller's own agents stay unchanged."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Tool)
 Hold: TypeAlias = Callable[[str, dict[str, Any], Callable[[], Any], str | None], Awaitable[Any]]
-"""Asks the gate for a call - its tool, its input, what does it, its id - and does it; raises ToolRefused."""
+"""Proposes a call (tool, input, function, id) to the gate and runs it; raises ToolRefused."""
 _Call: TypeAlias = tuple[str, dict[str, Any], str | None]
 _patching: ContextVar[str | None] = ContextVar("proctor_patching", default=None)
-"""The call whose patches this code applies: the SDK tells an editor what to do, and not for which call."""
+"""The call whose patches this code applies, which the SDK does not pass to an editor."""
 
 
 def is_held(tool: Tool) -> bool:
-    """Whether the code that such a tool runs can ask first. A computer cannot: the SDK has no words for a refusal of
-    what a screenshot answers.
+    """Whether calls of such a tool can be held. A computer's cannot, as the SDK has no result for a denied action
+    that answers with a screenshot.
     """
     return isinstance(tool, LocalShellTool | ApplyPatchTool | CustomTool) or (
         isinstance(tool, ShellTool) and tool.executor is not None
@@ -56,7 +56,7 @@ def is_held(tool: Tool) -> bool:
 
 
 def held(tool: Tool, hold: Hold) -> Tool:
-    """A copy of a tool whose code asks first; another tool, or one that does, is its own."""
+    """A copy of a tool whose code asks first; the tool itself if it cannot, or already does."""
     if isinstance(tool, LocalShellTool):
         return _with(tool, executor=_Asks(tool.executor, _local_shell, str, hold))
     if isinstance(tool, ShellTool) and tool.executor is not None:
@@ -69,7 +69,7 @@ def held(tool: Tool, hold: Hold) -> Tool:
 
 
 def changed(tool: T, changes: Mapping[str, Any]) -> T:
-    """A copy of a tool with other fields; its class may be a subclass that does not take what the class takes."""
+    """A copy of a tool with other fields, also if its class has another constructor."""
     made = copy.copy(tool)
     for name, value in changes.items():
         setattr(made, name, value)
@@ -83,13 +83,13 @@ def _with(tool: Tool, **changes: Any) -> Tool:
 
 
 class _Asks:
-    """Code of the caller's that asks first.
+    """The caller's function, which asks first.
 
     Args:
-        act: the code.
-        call_of: of what the code is given: the tool, the input that is judged, the call's id.
-        refusal: what the code gives back in the words of a refusal.
-        hold: asks.
+        act: the function.
+        call_of: returns, for its arguments, the tool, the input to judge, and the call's id.
+        refusal: returns its result for the text of a denial.
+        hold: proposes the call.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class _Asks:
 
 
 class _Editor:
-    """An editor that asks before each operation of a patch; several of one call are asked one after another."""
+    """An editor that asks before each operation of a patch; operations of one call ask one after another."""
 
     def __init__(self, editor: Any, hold: Hold) -> None:
         self.create_file = _Asks(editor.create_file, _patch, _not_applied, hold)
@@ -147,7 +147,7 @@ def _not_applied(text: str) -> ApplyPatchResult:
 
 
 def _noting(own: Any) -> Callable[[Any, Any, str], Awaitable[bool]]:
-    """The caller's own setting, asked for each patch just before it is applied: it is told the call's id."""
+    """The caller's own approval setting, which the SDK calls before each patch; notes the call's id."""
 
     async def needs_approval(context: Any, operation: Any, call_id: str) -> bool:
         _patching.set(call_id)
@@ -170,10 +170,10 @@ class GatedAgents:
     # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
 
     Args:
-        guard_of: makes what asks the gate.
-        hold: asks the gate for what the caller's own code does.
-        failed: is told, in the tool's task, of an exception that the SDK turns into a result.
-        narrowed: makes the model that an agent has be shown only what could be called.
+        guard_of: makes the guardrail of a tool.
+        hold: proposes the calls of the caller's own code.
+        failed: called, in the tool's task, with an exception that the SDK turns into a result.
+        narrowed: wraps an agent's model, so that it is offered only the tools that could be called.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class GatedAgents:
         return self._copies[id(agent)][1]
 
     def gated(self, tool: Tool) -> Tool:
-        """The tool, made to ask first; one that does is its own."""
+        """The tool, made to ask first."""
         if not isinstance(tool, FunctionTool):
             return held(tool, self._hold)
         if any(guard.name == NAME for guard in tool.tool_input_guardrails or ()):
@@ -229,7 +229,7 @@ class GatedAgents:
         return dataclasses.replace(target, on_invoke_handoff=handed_over)
 
     def _server(self, server: Any) -> Any:
-        """A copy that shares the open connection: the SDK takes a server's guardrails from the server."""
+        """A copy that shares the open connection, with guardrails, which the SDK takes from the server."""
         made = copy.copy(server)
         made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard_of(None)]
 
@@ -268,7 +268,7 @@ def _contained(invoke: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 
 
 def _gated_class(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
-    """The agent's class, of which the tools that it finds when it runs ask first, too: those of a sandbox do."""
+    """A subclass of the agent's class whose tools found at run time, as in a sandbox, ask first too."""
 
     class Gated(kind):  # type: ignore[misc, valid-type]
         async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
@@ -279,8 +279,8 @@ def _gated_class(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]
 
 
 def holds_every_call(agent: Any) -> bool:
-    """Whether every tool that an agent could reach, through all its handoffs, can be held. Tools that an agent
-    finds only when it runs, as one in a sandbox does, are unknown.
+    """Whether every tool that an agent could reach, through all its handoffs, can be held; not so for tools that are
+    found at run time, as in a sandbox.
     """
     reached = list(_reached(agent))
     tools = [tool for one in reached if one is not None for tool in one.tools]

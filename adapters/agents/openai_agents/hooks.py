@@ -127,13 +127,13 @@ class ToolGuard:
         return await self._gate.call(name, tool_input, run, call_id=call_id)
 
     async def done(self, result: object) -> None:
-        """The call this code is run by is done."""
+        """Report the call that runs this code as completed."""
         call_id = self._gate.calls.parent()
         if call_id is not None:
             await self._gate.calls.completed(call_id, result)
 
     def failed(self, error: Exception) -> None:
-        """The tool of the call this code is run by raised, which the SDK turns into a result."""
+        """Report that the tool of the call that runs this code raised, which the SDK turns into a result."""
         call_id = self._gate.calls.parent()
         if call_id is not None:
             self._gate.calls.failed(call_id, error)
@@ -159,9 +159,9 @@ class ToolGuard:
 
 
 HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_generation", "mcp"))
-"""Calls that the model's provider has run when its response arrives."""
+"""Calls that the model provider has run when its response arrives."""
 LOCAL = frozenset(("function", "custom_tool", "local_shell", "apply_patch"))
-"""Calls that code of the caller's runs, which asks the gate itself."""
+"""Calls that the caller's code runs, which asks the gate itself."""
 _NOT_INPUT = ("id", "type", "status", "call_id")
 
 
@@ -184,9 +184,9 @@ def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | 
 def events_of(
     response: ModelResponse, *, turn: int, parent: str | None, local_shell: bool = False
 ) -> Iterator[Event]:
-    """The messages of a response, and its calls that never ask: those of hosted tools and of computers.
+    """The messages of a turn, and its calls that never ask: those of hosted tools and of computers.
 
-    `local_shell`: a `shell_call` runs on this machine, not where the model is.
+    `local_shell`: whether a `shell_call` runs on this machine, not at the model provider.
     """
     for item in response.output:
         fields = to_jsonable(item)
@@ -234,14 +234,14 @@ class Reporting(RunHooks[Any]):
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: Any
     ) -> None:
-        """A response is about to be asked for."""
+        """Begin a turn."""
         await self._gate.turn()
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], response: AgentsModelResponse
     ) -> None:
-        """A response has come; what it used is judged before its calls are."""
+        """Report a turn's usage before its calls are proposed."""
         usage = usage_of(response, self._model_of(agent))
         if usage is not None:
             await self._gate.report(usage)
@@ -252,7 +252,7 @@ class Reporting(RunHooks[Any]):
         await self._own.on_llm_end(context, agent, response)
 
     async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Tool, result: object) -> None:
-        """A call is done."""
+        """Report a completed call."""
         if isinstance(context, ToolContext):
             await self._guard.done(result)
         await self._own.on_tool_end(context, agent, tool, result)

@@ -1,4 +1,4 @@
-"""A run of an agent of the OpenAI Agents SDK: what it is given, how it is played, what it leaves."""
+"""A run of an agent of the OpenAI Agents SDK."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SupervisedRun:
         return self._gated_agents.of(agent)
 
     def _config(self, given: Any) -> RunConfig:
-        """A run's configuration: not traced, and telling of calls that fail."""
+        """A run's configuration, without tracing, and reporting failed calls."""
         config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
         if isinstance(config.tool_error_formatter, TellingFormatter):
             return config
@@ -74,7 +74,7 @@ class SupervisedRun:
 
 
 supervised: ContextVar[SupervisedRun | None] = ContextVar("proctor_supervised_run", default=None)
-"""The run whose tools this code is run by."""
+"""The run whose tools run this code."""
 
 
 class SupervisedRunner:
@@ -129,9 +129,9 @@ def items_of(transcript: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 DEFAULT_TURNS = 10
-"""The SDK's own `max_turns`, where the caller gives none."""
+"""The SDK's own `max_turns`, if the caller gives none."""
 KEEPS_HISTORY = ("session", "conversation_id", "previous_response_id")
-"""Options of a run with which the SDK or the model's provider keeps the conversation."""
+"""Options with which the SDK or the model provider keeps the conversation."""
 ENDING_S = 2.0
 
 
@@ -182,7 +182,7 @@ class OpenAIAgentsSession:
         return own if cap is None else cap if own is None else min(own, cap)
 
     def _input(self, launch: Launch) -> Any:
-        """The prompt, after what was said before; the SDK's own sessions keep that themselves."""
+        """The prompt, after the earlier conversation unless the SDK keeps it."""
         if not launch.transcript or any(self._own.get(kept) for kept in KEEPS_HISTORY):
             return launch.prompt
         history = self._histories.find(launch.session_id, launch.transcript)
@@ -220,18 +220,17 @@ async def _ended(task: Any) -> None:
 
 
 class Narrowing:
-    """Gives stand-ins of models and providers of models, which are shown only the tools that could be called now.
+    """Wraps models and model providers, so that only the tools that could be called now are offered.
 
-    They share everything with those they stand in for. The SDK's agents keep every tool: an attempt at one that was
-    not shown is put to the gate like any other call. Where an agent itself lacks the tool, the SDK ends the run, and
-    nobody judges the attempt.
+    The SDK's agents keep every tool, so that a call of one that was not offered is proposed to the gate like any
+    other. If the agent itself lacks the tool, the SDK ends the run and the call is not judged.
     """
 
     def __init__(self, gate: LoopGate) -> None:
         self._gate = gate
 
     def model(self, own: Any) -> Any:
-        """The model, shown less; a model's name is its own."""
+        """The wrapped model; a model's name stays as it is."""
         if not isinstance(own, Model):
             return own
 
@@ -247,7 +246,7 @@ class Narrowing:
         return _stand_in(own, get_response=narrowed(own.get_response), stream_response=narrowed(own.stream_response))
 
     def provider(self, own: ModelProvider) -> Any:
-        """The provider, whose models are shown less."""
+        """The provider of wrapped models."""
         return _stand_in(own, get_model=lambda _, name: self.model(own.get_model(name)))
 
     def _shown(self, tools: Sequence[Any], settings: Any) -> list[Any]:

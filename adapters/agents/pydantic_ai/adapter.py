@@ -26,7 +26,7 @@ LIMITS: Final = {
     "max_turns": "request_limit",
 }
 HARMLESS: Final = ("tool_search",)
-"""Native tools that do nothing but find other tools; every agent has this one."""
+"""Native tools that only find other tools; every agent has this one."""
 
 
 class PydanticAIAdapter(FrameworkAdapter):
@@ -97,7 +97,9 @@ class PydanticAIAdapter(FrameworkAdapter):
         return name.partition(":")[2] or name if isinstance(name, str) else None
 
     def _functions(self) -> Iterator[tuple[str, Any, str]]:
-        """The tools that are functions: the name of each, the schema of its input, and where the input has that."""
+        """The tools that are functions, each with its name, its schema, and the path in its input that has the
+        schema.
+        """
         sets = [*(self._own.get("toolsets") or ())]
         for agent in (self._agent, *self._sub_agents):
             sets += getattr(agent, "toolsets", ())
@@ -107,7 +109,7 @@ class PydanticAIAdapter(FrameworkAdapter):
                 yield tool.name, schema.json_schema, _below(schema)
 
     def _native_tools(self) -> set[str]:
-        """The kinds of the tools that the model's provider runs."""
+        """The kinds of the tools that the model provider runs."""
         agents = (self._agent, *self._sub_agents)
         roots = (getattr(each, "root_capability", None) for each in agents)
         given = [each for each in (*(self._own.get("capabilities") or ()), *roots) if each is not None]
@@ -116,7 +118,7 @@ class PydanticAIAdapter(FrameworkAdapter):
 
 
 def _unwrapped(toolsets: Iterable[Any]) -> Iterator[Any]:
-    """Toolsets with those inside of them, but for those that rename what is inside."""
+    """Toolsets and those inside them, except inside of toolsets that rename tools."""
     for each in toolsets:
         yield each
         if hasattr(each, "toolsets"):
@@ -126,6 +128,6 @@ def _unwrapped(toolsets: Iterable[Any]) -> Iterator[Any]:
 
 
 def _below(schema: Any) -> str:
-    """Where a function's input has what its schema describes: one parameter that is an object is left out of it."""
+    """The path in a function's input that its schema describes, as the schema omits a single object parameter."""
     alone = getattr(schema, "single_arg_name", None)
     return f"$.{alone}" if alone else "$"

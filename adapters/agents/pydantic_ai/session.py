@@ -1,4 +1,4 @@
-"""A run of an agent of pydantic-ai: its history, its tools and its sub-agents gated, its usage, how it is played."""
+"""A run of an agent of pydantic-ai: its history, its usage, and its gated tools and subagents."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:
-    """The caller's UsageLimits, or the framework's default, with each compiled limit where it is lower."""
+    """The caller's UsageLimits, or the framework's default, with the compiled limits that are lower."""
     from dataclasses import replace
 
     from pydantic_ai.usage import UsageLimits
@@ -101,7 +101,7 @@ class GatedToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Ask the gate; a refused call gives the sub-agent's model the gate's text."""
+        """Ask the gate; the result of a denied call is the gate's text."""
         await self.meter.settle(ctx.usage)
         run = super().call_tool
 
@@ -116,7 +116,7 @@ class GatedToolset(WrapperToolset[Any]):
 
 @contextmanager
 def gated(agents: Sequence[Agent[Any, Any]], meter: Meter) -> Iterator[None]:
-    """Within this context, and nowhere else, these agents' tools are gated."""
+    """Gate these agents' tools within this context only."""
     with ExitStack() as stack:
         for agent in agents:
             toolsets = [GatedToolset(toolset, meter) for toolset in agent.toolsets]
@@ -188,7 +188,7 @@ class PydanticAISession:
 
 
 class _Streamed:
-    """Reports text as it is written, and hands everything on to the caller's own handler."""
+    """Reports text as it is written, and passes everything on to the caller's own handler."""
 
     def __init__(self, gate: LoopGate, own: Any) -> None:
         self._gate = gate
@@ -223,9 +223,9 @@ _FIELDS = {
 
 
 class Meter:
-    """Reports to the gate of one run each response, then whatever else the run's own total says.
+    """Reports each turn's usage to the gate of one run, and then the rest of the run's own total.
 
-    The total also holds rejected attempts and the sub-agents that were given the run's usage.
+    The total also has rejected attempts, and the subagents that share the run's usage.
     """
 
     def __init__(self, gate: LoopGate) -> None:
@@ -239,7 +239,7 @@ class Meter:
         return self._event(_numbers(response.usage), cost_usd=_cost(response))
 
     async def settle(self, total: RunUsage) -> None:
-        """Report what the run used that no response told, before anything else is done."""
+        """Report the rest of the run's usage, which no turn reported."""
         now = _numbers(total)
         more = {name: max(0, now[name] - before) for name, before in self._reported.items()}
         if any(more.values()):
@@ -266,7 +266,7 @@ def _cost(response: ModelResponse) -> float | None:
 
 
 def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:
-    """The messages of a response, and the calls that the model's provider ran itself, which nobody could hold."""
+    """The messages of a turn, and the calls that the model provider ran itself, which cannot be held."""
     blocks = list(_blocks(response))
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if blocks:
@@ -301,11 +301,11 @@ class GateCapability(AbstractCapability[Any]):
     narrows: bool
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Innermost: what is judged is what runs."""
+        """Innermost, so that the judged input is what runs."""
         return CapabilityOrdering(position="innermost")
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """A response is about to be asked for."""
+        """Begin a turn."""
         await self.meter.settle(ctx.usage)
         await self.meter.gate.turn()
         return self._narrowed(request_context) if self.narrows else request_context
@@ -313,7 +313,7 @@ class GateCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
-        """A response has come; what it used is judged before its calls are."""
+        """Report a turn's usage before its calls are proposed."""
         gate = self.meter.gate
         if response.usage.has_values():
             await gate.report(self.meter.of_response(response))
@@ -324,7 +324,7 @@ class GateCapability(AbstractCapability[Any]):
     def _narrowed(self, request: ModelRequestContext) -> ModelRequestContext:
         """The request without the tools that could not be called now.
 
-        The agent keeps them: an attempt at one is put to the gate like any other call.
+        The agent keeps them, so that a call of one is proposed to the gate like any other.
         """
         if is_forced((request.model_settings or {}).get("tool_choice")):
             return request
@@ -336,7 +336,7 @@ class GateCapability(AbstractCapability[Any]):
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> dict[str, Any]:
-        """Ask the gate, after all that may change the input; a refused call gives the model the gate's text."""
+        """Ask the gate, after everything that may change the input; a denied call's result is the gate's text."""
         gate = self.meter.gate
         await self.meter.settle(ctx.usage)
         try:

@@ -81,7 +81,7 @@ class ScriptedAgent:
         self._failure: str | None = None
 
     async def play(self) -> None:
-        """Take every step, then report how the run ended."""
+        """Run every step, then report the end of the run."""
         await self._play(self._script.steps)
         await self._end_turn()
         if self._failure is not None:
@@ -138,7 +138,7 @@ class ScriptedAgent:
             await self._stream.send_and_wait(TurnCompleted(turn=self._turn))
 
     async def _respond(self, calls: Sequence[Call]) -> None:
-        """Propose the calls of one response in order; they are held and run in parallel."""
+        """Propose the calls of one turn in order; they are held and run in parallel."""
         await self._begin_turn()
         outcomes: list[Outcome] = ["denied"] * len(calls)
 
@@ -243,7 +243,7 @@ class ScriptedAdapter(NoLaunchOptions):
         )
 
     async def prepare(self) -> None:
-        """Check that the workspace is there. Raises ProviderUnavailableError."""
+        """Check that the workspace exists. Raises ProviderUnavailableError."""
         if self._workspace is not None and not self._workspace.is_dir():
             place = self._workspace
             raise ProviderUnavailableError(f"workspace `{place}` is not a directory; create it first")

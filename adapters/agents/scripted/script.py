@@ -29,7 +29,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Say(Written, frozen=True, kw_only=True):
-    """The agent's text; with `stream` it also comes in pieces before it comes whole."""
+    """The agent's text; with `stream`, also in pieces before."""
 
     say: str
     stream: bool = False
@@ -65,7 +65,7 @@ class Call(CallHead, frozen=True, kw_only=True):
 
 
 class Parallel(Written, frozen=True, kw_only=True):
-    """Several calls of one model response, held and run in parallel."""
+    """Several calls of one turn, held and run in parallel."""
 
     parallel: Annotated[tuple[Call, ...], Meta(min_length=1)]
 
@@ -90,7 +90,7 @@ class UsageStep(Written, frozen=True, kw_only=True):
 
 
 class Silence(Written, frozen=True, kw_only=True):
-    """Do nothing for some seconds, or until the run is ended."""
+    """Do nothing for some seconds, or until the run is cancelled."""
 
     silence: Seconds | Literal["forever"]
 
@@ -102,7 +102,7 @@ class Fail(Written, frozen=True, kw_only=True):
 
 
 class Output(Written, frozen=True, kw_only=True):
-    """The output of the run; if left out, the last text it said."""
+    """The output of the run; if left out, its last text."""
 
     output: Any
 
@@ -127,8 +127,8 @@ BRANCHES = ("if_completed", "if_failed", "if_denied")
 class ScriptHead(Written, frozen=True, kw_only=True):
     """A script without its steps.
 
-    `files` are written into the workspace before the first step: path -> text. `tools` are the names that the
-    agent says it offers; if left out, all it has.
+    `files` are written into the workspace before the first step: path -> text. `tools` are the names of its tools; if
+    left out, all it has.
     """
 
     name: Name = "scripted"
@@ -185,7 +185,7 @@ def _text(source: str | Path) -> tuple[str, str]:
 
 
 class _Reading:
-    """One script being read; `problems` collects what is wrong with it."""
+    """Reads one script and collects its `problems`."""
 
     def __init__(self, name: str, node: yaml.Node | None) -> None:
         self._name = name
@@ -297,7 +297,7 @@ def _suggestion(name: str, names: Any) -> str:
 
 
 def _node_at(node: yaml.Node | None, where: Where) -> yaml.Node | None:
-    """The deepest part of a path that is written."""
+    """The node at the longest existing part of a path."""
     for part in where:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == part), node)
