@@ -47,15 +47,15 @@ def shown(named: str | os.PathLike[str]) -> str:
 
 
 def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteStore | PostgresStore:
-    """Open the store of that name, here and now.
+    """Open the store of that name.
 
     Args:
         named: a URL `postgresql://...`, or the path of a SQLite file.
-        make: make a store in a database that has none.
+        make: create the store in a database that has none.
 
     Raises:
         StoreError: it cannot be used; `kind` says why.
-        UsageError: nothing can be there, there is none, or the extra `postgres` is not installed.
+        UsageError: the name is invalid, there is no store, or the extra `postgres` is not installed.
     """
     check_name(named)
     if is_url(named):

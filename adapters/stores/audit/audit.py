@@ -22,13 +22,13 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: the store, as it may be shown.
-        intact: every record that is there is what was written.
-        complete: every record that was written is there, or was pruned.
-        anchored: how many sessions were held to heads that were kept; None where none were given.
-        findings: what is not so, the first thousand.
-        more: how many findings besides.
+        intact: whether every stored record is as it was written.
+        complete: whether every record that was written is stored, or was pruned.
+        anchored: how many sessions were compared with a checkpoint; None without one.
+        findings: the first thousand findings.
+        more: how many findings there are besides.
         pruned: sessions whose record was removed with `prune`.
-        heads: where each session ends now, and the orders.
+        heads: a new checkpoint: the ends of sessions and commands now.
     """
 
     path: str
@@ -43,7 +43,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> AuditReport:
-    """Read every record of a store. Raises StoreError where it cannot be read, UsageError where there is none."""
+    """Audit a store. Raises StoreError if it cannot be read, UsageError if there is none."""
     if is_url(named):
         check_installed()
         from .database import reading_database

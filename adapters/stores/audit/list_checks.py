@@ -96,8 +96,8 @@ class ListedApproval(NamedTuple):
 
 
 class _Run:
-    """A run as its records describe it. `given` has the digests that fit its start, by name. `flaws` are records that
-    no run has, each with its code and seq.
+    """A run by its records. `given` has the digests that fit its start, by name. `flaws` are impossible records, each
+    with its code and seq.
     """
 
     __slots__ = ("_calls", "_late", "delta", "first_seq", "flaws", "given", "provider", "session_id", "status")
@@ -146,7 +146,7 @@ class _Run:
                 self.flaws.append(("adds_up", event.seq, message))
 
     def row(self, created: RunInfo) -> ListedRun:
-        """The run's row by its record, once created so."""
+        """The run's row by its records, if it was created so."""
         run = self.delta.applied(created)
         return {
             "status": self.status,
@@ -164,8 +164,8 @@ class _Run:
         }
 
     def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
-        """Digests of what the list may have: this, or what an export makes of it. None where it may have more than
-        the record: a secret that was taken out of that, or what was cut.
+        """The digests that the list may have: of the value, or of its export. None if the list may have more than the
+        record, as that was redacted or cut.
         """
         if event.omitted_chars or _PLACEHOLDER in _encode(value):
             return frozenset()
@@ -185,7 +185,7 @@ class Lists:
         self._marks = self._marks_left = 0
 
     def take(self, record: StoredRecord) -> None:
-        """The next record; one that is not read says nothing, and is found elsewhere."""
+        """Add the next record; an unreadable one is skipped, as it is a finding elsewhere."""
         if record.run_id and record.run_id not in self._runs:
             self._runs[record.run_id] = _Run(record.session_id, record.seq)
         run = self._runs.get(record.run_id)
@@ -318,7 +318,7 @@ def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
 
 
 def _created(run: ListedRun) -> RunInfo | None:
-    """A run as it was created, by its row; None where that is not what was sealed."""
+    """A run as it was created, by its row; None if that does not match its seal."""
     names = ("created_at", "created_ms", "spec", "after")
     ids, whose = (run["run_id"], run["session_id"]), (run["epoch"], run["attempts"])
     for provider in dict.fromkeys((run["provider"], "")):  # one that was created for none has that of its events

@@ -53,10 +53,9 @@ BLOCKS = "SELECT number, scope, value FROM blocks"
 
 
 class AuditSource(NamedTuple):
-    """A store in one moment: its id, how many records were ever stored, those there are, the rows of its runs, of its
-    approvals and of its sessions (with their provider and the agent's own id), its orders, which of them block starts
-    (and what each blocks), what it has that no version of this package makes, which of its other rows are not as they
-    were written, in words, and the marks of its seals.
+    """A store at one moment: its id, how many records were ever stored, its records, the rows of its runs, approvals
+    and sessions (with their provider and the agent's own id), its commands, those that block starts (and what each
+    blocks), tables and the like that this package never makes, changed rows in words, and the marks of its seals.
     """
 
     store_id: str

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 MOST_FINDINGS = 1000
-"""So many are listed, the rest counted."""
+"""How many findings are listed; the rest are counted."""
 
 
 class StoredRecord(NamedTuple):
-    """A record as stored, with what its row says of it."""
+    """A record as stored, with the columns of its row."""
 
     position: int
     session_id: str
@@ -44,7 +44,7 @@ class StoredRecord(NamedTuple):
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it was written (`integrity`) or not there any more (`completeness`)."""
+    """Something that was changed (`integrity`) or is missing (`completeness`)."""
 
     about: Literal["integrity", "completeness"]
     code: str
@@ -54,7 +54,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose record was removed, as an event in it says."""
+    """A session whose record was pruned, by the event in its place."""
 
     session_id: str
     records: int
@@ -84,7 +84,7 @@ _decode = msgspec.json.Decoder(_Known).decode
 
 
 class Verifier:
-    """Takes the records of a store in the order in which they were stored; `anchor` are heads that were kept."""
+    """Verifies the records of a store in the order they were stored; `anchor` is an earlier checkpoint."""
 
     def __init__(self, anchor: Heads | None = None) -> None:
         self.records = 0
@@ -98,7 +98,7 @@ class Verifier:
         self._anchored = {head.session_id: head for head in anchor.sessions} if anchor else {}
 
     def heads(self) -> Iterator[Head]:
-        """Where each session ends, in the order of their ids."""
+        """The last record of each session, by session id."""
         for session_id, session in sorted(self._sessions.items()):
             yield Head(session_id=session_id, seq=session.seq, digest=session.digest.hex())
 
@@ -149,7 +149,7 @@ class Verifier:
                 )
 
     def _read(self, record: StoredRecord) -> _Known | None:
-        """The value in the record, if its row has the same."""
+        """The record's values, if its row has the same."""
         place = {"session_id": record.session_id, "seq": record.seq}
         try:
             written = _decode(record.data)
@@ -226,7 +226,7 @@ def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
 
 
 class Orders:
-    """Takes the orders of a store in their order; `anchor` is where they ended when heads were kept."""
+    """Verifies the commands of a store in order; `anchor` is their end in an earlier checkpoint."""
 
     def __init__(self, verifier: Verifier, anchor: OrdersHead | msgspec.UnsetType = msgspec.UNSET) -> None:
         self._verifier = verifier
@@ -245,9 +245,7 @@ class Orders:
         orders: Iterable[tuple[int, bytes]],
         blocks: Iterable[tuple[int, str, str]],
     ) -> None:
-        """Find what is not there or not as it was: `blocks` is what the store keeps starts blocked by, and which
-        starts.
-        """
+        """Find missing and changed commands; `blocks` are the store's current blocks on starts, with their scopes."""
         for number, data in orders:
             self._take(number, bytes(data))
         self._missing(self._last + 1, self._anchor.number)
@@ -297,7 +295,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrdersHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of the last order, and the digest over all orders up to it, in hex."""
+    """The number of the last command, and the digest over all commands up to it, in hex."""
 
     number: int
     digest: str
@@ -307,12 +305,12 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
     """All sessions of a store at one moment.
 
     Attributes:
-        store_id: the id the store was made with.
+        store_id: the store's id.
         records: how many records were stored up to then.
         made_at: when, UTC.
-        sessions: in the order of their ids.
-        orders: where what people ordered and answered ends; not in heads from before it was counted.
-        signature: Ed25519 over everything else, in hex; empty where it is not signed.
+        sessions: the last record of each, by session id.
+        orders: the end of people's commands and answers; None in early checkpoints.
+        signature: Ed25519 over everything else, in hex; empty if unsigned.
     """
 
     store_id: str
@@ -331,7 +329,7 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def read_heads(path: Path) -> Heads:
-    """Heads that were kept. Raises UsageError for a file that holds none."""
+    """Read a checkpoint. Raises UsageError for a file that has none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Heads)
     except msgspec.MsgspecError as error:
@@ -339,9 +337,7 @@ def read_heads(path: Path) -> Heads:
 
 
 def signed(heads: Heads, key_file: Path) -> Heads:
-    """The heads with a signature. Raises UsageError for a file that holds no Ed25519 private key, and without the
-    extra.
-    """
+    """The checkpoint, signed. Raises UsageError for a file without an Ed25519 private key, and without the extra."""
     _check_installed()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -351,7 +347,7 @@ def signed(heads: Heads, key_file: Path) -> Heads:
 
 
 def check_signature(heads: Heads, key_file: Path) -> None:
-    """Raises UsageError unless the heads were signed with the private half of this key, and without the extra."""
+    """Raises UsageError unless the checkpoint was signed with the private half of this key, and without the extra."""
     _check_installed()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

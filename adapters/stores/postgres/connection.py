@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def one_label(name: str, value: object) -> str:
-    """A label as one text that no other label has."""
+    """A label as one text, unique to this name and value."""
     return f"{len(name)}:{name}={label_text(value)}"
 
 
@@ -128,7 +128,7 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""So that a silent connection is given up within seconds; the URL may say otherwise."""
+"""Settings that give up a silent connection within seconds, unless the URL sets them."""
 _SETTINGS = (
     "SET search_path = {schema}, pg_temp",
     "SET TimeZone = 'UTC'",
@@ -145,7 +145,7 @@ _PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORD
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that waits a limited time for each answer; then it closes, since its state is unknown."""
+    """A connection that waits a limited time for each answer, and then closes, as its state is unknown."""
 
     dialect = POSTGRES
     answer_s: float | None = None
@@ -176,14 +176,14 @@ class Connection(psycopg.Connection[Any]):
 
 
 class Address:
-    """Where a store is: a database, a schema in it, who connects.
+    """The address of a store: a database, a schema in it, and the role.
 
     Args:
         url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
         schema: the schema of the store's tables.
 
     Raises:
-        UsageError: it is no such URL, or the schema's name is none.
+        UsageError: an invalid URL or schema name.
     """
 
     def __init__(self, url: str, schema: str) -> None:
@@ -228,7 +228,7 @@ def _shown(given: Mapping[str, Any]) -> str:
 
 
 def cut(connection: psycopg.Connection[Any]) -> None:
-    """Interrupt whoever waits for the server on this connection; from any thread."""
+    """Interrupt a wait for the server on this connection, from any thread."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)
 
@@ -340,8 +340,8 @@ class Line:
     Args:
         address: where the store is.
         patience_s: seconds for which a server that cannot be reached is tried again.
-        check: called with each new connection; raises StoreError where that is not the store it was.
-        answer_s: seconds in which an answer comes; None where that may take long.
+        check: called with each new connection; raises StoreError if that leads to another store.
+        answer_s: seconds that an answer may take; None for no limit.
     """
 
     def __init__(
@@ -359,7 +359,7 @@ class Line:
 
     @property
     def connection(self) -> Connection:
-        """The connection, opened here if there is none. Raises psycopg.Error or StoreError."""
+        """The connection, opened if there is none. Raises psycopg.Error or StoreError."""
         if not self.is_open:
             self._connect()
         assert self._connection is not None
@@ -371,7 +371,7 @@ class Line:
         return self._connection is not None and not self._connection.closed
 
     def query(self, query: Callable[[Connection], T]) -> T:
-        """Run an idempotent query, again where the connection is lost. Raises as `connection` does."""
+        """Run an idempotent query, again if the connection is lost. Raises as `connection` does."""
         lost: psycopg.Error | None = None
         for _ in tries(self.patience_s):
             try:
@@ -400,7 +400,7 @@ class Line:
                 connection.close()
 
     def cut(self) -> None:
-        """End what the thread waits for on it, for good; from any thread."""
+        """End the thread's wait on it, for good, from any thread."""
         with self._lock:
             self._ended.set()
             if self._connection is not None:
@@ -423,19 +423,17 @@ class Line:
 
 
 def end_lost_halves(connection: Connection, application: str) -> None:
-    """Have the server end its halves of lost connections of that name, which settles their transactions."""
+    """Have the server close lost connections of that name, which ends their transactions."""
     found = "pid != pg_backend_pid() AND datname = current_database() AND application_name = %s"
     connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {found}", (application,))
 
 
 _MAKING = 1_886_548_852
-"""The advisory lock that whoever creates or migrates a store of a database holds."""
+"""The advisory lock that is held while a store of a database is created or migrated."""
 
 
 def version_of(connection: PsycopgConnection[Any], name: str) -> tuple[str, int]:
-    """The id and the schema version of a store, ("", 0) where there is none. Raises StoreError for one that
-    is not read.
-    """
+    """The id and the schema version of a store, ("", 0) without one. Raises StoreError for an unsupported version."""
     found = connection.execute("SELECT to_regclass('store')").fetchone()
     if found is None or found[0] is None:
         return "", 0

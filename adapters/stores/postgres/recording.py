@@ -1,7 +1,7 @@
 """Writes one transaction: events with their seq, and the rows of sessions and runs that follow.
 
-It begins with the rows of its sessions and runs locked and read, in one message; everything it writes is gathered,
-and goes out together with the commit in another. Nothing is remembered from one transaction to the next.
+It begins by locking and reading the rows of its sessions and runs, in one message; its writes are gathered, and sent
+with the commit in another. It keeps nothing from one transaction to the next.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
-"""Rows that need a place in the order of a store are written after this, and committed with it in one message: so the
-order of places is the order of commits, and a client that goes away cannot hold the others up."""
+"""Rows that need a position in the log of a store are written after this, and committed with it in one message: so
+the order of positions is the order of commits, and a client that goes away cannot block the others.
+"""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Of the events in one statement, unless one part has more."""
+"""How many bytes of events go into one statement, unless a single part has more."""
 _MOST_ID_BYTES = 500
 _encode = msgspec.json.Encoder().encode
 
@@ -71,7 +72,7 @@ class Rows(Gathered):
     """The rows of one transaction."""
 
     def insert(self, connection: Connection) -> None:
-        """Insert all; to be done within a transaction that has the order of the store to itself."""
+        """Insert all rows; the transaction must hold the lock of `TAKE_TURN`."""
         several: list[_Part] = []
         size = 0
         for part in self._parts:
@@ -97,7 +98,7 @@ class Rows(Gathered):
 
 
 def _values(parts: list[_Part]) -> tuple[Any, ...]:
-    """The bytes of all records, those of their digests, and where each part begins among them, with its columns."""
+    """The bytes of all records and of their digests, and each part's offset among them, with its columns."""
     heads: list[tuple[Any, ...]] = []
     data = count = 0
     for key, part, _ in parts:
@@ -168,8 +169,8 @@ class Recorder(Transaction):
         self._after: list[tuple[str, Sequence[Any]]] = []
 
     def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Begin a transaction, with the rows of these sessions and runs locked and known; with `make`, sessions that
-        are not there are made.
+        """Begin a transaction: lock and read the rows of these sessions and runs; with `make`, missing sessions are
+        created.
         """
         sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
         self._number += 1
@@ -200,18 +201,18 @@ class Recorder(Transaction):
         return self._line.connection.rows(sql, values)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write something now, within the transaction; the rows that this gives."""
+        """Write something now, within the transaction; returns the rows."""
         self._changed = True
         return self._line.connection.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Queue a write for the commit; with `in_order`, after the events, by nobody else at the same time."""
+        """Queue a write for the commit; with `in_order`, after the events, while nobody else writes."""
         (self._after if in_order else self._before).append((with_places(sql), values))
 
     def commit(self) -> None:
-        """Write what was gathered, and commit, in one message. Raises psycopg.Error where it was not committed."""
+        """Write what was gathered, and commit, in one message. Raises psycopg.Error if it was not committed."""
         if not self.xid:
             return
         connection = self._line.connection
@@ -238,7 +239,7 @@ class Recorder(Transaction):
             connection.execute("ROLLBACK")
 
     def undo(self) -> None:
-        """Forget the transaction; the server does, too."""
+        """Roll the transaction back."""
         self._forget()
         try:
             connection = self._line.connection
@@ -252,18 +253,18 @@ class Recorder(Transaction):
         self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
 
     def _was_committed(self) -> bool:
-        """The outcome of a transaction whose commit was sent, not answered."""
+        """Whether a transaction was committed whose commit was sent and not answered."""
         self._line.drop()  # the next connection ends what the server still does for this one
         latest = self._stored_value("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)
 
     def _stored_value(self, sql: str, values: Sequence[Any]) -> Any:
-        """Ask for one value after the commit, again where the connection is lost."""
+        """Read one value after the commit, again if the connection is lost."""
         row = self._line.query(lambda connection: connection.execute(sql, values).fetchone())
         return row and row[0]
 
     def leave(self) -> None:
-        """Nothing more is written."""
+        """Remove this writer's row, as it writes nothing more."""
         if not self._line.is_open:
             return
         old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
@@ -280,7 +281,7 @@ class Recorder(Transaction):
         self._after = []
 
     def session(self, session_id: str) -> KnownSession | None:
-        """A session of those the transaction began with, None where it is not there."""
+        """A session of those the transaction began with, or None."""
         return self._sessions.get(session_id)
 
     def _session(self, session_id: str) -> KnownSession:
@@ -304,7 +305,7 @@ class Recorder(Transaction):
         return append_new(events, stored_as, append)
 
     def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
-        """Those of the events that are stored already, by session and id."""
+        """The events that are stored already, by session and id."""
         if not events:
             return {}
         rows = self.rows(
@@ -334,14 +335,14 @@ class Recorder(Transaction):
         self.write(NUMBERED, (seal, run.run_id))
 
     def send_command(self, command: Command) -> None:
-        """Have a command written."""
+        """Queue a command."""
         self.write(_KEPT, (_encode(command),), in_order=True)
         self.write(COMMANDED, in_order=True)
         if (change := recording.blocks_change(command)) is not None:
             self.write(*change, in_order=True)
 
     def instructed(self) -> int:
-        """Commit; the number of the command that this wrote."""
+        """Commit; returns the number of the command."""
         xid, before = self.xid, self.last_command
         self.commit()
         return int(self._stored_value(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
@@ -351,7 +352,7 @@ _TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", 
 
 
 def vacuum(connection: Connection) -> None:
-    """Let the room of removed rows be used again, and that at the end of a table be given back; nobody is held up."""
+    """Free the space of removed rows for reuse, without blocking anybody."""
     connection.execute(f"VACUUM {', '.join(_TABLES)}")
 
 

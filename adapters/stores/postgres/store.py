@@ -38,12 +38,12 @@ _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM
 
 
 class Listener:
-    """A thread that notifies of what others store; it begins when somebody first waits.
+    """A thread that notifies of other processes' writes; it starts with the first waiter.
 
     Args:
-        address: where the store is.
-        notifier: what it notifies.
-        own: what the notices of this store say, which were notified already.
+        address: of the store.
+        notifier: notified of each write.
+        own: the payload of this store's own notices, which are ignored.
     """
 
     def __init__(self, address: Address, notifier: Notifier, own: str) -> None:
@@ -59,11 +59,11 @@ class Listener:
 
     @property
     def began(self) -> bool:
-        """Whether it listens."""
+        """Whether it was started."""
         return self._began.is_set()
 
     def begin(self) -> None:
-        """Listen; on return nothing is missed any more that is stored."""
+        """Listen; on return, no later write is missed."""
         with self._lock:
             if self._ended.is_set():
                 return
@@ -73,7 +73,7 @@ class Listener:
         self._began.wait()
 
     def end(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._ended.set()
         self._line.cut()
         with self._lock:
@@ -149,7 +149,7 @@ _CLOSING_S = 5.0
 
 
 class PostgresWriter(Writer[Recorder]):
-    """Owns the connection that writes. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends; what does not
+    """Owns the connection that writes. A transaction takes up to `_EVENTS_A_TRANSACTION` rows; a job that does not
     append has one of its own.
     """
 
@@ -161,7 +161,7 @@ class PostgresWriter(Writer[Recorder]):
         super().__init__(Recorder(line), name, notifier)
 
     def _join(self) -> None:
-        """Wait for the thread; cancel what the server does not answer within seconds."""
+        """Wait for the thread; after some seconds, cancel its wait for the server."""
         self._thread.join(_CLOSING_S)
         if self._thread.is_alive():
             self._line.cut()
@@ -222,20 +222,19 @@ class PostgresWriter(Writer[Recorder]):
 
 
 _ANSWER_S = 30.0
-"""Seconds in which a server answers what is written, a commit on its standbys included."""
+"""Seconds a server may take to answer a write, including a commit on its standbys."""
 
 
 class PostgresStore(TableStore):
     """A store in a PostgreSQL database, which any number of processes and machines can share.
 
-    The tables are created or migrated here and now, where the role may do that.
+    The constructor creates or migrates the tables, if the role may do that.
 
     Args:
         url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
         schema: the schema of its tables; several stores may be in one database.
-        patience_s: seconds for which a server that cannot be reached, or what others keep locked, is tried
-            again before that is an error.
-        make: make the tables where there are none.
+        patience_s: seconds to retry if the server cannot be reached, or others keep something locked.
+        make: create the tables if there are none.
 
     Raises:
         StoreError: the database cannot be used; `kind` says why.
@@ -270,7 +269,7 @@ class PostgresStore(TableStore):
             line.drop()
 
     def _check_same(self, connection: Connection) -> None:
-        """Raises StoreError where a new connection finds another store than was opened."""
+        """Raises StoreError if a new connection leads to another store."""
         store_id, _ = version_of(connection, self.name)
         if store_id != self._store_id:
             how = "was replaced by another one" if store_id else "is not there any more"

@@ -1,7 +1,7 @@
-"""Inspects a file untouched; opens it for writing.
+"""Opens a file for writing, after checks that leave it untouched.
 
-INVARIANT: a file that is refused is left as it was. So the first look is at its bytes, the second through
-a connection that cannot write.
+INVARIANT: a rejected file stays as it was. So the first check reads its bytes, the second uses a read-only
+connection.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ APPLICATION_ID: Final = 0x70726374
 """Marks a store's file: `prct`."""
 HEADER_SIZE = 100
 INDEX_SIZE = 48
-"""Bytes of a log index's head, which stands there twice."""
+"""How many bytes the head of a log's index has, of which there are two copies."""
 _File: TypeAlias = tuple[int, int]
 
 
 class Connection(sqlite3.Connection):
-    """A connection that counts as long as it is open."""
+    """A connection that is counted while it is open."""
 
     dialect = SQLITE
     file: _File | None = None
@@ -111,7 +111,7 @@ def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
 
 
 def read_header(path: Path) -> bytes:
-    """The first bytes, fewer where there are fewer, none where there is no file. Raises OSError."""
+    """The first bytes, fewer of a shorter file, none without a file. Raises OSError."""
     with _lock:
         try:
             kept = _kept.get(file_id(os.stat(path)))
@@ -124,7 +124,7 @@ def read_header(path: Path) -> bytes:
 
 
 def read_index(path: Path) -> bytes:
-    """Both copies of the head of a log's index; none where this process has no connection to the file."""
+    """Both copies of the head of a log's index; none if this process has no connection to the file."""
     with _lock, suppress(OSError):
         kept = _kept.get(file_id(os.stat(path)))
         if kept is not None:
@@ -135,8 +135,8 @@ def read_index(path: Path) -> bytes:
 
 
 def mend_index(path: Path, size: int) -> bool:
-    """Give the index of a file's log its size back if it was cut short: SQLite makes it anew from the log; whoever
-    reads memory behind the end of a file is ended by the system (SIGBUS). Returns whether it was.
+    """Restore the size of a log's index that was cut short, so that SQLite rebuilds it from the log: a read of memory
+    beyond the end of the file would kill the process (SIGBUS). Returns whether it was cut short.
     """
     read_index(path)
     with _lock, suppress(OSError):
@@ -191,7 +191,7 @@ WHOLE_FILE = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Codes about the file itself, not about what was to be written."""
+"""Codes about the file itself, not about the data to write."""
 
 
 def primary_code(error: Exception) -> int:
@@ -250,7 +250,7 @@ def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max
 
 
 def _make_private(path: Path) -> None:
-    """A new store is its owner's alone, and so are the logs SQLite keeps beside it: prompts and outputs are in it."""
+    """Create a new store, and with it SQLite's logs, readable for its owner only: prompts and outputs are in it."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
@@ -310,7 +310,7 @@ def _set_up(
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, busy_timeout_s: float) -> None:
-    """Switching needs the file for itself, and SQLite does not wait for that on its own."""
+    """Switch to the write-ahead log, which needs the file exclusively; SQLite itself does not wait for that."""
     deadline = time.monotonic() + busy_timeout_s
     while True:
         try:
@@ -333,18 +333,18 @@ def _truncated(path: Path) -> StoreError:
 
 
 def _has_log(path: Path) -> bool:
-    """Whether the file has a log; then its length says nothing yet."""
+    """Whether the file has a log, so that its own length means nothing yet."""
     return any(beside(path, suffix).exists() for suffix in ("-wal", "-journal"))
 
 
 _ALL_PAGES = -1
-"""In one step: a copy in several begins anew whenever another process has written meanwhile."""
+"""Copies in one step, as a copy in several starts again whenever another process writes."""
 
 
 def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int:
-    """Copy a store to a file that is not there yet, which is its owner's alone; returns its bytes.
+    """Copy a store to a new file, readable for its owner only; returns its size in bytes.
 
-    The copy is a store like any other, whole or not there. Nobody who writes has to wait.
+    The copy is a complete store, or does not exist. Writers do not wait.
 
     Raises:
         StoreError: the store cannot be read, or the copy cannot be written; `kind` says why.
@@ -379,10 +379,10 @@ class _WatchedFile(NamedTuple):
 
 
 class _Log:
-    """A log, held to its index, which says how many pages are committed to it.
+    """A log, compared with its index, which says how many pages are committed to it.
 
-    SQLite writes on behind the last page that it knows of, though the file has become shorter, by a byte or by much:
-    what was committed before is then a hole.
+    If a log was cut short, SQLite still writes behind the last page that it knows of, which leaves a hole in place of
+    committed pages.
     """
 
     def __init__(self, path: Path) -> None:
@@ -391,7 +391,7 @@ class _Log:
         self._last = (b"", 0, b"")
 
     def is_whole(self) -> bool:
-        """Whether the last page is there, and the one that was the last when it was looked before is what it was."""
+        """Whether the last page exists, and the page that was last at the previous check is unchanged."""
         index = read_index(self._path)
         if len(index) < 2 * INDEX_SIZE or index[:INDEX_SIZE] != index[INDEX_SIZE:]:
             return True  # not made yet, or just being written
@@ -416,10 +416,10 @@ class _Log:
 
 
 class SameFile:
-    """The file that the store's name led to first.
+    """Checks that the store's path still leads to the same file.
 
-    SQLite reads and writes on in a file that was removed or replaced, and tells nobody: what it commits then is gone
-    when the process is, and what it reads is of the past.
+    SQLite keeps reading and writing a file that was removed or replaced: its commits are then lost with the process,
+    and its reads outdated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -431,8 +431,8 @@ class SameFile:
         self.found()
 
     def found(self) -> os.stat_result:
-        """The file as it is now. Raises StoreError for one that was removed or replaced, or what SQLite keeps beside
-        it.
+        """The file's current state. Raises StoreError if it, or a file that SQLite keeps beside it, was removed or
+        replaced.
         """
         found = _stat(self._file)
         if found is None:
@@ -452,7 +452,7 @@ class SameFile:
         return found
 
     def mend_index(self) -> None:
-        """Before a connection looks into the index without `found`: to end a transaction, to close."""
+        """Mend the index, before a connection reads it without `found`, as at the end of a transaction or a close."""
         self._index_cut |= mend_index(self._path, self._beside[beside(self._path, "-shm")].size)
 
     def _cut_short(self, what: str = "") -> StoreError:
@@ -472,8 +472,8 @@ class Presence(SameFile):
         self.check()
 
     def check(self) -> None:
-        """Raises StoreError for a file that was removed, replaced or cut short since the last look, or its log: what
-        was committed to that may be nowhere else.
+        """Raises StoreError if the file, or its log with commits of its own, was removed, replaced or cut short since
+        the last check.
         """
         found = self.found()
         if found.st_size < self._size and not self._is_whole():
@@ -504,7 +504,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables of a new file, or migrate an older one, in one transaction: nobody sees a file half made."""
+    """Create the tables of a new file, or migrate an older one, in one transaction."""
     if pragma(connection, "user_version") == schema.schema_version():
         check_version(connection, path)
         return

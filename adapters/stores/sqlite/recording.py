@@ -56,7 +56,7 @@ STARTED = Change(
 )
 CHANGES = (STARTED, *FIGURED, IN_FLIGHT)
 COLUMNS = tuple(f"change_{n}" for n in range(len(CHANGES)))
-"""Of the view that takes a batch: each holds rows of one kind of change, as JSON."""
+"""The columns of the view that takes a batch; each has the rows of one kind of change, as JSON."""
 
 
 def _of_many(change: Change, column: str) -> str:
@@ -223,11 +223,11 @@ class StaleError(Exception):
 
 
 class Recorder(Transaction):
-    """Writes one transaction after another, each begun by what needs it and ended by `commit`.
+    """Writes one transaction after another, each begun when first needed and ended by `commit`.
 
-    Events of known sessions and runs need none: their rows are written by one statement, which is one.
+    Events of known sessions and runs need none, as one statement writes their rows.
 
-    INVARIANT: what is remembered of sessions and runs is what the file holds; `forget` after a rollback.
+    INVARIANT: cached sessions and runs are those in the file; call `forget` after a rollback.
     """
 
     dialect = SQLITE
@@ -255,29 +255,29 @@ class Recorder(Transaction):
         return self._connection.execute(sql, values)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Query the file and what is to be committed to it. Raises StaleError."""
+        """Query the file, including uncommitted writes. Raises StaleError."""
         self._begin_unless_begun()
         self._insert_rows()  # so that the transaction sees what was gathered
         return self._connection.execute(sql, values).fetchall()
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write after what was gathered; returns the rows. Raises StaleError."""
+        """Write after the gathered rows; returns rows. Raises StaleError."""
         return self.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Write after what was gathered, changing the rows of these runs. Raises StaleError."""
+        """Write after the gathered rows, changing the rows of these runs. Raises StaleError."""
         self.rows(sql, values)
         for run_id in runs:
             self._runs.pop(run_id, None)
 
     def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Begin; a writer has the whole file to itself. Raises StaleError."""
+        """Begin a transaction, which locks the whole file. Raises StaleError."""
         self._begin_unless_begun()
 
     def lock_budgets(self) -> None:
-        """As `hold` does."""
+        """Begin a transaction, as `hold` does."""
         self._begin_unless_begun()
 
     def has_changed(self) -> bool:

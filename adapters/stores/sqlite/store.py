@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _EVENTS_A_TRANSACTION = 4_096
 _LIGHT = 64
-"""A job of at most so many rows precedes heavier ones, as when a run begins, ends or waits for its call."""
+"""A job of at most this many rows precedes heavier ones, such as a run's start, its end, or a call."""
 _POLL_S = 0.05
 
 
 class SQLiteWriter(Writer[Recorder]):
-    """Owns the writing connection. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends."""
+    """Owns the connection that writes. A transaction takes up to `_EVENTS_A_TRANSACTION` rows."""
 
     conflict = sqlite3.IntegrityError
     broken = (sqlite3.Error, StaleError)
@@ -142,7 +142,7 @@ class FileReaders(ReaderPool["Connection"]):
         self._same = SameFile(path)
 
     async def alone(self, work: Callable[[Connection], T]) -> T:
-        """Do something, in a worker thread, on a connection of its own that may write."""
+        """Run a function, in a worker thread, with a connection of its own that may write."""
         self.check_open()
         return await anyio.to_thread.run_sync(self._alone, work)
 
@@ -175,7 +175,7 @@ _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 class SQLiteStore(TableStore):
     """A store in one SQLite file, which any number of processes on this machine can share.
 
-    The file is opened, created or migrated here and now; a file that is not a store is left as it is.
+    The constructor opens, creates or migrates the file; a file that is not a store is left as it is.
 
     Args:
         path: the file; its directory must exist.
@@ -183,7 +183,7 @@ class SQLiteStore(TableStore):
             death of this process only).
         busy_timeout_s: seconds to wait for another process that is writing.
         max_bytes: store nothing more once the file has this many bytes.
-        wall_clock: the time by which windows of budgets go, in seconds since the epoch.
+        wall_clock: the time for the windows of budgets, in seconds since the epoch.
 
     Raises:
         StoreError: the file cannot be used; `kind` says why.

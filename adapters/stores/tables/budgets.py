@@ -1,4 +1,4 @@
-"""Budgets that runs share, as rows: read, judged and written within one transaction, one that draws at a time."""
+"""Shared budgets as rows: read, decided and written within one transaction, one reservation at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .schema import BUDGETS
 from .transactions import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
 
 Clock: TypeAlias = Callable[[Tables], int]
-"""The time by which windows go, in ms since the epoch."""
+"""The time for the windows, in ms since the epoch."""
 _KEY = "budget, key, counts, period"
 _CLAIM = f"{_KEY}, most"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"
@@ -41,8 +41,8 @@ _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUE
 
 
 class _Held(NamedTuple):
-    """Amounts reserved by the runs of lost owners until somebody settles them; a run that never started holds its
-    reservation only until its owner is lost. `mine` is one run's.
+    """Reserved amounts; `mine` is one run's. Runs of lost owners keep theirs until they are settled; a run that never
+    started, only until its owner is lost.
     """
 
     all: float
@@ -102,7 +102,7 @@ def _shown(tables: Tables, counter: int, claim: BudgetAccount, now_ms: int) -> B
 
 
 def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int:
-    """Begin, where the run may draw; the time then."""
+    """Begin a transaction, if the run may reserve; returns its time."""
     recorder.lock_budgets()
     rows = recorder.rows(f"SELECT status, epoch FROM runs WHERE run_id = ?{recorder.dialect.lock}", (run_id,))
     if not rows:

@@ -1,4 +1,4 @@
-"""Ownership of runs: owners come and go, and claims are decided in the transaction that asks."""
+"""Ownership of runs: owners register and leave, and each claim is decided in one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
 
 
 def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
-    """Let an owner in; returns it with its epoch. One that was let in and never told is gone with its lease."""
+    """Register an owner; returns it with its epoch. If the answer is lost, the owner is gone with its lease."""
     recorder.hold()
     sql = f"""INSERT INTO owners (owner_id, host, machine, pid, started, until)
         VALUES (?, ?, ?, ?, ?, {recorder.dialect.lease_end}) RETURNING epoch"""
@@ -52,7 +52,7 @@ def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
 
 
 def release(recorder: Transaction, epoch: int) -> None:
-    """The owner leaves."""
+    """Release an owner."""
     recorder.hold()
     if recorder.change("UPDATE owners SET until = NULL WHERE epoch = ? RETURNING epoch", (epoch,)):
         _seal(recorder, epoch)
@@ -110,7 +110,7 @@ def _found(recorder: Transaction, run_id: str) -> RunInfo:
 
 def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: int) -> Owner:
     """Release claims on the session's runs that never started. Raises StoreError if the owner, or another run of the
-    session, does not let the run be claimed.
+    session, rules the claim out.
     """
     owner = find_owner(recorder, epoch)
     if owner is None or owner.gone:

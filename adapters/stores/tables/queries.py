@@ -1,4 +1,4 @@
-"""Queries of a store, on a connection that the caller has, or on one that only reads."""
+"""Queries of a store, on the caller's connection or a pooled one that only reads."""
 
 from __future__ import annotations
 

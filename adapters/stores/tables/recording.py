@@ -64,7 +64,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class KnownSession:
-    """A session in a transaction: `head` is the digest of its latest record, `key` is 0 until stored."""
+    """A session in a transaction: `head` is the digest of its latest record, `key` its row's key, 0 until stored."""
 
     __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
 
@@ -87,7 +87,7 @@ class KnownSession:
         return self.last_seq + 1
 
     def link(self, seq: int, records: Sequence[bytes]) -> list[bytes]:
-        """Chain records from this seq on; gives their digests."""
+        """Chain records from this seq on; returns their digests."""
         digests = links(self.head, records)
         self.last_seq, self.head = seq + len(digests) - 1, digests[-1]
         return digests
@@ -114,7 +114,7 @@ def run_after(run: KnownRun, event: Event) -> KnownRun | None:
 
 
 def run_columns(run: RunInfo) -> tuple[Any, ...]:
-    """The values of `RUN_COLUMNS`. Raises what the encoder does where the spec is not JSON."""
+    """The values of `RUN_COLUMNS`. Raises as the encoder does if the spec is not JSON."""
     at = run.created_at
     return run.run_id, run.provider, run.status, at and at.isoformat(), at and at_ms(at), _encode(run.spec)
 
@@ -122,12 +122,12 @@ def run_columns(run: RunInfo) -> tuple[Any, ...]:
 def append_new(
     events: Sequence[Event], stored: Callable[[Event], Event | None], append: Callable[[list[Event]], list[Event]]
 ) -> list[Event]:
-    """Append the events that are not stored yet, each id once; returns all as they are stored.
+    """Append the events that are not stored yet, each id once; returns all as stored.
 
     Args:
-        events: what is to be stored.
-        stored: an event's record, by its session and id.
-        append: appends those that are new, and returns them as they will be stored.
+        events: the events to store.
+        stored: the stored ones, by session and id.
+        append: appends the new ones, and returns them as they will be stored.
     """
     found: dict[tuple[str, str], Event] = {}
     fresh: list[Event] = []
@@ -167,19 +167,17 @@ class Transaction(ABC):
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Queue a write; with `in_order` it follows the events, and nobody else writes at the same time. `runs` are
-        those whose rows it changes.
+        """Queue a write that changes the rows of `runs`; with `in_order` it follows the events, while nobody else
+        writes.
         """
 
     @abstractmethod
     def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Have these sessions and runs to itself, as they are now; with `make`, sessions that are not there are
-        made.
-        """
+        """Lock and read these sessions and runs; with `make`, missing sessions are created."""
 
     @abstractmethod
     def lock_budgets(self) -> None:
-        """Lock all budgets, as they are now."""
+        """Lock and read all budgets."""
 
     @abstractmethod
     def session(self, session_id: str) -> KnownSession | None:
@@ -202,10 +200,10 @@ class Transaction(ABC):
         """The number of the latest command when it began."""
 
     def append(self, batch: Batch, *, find_stored: bool, epoch: int = 0) -> list[Event]:
-        """Gather the rows of events; returns the events as they will be stored. `find_stored` finds those that are
-        stored already; without it a repeated event_id breaks the commit. A unit of a run that is stored already is
-        not stored again. Raises StoreError, having gathered none, for events of a run that `epoch` has not claimed,
-        or that does not admit them.
+        """Gather the rows of events; returns the events as they will be stored. With `find_stored`, stored events are
+        left out; without it, a repeated event_id breaks the commit. A unit that is stored already is not stored
+        again. Raises StoreError, with nothing gathered, for events of a run that `epoch` has not claimed or that are
+        not admitted.
         """
         for part in batch.parts:
             owner = self._epoch(part.run_id) if part.run_id else epoch
@@ -221,14 +219,14 @@ class Transaction(ABC):
         return self._append_new(batch.events)
 
     def check_new(self, run: RunInfo) -> None:
-        """Raises StoreError for a run that has no ids, or whose id is taken."""
+        """Raises StoreError for a run without ids, or whose id is taken."""
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if self._run(run.run_id) is not None:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
 
     def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
-        """Have a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
+        """Queue a new run, claimed by that epoch. Raises StoreError if it cannot be stored."""
         try:
             self._insert_run(run, epoch)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -250,7 +248,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
-        """Queue a row's update; `in_order` as of `write`."""
+        """Queue a row's update; `in_order` as in `write`."""
 
     @abstractmethod
     def _append_new(self, events: Sequence[Event]) -> list[Event]:
@@ -328,7 +326,7 @@ class Transaction(ABC):
             self._follow("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _close(self, event: ApprovalEvent) -> None:
-        """Close an approval; an earlier decision stands where the event repeats it; see `closed`."""
+        """Close an approval; an earlier answer is kept if the event repeats it; see `closed`."""
         state, answer = state_after(event), "NULL"
         values: tuple[Any, ...] = ()
         if event.by is not None:
@@ -340,7 +338,7 @@ class Transaction(ABC):
         self._follow(f"UPDATE approvals SET {columns} WHERE approval_id = ?", values, in_order=True)
 
     def _withdraw(self, end: Event) -> None:
-        """The run is over: nobody needs to answer what it asked, unless it was ended to ask (see `outlives`)."""
+        """Withdraw the pending approvals of an ended run, unless it ended to request them (see `outlives`)."""
         unless = " AND held" if isinstance(end, RunCancelled) else ""
         sql = "UPDATE approvals SET state = 'withdrawn', answered_at = ?, recorded = true WHERE run_id = ?"
         self._follow(f"{sql} AND {WAITING}{unless}", (_text(end), end.run_id), in_order=True)
@@ -362,7 +360,7 @@ _instruction = msgspec.json.Decoder(Command).decode
 def answer(
     recorder: Transaction, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None
 ) -> StoredApproval:
-    """Take an answer, if it is the first, as a command or as the event in a batch; see `Store.answer`."""
+    """Record an answer, if it is the first, as a command or as the event in a batch; see `Store.answer`."""
     session_id = _found(recorder, approval_id).request.session_id
     events = [] if batch is None else batch.events
     recorder.hold([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
@@ -454,7 +452,7 @@ def instructions_after(tables: Tables, after: int) -> list[Command]:
 
 
 def last_command(tables: Tables) -> int:
-    """The number of the latest, 0 where there is none."""
+    """The number of the latest command, 0 without any."""
     rows = tables.rows(tables.dialect.last_command)
     return int(rows[0][0]) if rows else 0
 
@@ -470,8 +468,8 @@ _OPEN = "ended_seq IS NULL"
 
 
 class Change(NamedTuple):
-    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it; {greater}
-    is the function that gives the greater of two.
+    """One kind of change: {0} is the run's id, {1} and so on are the values of `row`; {greater} is the function that
+    returns the greater of two.
     """
 
     sets: str
@@ -513,7 +511,7 @@ FIGURED: tuple[Change, ...] = (
 )
 
 IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
-"""Of figures only."""
+"""The change that rows of figures do not include."""
 _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
 _REMOVED = (
     "DELETE FROM approvals WHERE session_key = ?",

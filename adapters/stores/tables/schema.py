@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 CLAIMED: Final = "epoch != 0 AND status IN ('created', 'running')"
-"""Of a run that an owner has claimed and that is not over."""
+"""The condition for a claimed run that is not over."""
 WAITING: Final = "state = 'requested' AND NOT ran"
-"""Of an approval that waits for a person."""
+"""The condition for a pending approval."""
 RUNS: Final = "runs"
 OWNERS: Final = "owners"
 COMMANDS: Final = "commands"
@@ -22,8 +22,8 @@ BUDGETS: Final = "budgets"
 NOTES: Final = "notes"
 STORE: Final = "store"
 SEALS: Final = (RUNS, OWNERS, COMMANDS, BUDGETS, NOTES, STORE)
-"""The names of the seals: over which runs and owners there are, what was commanded, the rows of all budgets, what
-hooks keep beside sessions, and the store's id.
+"""The names of the seals: over the runs, the owners, the commands, the rows of budgets, hooks' notes beside sessions,
+and the store's id.
 """
 
 
@@ -38,7 +38,7 @@ class Index(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: the kind of each column with its constraints, and what else holds of its rows.
+    """A table: the kind of each column with its constraints, and other constraints.
 
     Kinds are `key` (a number that the database gives), `serial` (one that is never given twice), `position` (one in
     the order of commits), `int`, `figure` (a total of tokens), `real`, `text`, `id` (a text that is compared byte by
@@ -53,7 +53,7 @@ class Table(NamedTuple):
 
 
 class SchemaDialect(NamedTuple):
-    """How a database writes the tables: its type for each kind. It has no columns of a kind without one."""
+    """A database's type for each kind of column; columns of a kind without a type are left out."""
 
     types: Mapping[str, str]
     whole: str = ""
@@ -248,10 +248,10 @@ POSTGRES: Final = SchemaDialect(
 )
 
 FIRST_VERSION: Final = 16
-"""Stores of the versions before were written by programs that were never released."""
+"""The first released version; older ones were written by development versions."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = ()
-"""The statements, in every database, that take a store from `FIRST_VERSION`, version by version. A released one never
-changes; a later one alters what it made.
+"""The statements, for every database, that migrate a store from `FIRST_VERSION`, version by version. Released ones
+never change.
 """
 
 

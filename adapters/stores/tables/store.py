@@ -49,7 +49,7 @@ class TableStore(ABC):
         writer: the thread that writes.
         readers: what answers queries.
         notifier: notified when something was stored.
-        now_ms: the time by which windows of budgets go.
+        now_ms: the time for the windows of budgets.
     """
 
     def __init__(
@@ -118,15 +118,15 @@ class TableStore(ABC):
         await self._writer.do(lambda recorder, _: claiming.release_run(recorder, run_id, epoch))
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Let an owner in; returns it with its epoch."""
+        """Register an owner; returns it with its epoch."""
         return await self._writer.do(lambda recorder, _: claiming.register(recorder, owner, lease_s))
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Put the end of an owner's lease off; see `Store.renew`."""
+        """Extend an owner's lease; see `Store.renew`."""
         await self._writer.do(lambda recorder, _: claiming.renew(recorder, epoch, lease_s))
 
     async def release(self, epoch: int) -> None:
-        """The owner leaves; a run that it has not ended is lost."""
+        """Release an owner: the runs that it has not ended are lost."""
         await self._writer.do(lambda recorder, _: claiming.release(recorder, epoch))
 
     async def lost_runs(self) -> list[RunInfo]:
@@ -177,7 +177,7 @@ class TableStore(ABC):
         return await self._writer.do(lambda recorder, _: recording.answer(recorder, approval_id, given, at, batch))
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """Keep an order for the owners of runs; returns its number."""
+        """Store a command for the owners of runs; returns its number."""
         return await self._writer.do(lambda recorder, _: recording.keep(recorder, command))
 
     async def blocks(self) -> list[Block]:
@@ -185,11 +185,11 @@ class TableStore(ABC):
         return await self._readers.query(recording.blocks)
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Orders and answers with a number > after, in order."""
+        """Commands with a number > after, in order."""
         return await self._readers.query(lambda connection: recording.instructions_after(connection, after))
 
     async def last_command(self) -> int:
-        """The number of the latest, 0 when there is none."""
+        """The number of the latest command, 0 without any."""
         return await self._readers.query(recording.last_command)
 
     async def reserve(
@@ -201,7 +201,7 @@ class TableStore(ABC):
         )
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """A run reserves no more; see `Store.settle`."""
+        """Settle a run's budgets; see `Store.settle`."""
         return await self._writer.do(lambda recorder, _: shared.settle(recorder, run_id, used, epoch, self._now_ms))
 
     async def budgets(self) -> list[BudgetInfo]:
@@ -250,8 +250,8 @@ RecorderT = TypeVar("RecorderT")
 
 
 class Job(Generic[T]):
-    """One thing to write: `work(recorder, find_stored)` is called within a transaction, again if it must be redone.
-    What appends has its `batch`.
+    """One write: `work(recorder, find_stored)` is called within a transaction, again if that must be redone. An
+    append has its `batch`.
     """
 
     __slots__ = ("batch", "done", "error", "hop", "result", "weight", "work")
@@ -267,12 +267,12 @@ class Job(Generic[T]):
 
 
 class Writer(ABC, Generic[RecorderT]):
-    """Owns the connection that writes. Every producer waits for its own job, so the queue holds no more than one job
+    """Owns the connection that writes. Each caller waits for its own job, so that the queue has at most one job of
     each.
 
     Args:
-        recorder: what a job writes with.
-        name: the store's, as it is shown.
+        recorder: writes the jobs.
+        name: the store's displayed name.
         notifier: notified when something was stored.
     """
 
@@ -372,7 +372,7 @@ class Writer(ABC, Generic[RecorderT]):
 
     @abstractmethod
     def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
-        """Write jobs in one transaction; returns the error where none of them is stored."""
+        """Write jobs in one transaction; returns the error if none of them is stored."""
 
     @abstractmethod
     def _is_of_one_job(self, error: Exception) -> bool:
@@ -387,7 +387,7 @@ class Writer(ABC, Generic[RecorderT]):
         """Close the connection, at the end."""
 
     def _poll(self) -> None:
-        """Poll for other processes' writes, where the connection shows them."""
+        """Poll for other processes' writes, if the connection shows them."""
 
     def _notify_others(self) -> None:
-        """Notify other processes of a write, where they would not see it."""
+        """Notify other processes of a write, if they would not see it."""

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
-"""event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
+"""A row's event_id, type and at, then its event's offset among the bytes of its part, and its length."""
 _encode = msgspec.json.Encoder().encode
 _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 
 
 class Part:
-    """Events of one run, one after another: `news` are those that can change what is known of it, the first
-    among them; `delta` is how they change its row. `calls` are those that start or end a call, `answers` says
-    that all may come after the run's end, and `behind` is an end that they come after in one append.
+    """Consecutive events of one run: `news` are the first and those that can change the rows of its session, run or
+    approvals; `delta` is how they change its row. `calls` start or end a call, `answers`: all may come after the
+    run's end, and `behind` is an end that precedes them in the same append.
     """
 
     __slots__ = (
@@ -85,8 +85,8 @@ class Batch:
     """One append: `events` with their seqs, and the parts they make.
 
     Args:
-        events: what is to be stored.
-        next_seq: the seq of the next event of each session; of one that is not named, its first event's own.
+        events: the events to store.
+        next_seq: the seq of the next event of each session; by default that of its first event.
 
     Raises:
         StoreError: one of the events cannot be stored.
@@ -169,13 +169,13 @@ class Gathered:
             self._deltas[part.run_id] = part.delta if before is None else before.then(part.delta)
 
     def of_run(self, run_id: str, start: int) -> list[tuple[int, bytes]]:
-        """The seqs and records of a run that wait to be inserted, from a seq on."""
+        """The seqs and records of a run that are not inserted yet, from a seq on."""
         parts = [part for _, part, _ in self._parts if part.run_id == run_id]
         rows = ((seq, data) for part in parts for seq, data in enumerate(part.records, part.seq))
         return [row for row in rows if row[0] >= start]
 
     def clear(self) -> None:
-        """Forget them."""
+        """Drop all rows."""
         self._parts.clear()
         self._deltas.clear()
 
@@ -183,12 +183,12 @@ class Gathered:
 Condition: TypeAlias = tuple[Any, ...]
 """A condition on rows, and its placeholders' values."""
 PAGE_BYTES = 1024 * 1024
-"""A page of rows ends once it has so many bytes."""
+"""A page of rows ends once it has this many bytes."""
 PAGE_ROWS = 512
 
 
 class Dialect(NamedTuple):
-    """A database's own SQL; the texts are SQL."""
+    """A database's own SQL, as text."""
 
     until: str
     """Of an owner's row: what `is_over` takes."""
@@ -232,7 +232,7 @@ class Pages(Tables, Protocol):
 
 
 def owner_columns(dialect: Dialect) -> str:
-    """What `owner_of` takes."""
+    """The columns that `owner_of` takes."""
     return f"owners.epoch, owner_id, host, machine, pid, started, {dialect.until}"
 
 
@@ -261,7 +261,7 @@ def gone_owners(tables: Tables) -> list[int]:
 
 Row: TypeAlias = tuple[Any, ...]
 RUN = "number, runs.provider, created_at, created_ms, spec, after"
-"""What `run_digest` takes of a row, between the ids and whose it is."""
+"""The columns of a row that `run_digest` takes, between the ids and the owner."""
 NUMBERED = "UPDATE runs SET seal = sha256(?::bytea || convert_to(number::text, 'UTF8')) WHERE run_id = ?"
 """Computes the digest of a run's seal where only the database knows its number."""
 
@@ -285,7 +285,7 @@ def run_digest(run_id: str, session_id: str, row: Row, epoch: int, attempts: int
 
 
 def _numbered(seal: bytes, number: int) -> bytes:
-    """A digest that PostgreSQL can make where it alone knows the number."""
+    """A digest that PostgreSQL can compute when it alone knows the number."""
     return sha256(seal + str(number).encode()).digest()
 
 
@@ -309,7 +309,7 @@ def owner_mark(epoch: int) -> int:
 
 
 def note_mark(session_id: str, name: str, data: bytes) -> int:
-    """The mark of what hooks keep beside a session under a name."""
+    """The mark of a hook's note beside a session, by its name."""
     return mark("note", session_id, name, sha256(data).hexdigest())
 
 
@@ -335,8 +335,8 @@ COMMANDED = f"""UPDATE seals SET marks = marks # (SELECT
 
 
 def marked(seal: str, *marks: int) -> tuple[str, tuple[Any, ...]]:
-    """The statement by which rows of these marks come, or go: a seal has the exclusive or of all there are, so one
-    that is changed or removed by SQL leaves its mark.
+    """The statement that adds rows of these marks to a seal, or removes them: a seal is the exclusive or of all its
+    rows' marks, so that a row changed by other SQL no longer matches it.
     """
     return f"{_MARKED.format(table='seals')} WHERE name = ?", (*_twice(marks), seal)
 
