@@ -49,7 +49,7 @@ def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
 
 
 def options_for(policy: Policy, options: Mapping[str, Any], held: Collection[str]) -> LaunchOptions:
-    """Launch options that enforce the parts of `policy` named in `held` as the gate would; case does not matter."""
+    """`options`, which enforce the parts of `policy` named in `held` as the gate would; case does not matter."""
     folded = {part.casefold() for part in held}
     parts = policy_parts(policy)
     return LaunchOptions(
