@@ -32,7 +32,7 @@ from .process_tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Final
 
     from .jsonrpc import OnGarbage, OnNotification, OnRequest
@@ -184,8 +184,8 @@ class ClientProcess:
         except BROKEN:
             return
 
-    async def read_stderr(self) -> None:
-        """Read its standard error, so that it never blocks, and keep the end of it."""
+    async def read_stderr(self, on_line: Callable[[str], None] = lambda line: None) -> None:
+        """Read its standard error, so that it never blocks, and keep the end of it; `on_line` is told each line."""
         rest = b""
         while True:
             try:
@@ -194,7 +194,9 @@ class ClientProcess:
                 self._stderr_ended.set()
                 return
             *lines, rest = (rest + chunk).split(b"\n")
-            self._stderr.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
+            for line in lines:
+                self._stderr.append(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace"))
+                on_line(self._stderr[-1])
             rest = rest[-_STDERR_LINE_BYTES:]
 
     async def wait_exit(self) -> None:

@@ -7,7 +7,7 @@ ROOMS = (
     "adapter",
     "downstream",
     "relay",
-    "messages",
     "tools",
+    "messages",
 )
 """Top first: each imports only those below it."""

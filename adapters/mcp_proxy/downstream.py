@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import anyio
 import msgspec
 import uvicorn
-from mcp import Client, StdioServerParameters, stdio_client
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
@@ -26,11 +25,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+from proctor.supervisor.errors import ProviderError
 
+from ..kit.client_process import start_client
 from ..kit.http_server import Server, listening, url_of
-from ..kit.jsonrpc import MAX_LINE_BYTES
-from ..kit.process_tree import marked_environment
+from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from .messages import Incoming, Outgoing
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
     from starlette.types import Message, Receive, Scope, Send
 
+    from ..kit.client_process import ClientProcess
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
 """Serves one client until it hangs up."""
@@ -234,8 +234,7 @@ class StdioClient:
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message. Raises anyio.BrokenResourceError when the client is gone."""
-        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        rest = memoryview(text.encode() + b"\n")
+        rest = memoryview(_line_of(item))
         async with self._writing:
             while rest:  # in pieces that a pipe which is ready takes without blocking
                 rest = rest[await self._write(rest[: select.PIPE_BUF]) :]
@@ -259,6 +258,10 @@ async def _ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> Non
         await anyio.lowlevel.checkpoint()
 
 
+def _line_of(item: SessionMessage) -> bytes:
+    return item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
 def _parsed(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -267,6 +270,8 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 
 PROBE_S = 30.0
+TERMINATE_S: Final = 2.0
+"""Seconds a server has to end by itself once it is told to; then it is killed."""
 _MOST_PAGES = 100
 
 
@@ -289,11 +294,19 @@ class CommandUpstream:
     Args:
         command: the program and its arguments.
         cwd: where it works; this process's folder if not given.
+        on_stderr: is told each line of its standard error, as it came.
     """
 
-    def __init__(self, command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        on_stderr: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self._command = list(command)
-        self._cwd = None if cwd is None else os.fspath(cwd)
+        self._cwd = Path(cwd or os.curdir).resolve()
+        self._on_stderr = on_stderr
 
     @property
     def label(self) -> str:
@@ -301,18 +314,49 @@ class CommandUpstream:
 
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-        program, *arguments = self._command
-        parameters = StdioServerParameters(
-            command=program, args=arguments, env=marked_environment(mark), cwd=self._cwd
-        )
-        opened = stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
+        name = f"the MCP server `{self._command[0]}`"
+        async with (
+            start_client(name, self._command, cwd=self._cwd, env=os.environ, mark=mark) as process,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(process.read_stderr, lambda line: self._on_stderr(f"{self.label}: {line}"))
+            server = _ServerPipes(process)
+            try:
+                yield server, server
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await process.close_input()
+                    await process.wait_exit()
+                    if process.exit_code is None:
+                        await process.tree.terminate(TERMINATE_S)
+                tasks.cancel_scope.cancel()
+
+
+class _ServerPipes:
+    """Messages of a server's process, and to it; entered and left, as the SDK's client has streams."""
+
+    def __init__(self, process: ClientProcess) -> None:
+        self._process = process
+        self._writing = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing: `connect` ends the process."""
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
         try:
-            streams = await opened.__aenter__()
-        except (OSError, ValueError) as error:
-            why = (getattr(error, "strerror", None) or str(error)).lower()
-            raise ProviderUnavailableError(f"the MCP server `{program}` cannot be started: {why}") from error
-        async with _entered(opened):
-            yield streams
+            async for line in ByteLines(self._process.stdout):
+                if line.strip():
+                    yield _parsed(line)
+        except EndlessLineError:
+            raise ProviderError(f"the MCP server wrote a line of more than {MAX_LINE_BYTES:,} bytes") from None
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message. Raises anyio.BrokenResourceError when the server is gone."""
+        async with self._writing:
+            await self._process.stdin.send(_line_of(item))
 
 
 class UrlUpstream:
@@ -331,18 +375,6 @@ class UrlUpstream:
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         async with streamable_http_client(self._url) as streams:
             yield streams
-
-
-@asynccontextmanager
-async def _entered(opened: Any) -> AsyncIterator[None]:
-    """Leave a context that was entered by hand, so that what entering it raised could be told apart."""
-    try:
-        yield
-    except BaseException as error:
-        if not await opened.__aexit__(type(error), error, error.__traceback__):
-            raise
-    else:
-        await opened.__aexit__(None, None, None)
 
 
 async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -64,10 +65,17 @@ def tools_changed() -> SessionMessage:
 
 def greeting(result: Mapping[str, Any]) -> dict[str, Any]:
     """A server's answer to `initialize` as its client gets it: tools may change, and no call runs as a task."""
-    capabilities = {key: value for key, value in (result.get("capabilities") or {}).items() if key != "tasks"}
+    given = result.get("capabilities")
+    capabilities = {key: value for key, value in given.items() if key != "tasks"} if isinstance(given, dict) else {}
     if isinstance(capabilities.get("tools"), dict):
         capabilities["tools"] = {**capabilities["tools"], "listChanged": True}
     return {**result, "capabilities": capabilities}
+
+
+def version_of(result: Mapping[str, Any]) -> str | None:
+    """The version that a server's answer to `initialize` names; None where it is none that HTTP could carry."""
+    version = result.get("protocolVersion")
+    return version if isinstance(version, str) and re.fullmatch(r"[\w.-]+", version, re.ASCII) else None
 
 
 def output_of(result: Mapping[str, Any]) -> Any:
@@ -83,7 +91,7 @@ def output_of(result: Mapping[str, Any]) -> Any:
 def unread(error: Exception) -> str:
     """Text for a terminal about something one side sent that is no message, or could not be read."""
     sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
-    return short(str(sent))
+    return short(sent.decode(errors="replace") if isinstance(sent, bytes) else str(sent))
 
 
 def short(text: str) -> str:
@@ -161,13 +169,13 @@ def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str |
     arguments = params.get("arguments")
     if not isinstance(params.get("name"), str) or not isinstance(arguments, dict | None):
         return "a tool call needs a `name` and, in `arguments`, an object"
-    if _looks_otherwise(params["name"]):
+    if looks_otherwise(params["name"]):
         return "the tool's name cannot be used: it is empty, too long, or not spelt as it is compared"
     return _ambiguous(arguments or {}, {key.casefold(): key for key in keys}, frozenset(keys))
 
 
-def _looks_otherwise(name: str) -> bool:
-    """Whether a server could take the name for another: blanks around it, what does not show, other forms."""
+def looks_otherwise(name: str) -> bool:
+    """Whether a server could take a tool's name for another: blanks around it, what does not show, other forms."""
     shows = name.isprintable() and name == name.strip() and name == unicodedata.normalize("NFKC", name)
     return not (shows and 0 < len(name) <= _LONGEST_NAME)
 

@@ -158,6 +158,7 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
 
 
 LOST = "the MCP server ended before it answered"
+_MOST_ASKED = 1000
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
 
@@ -392,6 +393,10 @@ class Relay:
         is_request = isinstance(message, JSONRPCRequest)
         if message.method in (messages.SERVER_REQUESTS if is_request else messages.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):
+                if len(self._asked_by_server) >= _MOST_ASKED:
+                    why = f"{_MOST_ASKED} requests of this server wait for an answer already"
+                    await self._pass_on(messages.failure(message.id, messages.INVALID_REQUEST, why).message)
+                    return None
                 self._asked_by_server.add(message.id)
             return SessionMessage(message, about(message, self._pending))
         self._shared.warn(
@@ -405,7 +410,7 @@ class Relay:
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
         """A server's result, as its client gets it."""
         if isinstance(request, Handshake):
-            self._version = result.get("protocolVersion")
+            self._version = messages.version_of(result)
             return messages.greeting(result)
         return self._tools.page(result, first=request.first) if isinstance(request, Listing) else result
 

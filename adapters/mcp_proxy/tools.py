@@ -16,6 +16,7 @@ import msgspec
 from proctor.policies.values.globs import matcher
 
 from ..kit.function_tools import MOSTLY
+from .messages import looks_otherwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -121,6 +122,12 @@ class Visibility:
         return self._version
 
 
+def _is_tool(tool: Any) -> bool:
+    """Whether it is a tool with a name by which it can be called."""
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return isinstance(name, str) and not looks_otherwise(name)
+
+
 class ToolList:
     """The tools a server offers and those its client may see."""
 
@@ -132,7 +139,8 @@ class ToolList:
 
     def page(self, result: dict[str, Any], *, first: bool) -> dict[str, Any]:
         """A page of the server's list without what could not be called; `first` begins the list anew."""
-        tools = [tool for tool in result.get("tools") or () if isinstance(tool, dict) and "name" in tool]
+        given = result.get("tools")
+        tools = [tool for tool in given if _is_tool(tool)] if isinstance(given, list) else []
         names = [str(tool["name"]) for tool in tools]
         self._names = names if first else [*self._names, *names]
         self._shown = self._visible(self._names)

@@ -185,7 +185,7 @@ def mcp(
     from ...mcp_proxy.adapter import Serving, serve
 
     serving = Serving(
-        upstream=_upstream(command, url),
+        upstream=_upstream(command, url, echo),
         downstream=_downstream(listen, echo),
         policies=read,
         context=run_context,
@@ -218,12 +218,12 @@ def _hush(library: str) -> None:
     logger.propagate = False
 
 
-def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
+def _upstream(command: tuple[str, ...], url: str | None, echo: Callable[[str], None]) -> Upstream:
     from ...mcp_proxy.downstream import CommandUpstream, UrlUpstream
 
     if url and not url.startswith(("http://", "https://")):
         raise click.UsageError(f"`--url {url}` is not an address; use http://HOST/PATH or https://HOST/PATH")
-    return UrlUpstream(url) if url else CommandUpstream(command)
+    return UrlUpstream(url) if url else CommandUpstream(command, on_stderr=echo)
 
 
 def _downstream(listen: str | None, echo: Callable[[str], None]) -> Downstream:

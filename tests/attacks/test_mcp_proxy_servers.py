@@ -1,0 +1,416 @@
+"""A server of the Python SDK behind the proxy, and clients that try to reach a denied tool of it; and servers that
+mean harm to their client, the proxy and whoever operates it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy_processes import HELLO, PROXY, READY, call, environment, last_ping, line_of
+
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
+
+REAL = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "server.py"
+HOSTILE = Path(__file__).with_name("hostile_server.py")
+DENY = "{name: p, on_violation: deny, tool_rules: [{deny: [write]}]}"
+
+
+class Done:
+    """What a client was answered, and what the operator was shown."""
+
+    def __init__(self, answers: list[dict[str, Any]], shown: str, code: int) -> None:
+        self.answers = answers
+        self.shown = shown
+        self.code = code
+
+    def result(self, id: Any) -> Any:
+        """The result of a request."""
+        return next(m["result"] for m in self.answers if m.get("id") == id and "result" in m)
+
+    def error(self, id: Any) -> int:
+        """The code of the error that a request is answered with."""
+        return int(next(m["error"]["code"] for m in self.answers if m.get("id") == id and "error" in m))
+
+
+def spoken(
+    folder: Path,
+    *lines: str,
+    server: Path = REAL,
+    policy: str = DENY,
+    answers: dict[str, Any] | None = None,
+    hello: bool = True,
+    form: tuple[str, ...] = (),
+    until: int | None = None,
+) -> Done:
+    """A client writes these lines and hangs up when its last ping and another request are answered, or when the
+    proxy ends.
+    """
+    (folder / "policy.yaml").write_text(policy)
+    (folder / "answers.json").write_text(json.dumps(answers or {}))
+    options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *form]
+    command = [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, str(server)]
+    env = {**environment(folder), "QUICK_ANSWERS": str(folder / "answers.json")}
+    begun = [line_of(HELLO), line_of(READY)] if hello else []
+    sent = b"".join(line + b"\n" for line in (*begun, *map(str.encode, lines), last_ping().encode()))
+    got: list[dict[str, Any]] = []
+    left: set[Any] = {"last", until} - {None}
+    with (
+        (folder / "shown").open("wb") as shown,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=shown, env=env) as proxy,
+    ):
+        assert proxy.stdin is not None
+        assert proxy.stdout is not None
+        proxy.stdin.write(sent)
+        proxy.stdin.flush()
+        for line in proxy.stdout:
+            got.append(json.loads(line))
+            left.discard(got[-1].get("id"))
+            if not left:
+                break
+        proxy.stdin.close()
+        code = proxy.wait(PATIENCE_S)
+    return Done(got, (folder / "shown").read_bytes().decode(), code)
+
+
+def request(method: str, id: Any = 7, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+def notice(method: str, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def attempts(path: str) -> dict[str, list[str]]:
+    """Ways to have the denied tool run."""
+    denied = {"name": "write", "arguments": {"path": path}}
+    body = {"jsonrpc": "2.0", "method": "tools/call"}
+    proper = json.dumps({**body, "id": 7, "params": denied})
+    cancelled = notice("notifications/cancelled", requestId=7)
+    return {
+        "as it is": [proper],
+        "before the handshake is done": [line_of(HELLO | {"id": "again"}).decode(), proper],
+        "after a second handshake": [line_of(HELLO | {"id": "h2"}).decode(), line_of(READY).decode(), proper],
+        "after a ping of its id": [request("ping"), proper],
+        "twice under one id": [proper, proper],
+        "behind a permitted call of its id": [call("add", 7, a=1, b=2), proper],
+        "before a permitted call of its id": [proper, call("add", 7, a=1, b=2)],
+        "after a cancelled call of its id": [call("add", 7, a=1, b=2), cancelled, proper],
+        "cancelled and asked again": [proper, cancelled, proper],
+        "cancelled before it is asked": [cancelled, proper],
+        "cancelled without a request": [notice("notifications/cancelled"), proper],
+        "cancelled by an object": [notice("notifications/cancelled", requestId={"id": 7}), proper],
+        "cancelled by a list": [json.dumps({**body, "method": "notifications/cancelled", "params": [7]}), proper],
+        "as a notice": [json.dumps({**body, "params": denied})],
+        "as a notice that the protocol has": [notice("notifications/progress", progressToken=7, **denied)],
+        "as a notice of another name": [notice("notifications/tools/call", **denied)],
+        "in a list": [f"[{proper}]"],
+        "in a list with a ping": [f"[{request('ping', 8)}, {proper}]"],
+        "by position": [json.dumps({**body, "id": 7, "params": ["write", {"path": path}]})],
+        "without parameters": [json.dumps({**body, "id": 7}), json.dumps({**body, "id": 8, "params": None})],
+        "its name in a list": [request("tools/call", name=["write"], arguments={"path": path})],
+        "its name an object": [request("tools/call", name={"name": "write"}, arguments={"path": path})],
+        "no name but one below": [request("tools/call", arguments=denied)],
+        "its name among the arguments": [call("add", 7, a=1, b=2, name="write", path=path)],
+        "a name beside the name": [
+            request("tools/call", **denied, tool="add"),
+            request("tools/call", 8, **denied, Name="add"),
+        ],
+        "with a title": [request("tools/call", **denied, title="add")],
+        "its arguments as text": [request("tools/call", name="write", arguments=json.dumps({"path": path}))],
+        "its arguments in a list": [request("tools/call", name="write", arguments=[{"path": path}])],
+        "in the meta of another": [request("tools/call", name="add", arguments={"a": 1, "b": 2}, _meta=denied)],
+        "with a meta of its own": [request("tools/call", **denied, _meta={"name": "add", "progressToken": 7})],
+        "as a task": [request("tools/call", **denied, task={"ttl": 1})],
+        "with input responses": [request("tools/call", **denied, inputResponses={}, requestState="x")],
+        "as a prompt": [request("prompts/get", name="write", arguments={"path": path})],
+        "as a resource": [
+            request("resources/read", uri="small://write"),
+            request("resources/read", 8, uri=f"file://{path}"),
+        ],
+        "as a completion": [
+            request(
+                "completion/complete",
+                ref={"type": "ref/prompt", "name": "write"},
+                argument={"name": "path", "value": path},
+            )
+        ],
+        "under another method": [
+            request("tools/run", **denied),
+            request("tool/call", 8, **denied),
+            request("call", 9, **denied),
+        ],
+        "with a prefix": [
+            call("mcp__small__write", 7, path=path),
+            call("small.write", 8, path=path),
+            call("small/write", 9, path=path),
+        ],
+        "in other letters": [call("Write", 7, path=path), call("WRITE", 8, path=path), call("wrıte", 9, path=path)],  # noqa: RUF001
+        "with a sign behind": [
+            call("write;", 7, path=path),
+            call("write()", 8, path=path),
+            call("write*", 9, path=path),
+        ],
+        "by a path": [call("./write", 7, path=path), call("../write", 8, path=path)],
+        "without a version": [json.dumps({"id": 7, "method": "tools/call", "params": denied})],
+        "of another version": [json.dumps({**body, "jsonrpc": "1.0", "id": 7, "params": denied})],
+        "an answer and a request": [json.dumps({**body, "id": 7, "params": denied, "result": {}})],
+        "an error and a request": [
+            json.dumps({**body, "id": 7, "params": denied, "error": {"code": 1, "message": "m"}})
+        ],
+        "a method twice": [
+            proper.replace('"method"', '"method": "ping", "method"'),
+            proper.replace('"id"', '"method": "tools/call", "id"'),
+        ],
+        "a name twice": [proper.replace('"name"', '"name": "add", "name"')],
+        "parameters twice": [proper.replace('"params"', '"params": {"name": "add"}, "params"')],
+        "an id twice": [proper.replace('"id"', '"id": null, "id"'), proper.replace('"id": 7', '"id": 7, "id": null')],
+        "an id of great size": [json.dumps({**body, "id": 10**30, "params": denied})],
+        "an id that is text": [
+            json.dumps({**body, "id": "7", "params": denied}),
+            json.dumps({**body, "id": "", "params": denied}),
+        ],
+        "a negative id": [json.dumps({**body, "id": -1, "params": denied})],
+        "behind a long one": [request("ping", 8, pad="x" * 2_000_000), proper],
+        "behind a deep one": ['{"a":' * 900 + "1" + "}" * 900, proper],
+        "as the client's answer": [json.dumps({"jsonrpc": "2.0", "id": 1, "result": {**body, "params": denied}})],
+        "by the newest handshake": [request("server/discover", "d"), proper],
+        "subscribed": [request("resources/subscribe", uri="small://greeting"), proper],
+    }
+
+
+def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> None:
+    """The server of the SDK writes no file, the connection goes on, and the proxy ends well."""
+    ways = attempts("x")
+    lines = [
+        line.replace('"x"', json.dumps(str(tmp_path / f"written-{number}"))).replace(": 7", f": {number * 10 + 1000}")
+        for number, way in enumerate(ways)
+        for line in attempts("x")[way]
+    ]
+    done = spoken(tmp_path, *lines, call("write", 2007), call("add", 2008, a=1, b=2), until=2008)
+
+    assert [way for number, way in enumerate(ways) if (tmp_path / f"written-{number}").exists()] == []
+    assert done.result(2007)["isError"]
+    assert done.result(2008)["structuredContent"]
+    assert [line for line in done.shown.splitlines() if not line.startswith("proctor: ")] == []
+    assert done.code == 0
+
+
+def test_a_call_before_the_handshake_is_judged_too(tmp_path: Path) -> None:
+    """The gate does not wait for an `initialize`."""
+    path = tmp_path / "written"
+    done = spoken(tmp_path, call("write", 7, path=str(path)), line_of(HELLO).decode(), hello=False)
+
+    assert not path.exists()
+    assert done.result(7)["isError"]
+
+
+HELLO_RESULT = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "h", "version": "1"},
+}
+GREETINGS: dict[str, Any] = {
+    "capabilities in a list": HELLO_RESULT | {"capabilities": ["tools"]},
+    "capabilities that are text": HELLO_RESULT | {"capabilities": "tools"},
+    "tools that are true": HELLO_RESULT | {"capabilities": {"tools": True, "tasks": {"list": {}}}},
+    "a version in an object": HELLO_RESULT | {"protocolVersion": {"a": 1}},
+    "a version with a line break": HELLO_RESULT | {"protocolVersion": "1\r\nx: y"},
+    "no version": {"capabilities": {}},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("greeting", GREETINGS.values(), ids=GREETINGS)
+def test_an_odd_greeting_ends_no_connection(greeting: Any, tmp_path: Path) -> None:
+    """The client judges the answer; what the proxy needs of it is read with care, and no task is offered."""
+    done = spoken(
+        tmp_path, call("write", 7), call("read", 8), until=8, server=HOSTILE, answers={"initialize": greeting}
+    )
+
+    assert done.result(7)["isError"]
+    assert not done.result(8).get("isError")
+    assert "tasks" not in done.result("hello")["capabilities"]
+    assert done.code == 0
+
+
+TOOL = {"name": "read", "inputSchema": {"type": "object"}}
+LISTS: dict[str, Any] = {
+    "a number": {"tools": 5},
+    "an object": {"tools": {"write": TOOL}},
+    "text": {"tools": "write"},
+    "nothing": {"tools": None},
+    "names that are none": {
+        "tools": [{"name": 5}, {"name": None}, {"name": ["write"]}, {"name": {}}, {}, "write", 7, None]
+    },
+    "names that do not show": {
+        "tools": [{"name": "re\u202ead"}, {"name": "read\u200b"}, {"name": "\x1b[2J"}, {"name": ""}]
+    },
+    "names with blanks": {"tools": [{"name": " write"}, {"name": "write\n"}, {"name": "w" * 10_000}]},
+    "another key": {"Tools": [TOOL | {"name": "write"}], "tools": []},
+}
+
+
+def test_an_odd_list_of_tools_shows_no_tool(tmp_path: Path) -> None:
+    """Neither one that nobody could call nor one that is denied, and the connection goes on."""
+    listings = [request("tools/list", number) for number, _ in enumerate(LISTS)]
+    done = spoken(
+        tmp_path, *listings, call("read", 80), until=80, server=HOSTILE, answers={"tools/list": [*LISTS.values()]}
+    )
+
+    assert [done.result(number)["tools"] for number, _ in enumerate(LISTS)] == [[]] * len(LISTS)
+    assert not done.result(80).get("isError")
+    assert done.code == 0
+
+
+def test_a_denied_tool_is_shown_under_no_name_of_a_changed_list(tmp_path: Path) -> None:
+    """A server that says that its tools have changed, and lists more than before: the denied one stays hidden."""
+    changed = notice("notifications/tools/list_changed").encode().hex()
+    more = {"tools": [TOOL, TOOL | {"name": "write"}, TOOL | {"name": "write", "title": "read"}], "nextCursor": "x"}
+    done = spoken(
+        tmp_path,
+        request("tools/list", 7),
+        call("read", 8),
+        request("tools/list", 9),
+        call("write", 10),
+        until=10,
+        server=HOSTILE,
+        answers={"tools/list": [more, more], "before tools/call": [changed]},
+    )
+
+    assert [tool["name"] for id in (7, 9) for tool in done.result(id)["tools"]] == ["read", "read"]
+    assert done.result(10)["isError"]
+
+
+SECRET = "sk-ant-api03-" + "a" * 80
+SAID = f"a\x1b[2J\x1b]0;t\x07b\u202ec\x9b31m {SECRET}"
+WRITTEN = {
+    "text": SAID.encode(),
+    "no message": json.dumps({"x": SAID}).encode(),
+    "an unknown method": json.dumps({"jsonrpc": "2.0", "method": SAID}).encode(),
+    "another encoding": SAID.encode("utf-16"),
+    "no encoding": b"\xff\xfe\x1b[2J" + SECRET.encode(),
+    "half a message": b'{"jsonrpc": "2.0", "id": 1, "res',
+    "an answer to nothing": b'{"jsonrpc": "2.0", "id": 9999, "result": {}}',
+    "an answer under no id": b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "m"}}',
+    "a list": b'[{"jsonrpc": "2.0", "id": 1, "result": {}}]',
+    "depth": b"[" * 100_000,
+    "an answer under `true`": b'{"jsonrpc": "2.0", "id": true, "result": {}}',
+}
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, ...], tmp_path: Path) -> None:
+    """On its output and on its errors: calls go on, and the operator's terminal gets text without escapes or keys."""
+    lines = [line.hex() for line in WRITTEN.values()]
+    answers = {"before tools/call": lines, "stderr": lines}
+    done = spoken(tmp_path, call("write", 7), call("read", 8), until=8, server=HOSTILE, answers=answers, form=form)
+
+    assert not done.result(8).get("isError")
+    assert done.code == 0
+    assert SECRET not in done.shown
+    assert [shown for shown in done.shown.splitlines() if not shown.isprintable()] == []
+    assert "Traceback" not in done.shown
+    assert len(done.shown.splitlines()) >= 2 * len(WRITTEN) - 3
+
+
+def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
+    """It is bounded, as a client's is, and every open request is answered."""
+    done = spoken(
+        tmp_path,
+        call("read", 8),
+        until=8,
+        server=HOSTILE,
+        answers={"before tools/call": [70_000_000]},
+    )
+
+    assert "more than 67,108,864 bytes" in done.shown
+    assert [m for m in done.answers if m.get("id") == 8] != []
+    assert done.code == 3
+
+
+def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) -> None:
+    """Past a thousand the server is told that the others wait."""
+    requests = [request("roots/list", f"r{n}").encode().hex() for n in range(1100)]
+    done = spoken(tmp_path, call("read", 8), until=8, server=HOSTILE, answers={"before tools/call": requests})
+    got = [json.loads(line) for line in (tmp_path / "asked.log").read_text().splitlines()]
+
+    assert len([m for m in done.answers if m.get("method") == "roots/list"]) == 1000
+    assert [m["id"] for m in got if m.get("error", {}).get("code") == -32600] == [f"r{n}" for n in range(1000, 1100)]
+
+
+TAKING_JSON = """
+from pathlib import Path
+from mcp.server import MCPServer
+
+server = MCPServer("taking")
+
+
+@server.tool()
+def keep(to: dict[str, str]) -> str:
+    Path(to["file"]).write_text("kept")
+    return "kept"
+
+
+@server.tool()
+def run(args: list[str]) -> str:
+    Path(args[-1]).write_text("ran")
+    return "ran"
+
+
+@server.tool()
+def store(files: list[str]) -> str:
+    for file in files:
+        Path(file).write_text("stored")
+    return "stored"
+
+
+server.run("stdio")
+"""
+INSIDE = """
+name: p
+on_violation: deny
+tool_rules:
+  - deny:
+      - {tool: keep, where: [{path: $.to.file, contains: secret}]}
+      - {tool: run, where: [{path: "$.args[0]", equals: rm}]}
+      - {tool: run, where: [{path: "$.args[*]", equals: sudo}]}
+      - {tool: run, where: [{path: $.args, regex: ^curl}]}
+      - {tool: run, where: [{path: $.args, runs: git push}]}
+      - {tool: store, where: [{not: [{path: $.files, within: FOLDER/mine}]}]}
+"""
+
+
+def test_an_argument_that_is_json_as_text_is_judged_as_a_server_takes_it(tmp_path: Path) -> None:
+    """The SDK decodes the text of an object or a list, as some clients write nothing else (`pre_parse_json`)."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "server.py").write_text(TAKING_JSON)
+    tried = [
+        ("keep", "to", lambda file: {"file": f"{file}-secret"}),
+        *(
+            ("run", "args", lambda file, words=words: [*words, file])
+            for words in (["rm"], ["ls", "sudo"], ["curl", "x"], ["git", "push"], ["git", "-C", "d", "push"])
+        ),
+        ("store", "files", lambda file: [file]),
+        ("store", "files", lambda file: [f"FOLDER/mine/{Path(file).name}", file]),
+    ]
+    lines = []
+    for number, (tool, key, given) in enumerate(tried):
+        value = json.dumps(given(f"FOLDER/written-{number}")).replace("FOLDER", str(tmp_path))
+        spelled = (value, f" {value}", value.replace("s", "\\u0073"), value.replace(": ", ":").replace(", ", ",\n"))
+        lines += [call(tool, 100 * number + n, **{key: text}) for n, text in enumerate(spelled)]
+    honest = json.dumps({"file": str(tmp_path / "honest")})
+    policy = INSIDE.replace("FOLDER", str(tmp_path))
+    done = spoken(
+        tmp_path, *lines, call("keep", 2008, to=honest), until=2008, server=tmp_path / "server.py", policy=policy
+    )
+
+    assert [*tmp_path.glob("written*"), *(tmp_path / "mine").iterdir()] == []
+    assert (tmp_path / "honest").exists()
+    assert done.code == 0
