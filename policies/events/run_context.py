@@ -36,13 +36,14 @@ _HARMLESS: Final[dict[str, str]] = {
     "read": "encoding end end_line limit line_end line_start lines max_bytes max_chars max_lines offset pages "
     "read_range start start_line view_range",
     "write": "append create_dirs create_parents encoding mode newline overwrite",
-    "edit": "all_occurrences encoding end_line expected_replacements insert_line line_number old oldString oldText "
-    "old_str old_string old_text replaceAll replace_all start_line",
+    "edit": "all_occurrences allow_multiple cell_id cell_number cell_type edit_mode encoding end_line "
+    "expected_replacements insert_line line_number old oldString oldText old_str old_string old_text "
+    "replaceAll replace_all start_line",
     "delete": "force missing_ok recursive",
     "move": "force overwrite",
-    "glob": "caseSensitive case_sensitive limit max_results offset recursive respect_git_ignore sort",
-    "grep": "-A -B -C -i -n caseSensitive case_sensitive context context_lines exclude glob head_limit ignore_case "
-    "include limit max_results multiline output_mode recursive type",
+    "glob": "caseSensitive case_sensitive exclude ignore limit max_results offset recursive respect_git_ignore sort",
+    "grep": "-A -B -C -i -n -o caseSensitive case_sensitive context context_lines exclude exclude_pattern glob "
+    "head_limit ignore_case include include_pattern limit max_results multiline offset output_mode recursive type",
     "fetch": "body data format headers json max_chars max_length method prompt raw start_index",
     "web_search": "allowed_domains blocked_domains count exclude_domains include_domains k language limit "
     "max_results n num_results region safesearch search_depth time_range topic",
@@ -65,7 +66,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `unclear` are the parameters that nobody understands, or the missing one without which the act cannot be judged.
     What such a tool is given is not known until it is called if it is `inferred`: each call is looked at then. So is
     each call of any tool, for the inputs that its act is judged by. A call that is understood in part is denied by
-    its portable names as any, and permitted only by its own.
+    its portable names as any, and permitted only by its own. An input that its act has and need not have is not known
+    where a call lacks it and has one that nobody knows: it may be the same under another name.
     """
 
     name: str
@@ -96,6 +98,11 @@ def needed(act: str) -> tuple[str, ...]:
     """The inputs without which a call could not be judged as an act; none of an act with another name."""
     inputs = PORTABLE.get(act, ())
     return inputs if act == "move" else inputs[:1]
+
+
+def optional(act: str) -> tuple[str, ...]:
+    """The other inputs of an act."""
+    return PORTABLE.get(act, ())[len(needed(act)) :]
 
 
 def root_of(path: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..events.run_context import PORTABLE, needed
+import msgspec
+
+from ..events.run_context import PORTABLE, needed, optional, root_of
 from ..values.model_base import UNCLEAR, aliased
 from ..values.paths import compile_path
 
@@ -236,10 +238,37 @@ def _reader(tool: Tool) -> Callable[[Any], Any] | None:
         if other:
             found[name] = other
     in_part = _understood_in_part(tool)
+    unknown = _perhaps_renamed(tool)
     if in_part is None:
         return (lambda input: _with_portable(input, found)) if found else None
     unclear = {name: [UNCLEAR] for act in tool.every_act for name in PORTABLE.get(act, ())}
-    return lambda input: _with_portable(input, found, unclear if in_part(input) else {})
+    return lambda input: _with_portable(input, found, unclear if in_part(input) else unknown(input))
+
+
+def _perhaps_renamed(tool: Tool) -> Callable[[Any], dict[str, list[Any]]]:
+    """The optional inputs that a call may have under a name which nobody knows: it lacks them, and has such a one."""
+    optional_inputs = {
+        name: [compile_path(path) for path in (f"$.{name}", *tool.inputs.get(name, ()))]
+        for act in tool.acts
+        for name in optional(act)
+        if not tool.inputs or name in tool.inputs
+    }
+    roots = {name: {root_of(path) for path in tool.inputs.get(name, ())} for name in optional_inputs}
+    own = {name for act in tool.acts for name in PORTABLE.get(act, ())}
+    if not tool.inferred:  # a run's record does not have what it takes, and is judged alike
+        tool = msgspec.structs.replace(tool, takes=())
+
+    def unknown(input: Any) -> dict[str, list[Any]]:
+        if not optional_inputs or not isinstance(input, dict):
+            return {}
+        lacking = [name for name, ways in optional_inputs.items() if not _has_each([ways], input)]
+        if not lacking:
+            return {}
+        given = {key for key, value in input.items() if key not in own and value not in _NOT_GIVEN}
+        elsewhere = tool.unknown_among(given)
+        return {name: [UNCLEAR] for name in lacking if elsewhere or not given.isdisjoint(roots[name])}
+
+    return unknown
 
 
 def _with_portable(
