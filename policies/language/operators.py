@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..values.json_values import as_compared, is_number, number_of, order, same, texts_in
+from ..values.json_values import as_compared, container_of, is_number, number_of, order, same, texts_in
 
 
 class Reading(NamedTuple):
@@ -96,7 +96,8 @@ def _contains(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 def _texts_hold(value: Any, found: Callable[[str], bool], reading: Reading) -> bool:
     if isinstance(value, str):
-        return found(value)
+        inner = container_of(value) if reading.loose and not reading.permits else None
+        return found(value) or (inner is not None and any(found(text) for text in texts_in(inner)))
     if not reading.loose:
         return False
     texts = texts_in(value)

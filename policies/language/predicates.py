@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..values import paths, regexes
-from ..values.json_values import is_number, scalars_in, text_of, unkeepable
+from ..values.json_values import container_of, is_number, scalars_in, text_of, unkeepable
 from ..values.model_base import UNCLEAR, has_unclear
 from ..values.paths import inside, place_of
 from .conditions import OutputRef, as_written, has_references, is_argument, is_output, output_ref
@@ -35,7 +35,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
     def is_inside(value: Any, facts: Facts) -> bool | None:
         if reading.loose and is_number(value):
             value = text_of(value)
-        if type(value) is not str:
+        if type(value) is not str or (reading.loose and container_of(value) is not None):
             return None
         around = facts.directories[:2]
         return inside(place_of(value, *around), place_of(directory, *around))

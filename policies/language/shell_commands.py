@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..errors import UnjudgeableLineError
 from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
 from ..shell.words import split
-from ..values.json_values import texts_in
+from ..values.json_values import container_of, texts_in
 from .facts import Facts
 from .operators import Reading
 
@@ -44,10 +44,12 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
         shell: Shell = "bash" if facts.directories.shell == "bash" else "sh"
         if reading.permits:
             return type(value) is str and commands.admit(value, shell)
-        is_list = isinstance(value, list | tuple) and all(type(item) is str for item in value)
-        lines = texts_in(value) if (reading.loose and is_list) or type(value) is str else []
+        inner = container_of(value) if reading.loose and type(value) is str else None
+        listed = value if inner is None else inner
+        is_list = isinstance(listed, list | tuple) and all(type(item) is str for item in listed)
+        lines = [value] if type(value) is str else []
         if is_list:
-            lines = [*lines, shlex.join(value)]
+            lines = [*lines, *(texts_in(listed) if reading.loose else ()), shlex.join(listed)]
         return not lines or any(commands.reach(line, shell) for line in lines)
 
     return holds

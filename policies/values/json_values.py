@@ -61,6 +61,17 @@ def text_of(scalar: Any) -> str:
     return str(scalar)
 
 
+def container_of(text: str) -> dict[str, Any] | list[Any] | None:
+    """The object or list that a text is as JSON: many MCP servers take such an argument for what it says."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
 def scalars_in(value: Any) -> Iterator[Any]:
     """A scalar itself, or the scalars a list or object stands for, in order."""
     if not isinstance(value, dict | list | tuple):

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
-from .json_values import same
+from .json_values import container_of, same
 from .model_base import Aliased
 
 if TYPE_CHECKING:
@@ -73,10 +73,18 @@ def compile_path(path: str, loose: bool = False) -> PathFn:
     def values(doc: Any) -> list[Any]:
         found = [doc]
         for function in functions:
+            if loose:
+                found = [each for value in found for each in _as_read(value)]
             found = function(found)
         return found
 
     return values
+
+
+def _as_read(value: Any) -> tuple[Any, ...]:
+    """A value, and what it says where it is the text of an object or a list."""
+    inner = container_of(value) if type(value) is str else None
+    return (value,) if inner is None else (value, inner)
 
 
 def path_steps(path: str) -> list[tuple[str, Any]]:
