@@ -260,19 +260,17 @@ CARRYING = {
     ),
     **dict.fromkeys(  # a plugin is loaded and run; a file may hold further options
         split("ar ranlib strip objdump objcopy size ld ld.bfd gold ld.gold ld.lld lld opt llc"),
-        Carries(words="@.*|--?plugin.*|--?load.*|-mllvm"),
+        Carries(words="@.*|--?plugin.*|--?load.*|--?mllvm.*|--?error-handling-script.*|--?thinlto-distributor.*"),
     ),
     **dict.fromkeys(  # of another machine, by ssh
-        split("systemctl loginctl hostnamectl timedatectl localectl systemd-analyze bootctl"),
+        split("loginctl hostnamectl timedatectl localectl systemd-analyze bootctl"),
         Carries(letters="H", long="--host"),
     ),
-    **dict.fromkeys(("iptables", "ip6tables"), Carries(letters="M", long="--modprobe")),
-    **dict.fromkeys(
-        ("yt-dlp", "youtube-dl"), Carries(long="--exec --exec-before-download --config-locations --plugin-dirs")
+    "systemctl": Carries(  # a unit of one's own by its path, and what units get
+        letters="H", long="--host", words="(set|import)-environment|edit|link|.*/.*"
     ),
+    **dict.fromkeys(("iptables", "ip6tables"), Carries(letters="M", long="--modprobe")),
     "aria2c": Carries(words="--on-.*", long="--conf-path"),
-    **dict.fromkeys(("rclone", "restic"), Carries(letters="o", long="--password-command --option --config")),
-    "borg": Carries(long="--rsh --remote-path"),
     "svn": Carries(long="--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir"),
     "pandoc": Carries(
         letters="FLd", long="--filter --lua-filter --pdf-engine --defaults --data-dir", words=r".*\.lua"
@@ -281,15 +279,17 @@ CARRYING = {
     **dict.fromkeys(("tshark", "wireshark"), Carries(letters="X")),
     **dict.fromkeys(
         split("tex latex pdftex pdflatex xetex xelatex luatex lualatex"),
-        Carries(words=r"--?(shell|enable-write18|cnf-line|lua).*|.*\\.*"),
+        Carries(words=r"--?(shell|enable-write18|cnf-line|lua).*|.*\\.*|.*\.lua"),
     ),
     "pidstat": Carries(harmless=options("dHhIlRrstUuVvw", "CGpT", "human dec")),
     **dict.fromkeys(
         ("gcc", "g++", "cc", "c++", "clang", "clang++"),
         Carries(
             long="-wrapper -specs -fplugin -fuse-ld --specs -iplugindir",
-            words="@.*|--|-W[alp],.*(plugin|@).*|-mllvm|-(load|plugin).*",
-            harmless=r"-[cgSEPOowsvIDULlWMix].*|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic)|-[fm][\w=.+-]*"
+            words="@.*|--|-W[alp],.*(plugin|@).*|-mllvm.*|-(load|plugin).*",
+            harmless=r"-[cSEPsvw]|-g(\d|gdb\d?|dwarf[\w-]*|split-dwarf|z|line-tables-only)?|-[OoIDULlWMix].*"
+            r"|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic|save-temps)(=\w+)?"
+            r"|-f(?!.*plugin|use-ld|module-mapper|thinlto)[\w=.+-]*|-m(?!llvm)[\w=.+-]*"
             r"|-std=.*|-(dumpversion|dumpmachine|print-[\w-]+)|--(version|help)",
         ),
     ),
@@ -501,11 +501,15 @@ CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
-    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=f"@.*|{_FED}")),
+    **dict.fromkeys(
+        ("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=f"@.*|.*addopts=.*|{_FED}")
+    ),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
-    **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell")),
-    "kubectl": Carries(words=r"set-credentials|users\..*", long="--exec-command --kubeconfig"),
+    **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell --use-yarnrc", words=r"--config\..*")),
+    "kubectl": Carries(  # behind `--` stands what a container runs
+        words=r"--|set-credentials|users\..*", long="--exec-command --kubeconfig --helm-command --enable-exec"
+    ),
     "hatch": Carries(words="run"),  # of an environment: `hatch env run`
     "poetry": Carries(words="use"),  # a Python, which is run
     **dict.fromkeys(("ln", "link"), Carries(words=r"(.*/)?stdin|/+(dev|proc)/.*")),  # code on the input, as a file
@@ -541,7 +545,7 @@ CARRYING = {
         )
     ),
     "gh": Carries(words="--"),  # what follows is git's
-    **dict.fromkeys(("docker", "docker-compose", "podman", "nerdctl"), Carries(words=_ON_INPUT)),
+    **dict.fromkeys(("docker", "docker-compose", "podman", "nerdctl"), Carries(long="--hooks-dir", words=_ON_INPUT)),
     "ip": Carries(
         harmless=r"-(4|6|0|s|d|o|j|p|c|r|br|brief|json|pretty|color|details|stats|statistics|oneline|resolve|family|f|h|human"
         r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)",

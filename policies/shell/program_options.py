@@ -335,9 +335,12 @@ WRITING = {
         " --alt-svc --output-dir",
         long_alone="--remote-name --remote-name-all --remote-header-name",
     ),
-    **dict.fromkeys(("http", "https"), Writes(letters="o", long="--output --session")),
+    **dict.fromkeys(
+        ("http", "https"), Writes(letters="o", alone="d", long="--output --session", long_alone="--download")
+    ),
     "json.tool": Writes(operands=1),
     "find": Writes(named="-fprint -fprint0 -fls -fprintf"),
+    "file": Writes(alone="C", valued="efFmP", long_alone="--compile"),
 }
 for _same, _as in (("gfind", "find"), ("gsort", "sort"), ("gtee", "tee"), ("gdd", "dd"), ("gshuf", "shuf")):
     WRITING[_same] = WRITING[_as]

@@ -15,11 +15,11 @@ import msgspec
 
 from . import wrappers
 from .builtins import changes_program_meaning, evaluates
-from .carrying import CARRYING, carries, gives_other
+from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
-from .words import HARMLESS_TARGETS, literal, split
+from .words import HARMLESS_TARGETS, UNSEEN, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ _WRAPPERS = """
 
 _REMOTE = """
     ssh ssh-copy-id sshpass autossh sshfs mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
+    rclone restic borg yt-dlp youtube-dl
 """
-"""Run commands elsewhere."""
+"""Run commands elsewhere, or reach others by programs that their words name."""
 
 _CODE = """
     ed ex vi vim nvim view vimdiff emacs emacsclient less more most m4 dc tclsh wish lua luajit julia r
@@ -141,7 +142,7 @@ _CONTAINERS = split("""
 """)
 
 _PLAIN_VERBS = {
-    "bundle": split("install update check list show add remove outdated info config lock"),
+    "bundle": split("install update check list show add remove outdated info lock"),
     "cargo": split("""
         build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata fetch install
         search publish new init fix vendor version
@@ -212,15 +213,28 @@ def _known_as(name: str) -> list[str]:
 
 _PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
 _ASK_FOR_PYTHON = {
-    **dict.fromkeys(("uv", "uvx", "virtualenv"), re.compile("--python(?:=(.*))?|-p(.*)", re.DOTALL)),
+    **dict.fromkeys(("uv", "uvx", "virtualenv"), re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL)),
     **dict.fromkeys(("pipenv", "pipx"), re.compile("--python(?:=(.*))?", re.DOTALL)),
 }
 """Programs that run the Python that an option of theirs names, which may be any program."""
 
 
+_ACTING = {
+    "rsync": ((literal("rm"), UNSEEN), Carries(long="--del --delete --remove-source-files --remove-sent-files")),
+    "zip": ((literal("rm"), UNSEEN), Carries(letters="m", long="--move")),
+    "fuser": ((literal("kill"), UNSEEN), Carries(letters="k", long="--kill")),
+    "ss": ((literal("kill"), UNSEEN), Carries(letters="K", long="--kill")),
+    "date": ((literal("timedatectl"), literal("set-time")), Carries(words="-[uR]*s.*|--set?(=.*)?")),
+    "hostname": ((literal("hostnamectl"), literal("hostname")), Carries(words="[^-].*|-[bF].*|--(boot|file).*")),
+}
+"""Programs that mostly look, or copy, with the command as which an option of theirs acts; find has its own."""
+
+
 def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
     """The commands that a program of this name runs; None if the program is not known."""
     nested = _read(name, arguments, shell)
+    if nested is not None and name in _ACTING and carries(_ACTING[name][1], arguments):
+        return [*nested, Nested(words=_ACTING[name][0])]
     if name in _ASK_FOR_PYTHON and nested is not None:
         own = arguments[: len(arguments) - len(nested[0].words)] if nested else arguments
         return UNKNOWN if gives_other(own, _ASK_FOR_PYTHON[name], _PYTHONS) else nested

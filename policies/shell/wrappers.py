@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .builtins import changes_program_meaning
-from .words import UNSEEN, Shell, Word
+from .words import UNSEEN, Shell, Word, literal
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -211,8 +211,9 @@ def trapped(arguments: Sequence[Word], shell: Shell) -> list[Nested]:
 
 
 def found(arguments: Sequence[Word]) -> list[Nested]:
-    """`find ... -exec command ;`."""
-    nested: list[Nested] = []
+    """`find ... -exec command ;`; with `-delete` it acts as `rm`."""
+    deletes = any(word.text == "-delete" if word.text else word.could_be("-delete") for word in arguments)
+    nested = [Nested(words=(literal("rm"), UNSEEN))] if deletes else []
     rest = list(arguments)
     while rest:
         word = rest.pop(0)

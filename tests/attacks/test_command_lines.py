@@ -11,6 +11,7 @@ import pytest
 
 from proctor.adapters import ShellAdapter
 from proctor.policies.events import RunFailed
+from proctor.policies.language.shell_commands import NamedCommands
 from proctor.policies.shell.parser import read_commands
 from proctor.policies.shell.programs import DYNAMIC
 from proctor.policies.shell.words import Shell
@@ -294,6 +295,7 @@ CARRYING = [
     *("tmux send-keys red Enter", "xdotool type 'red x'", "dialog --prgbox 'red x' 1 1", "cargo watch -x 'red y'"),
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
+CARRYING += Path(__file__).with_name("lines_of_programs.txt").read_text().splitlines()
 """Programs that are given a command or code in a way that is not read."""
 
 
@@ -343,7 +345,9 @@ READ = [
     ("git commit -am x --no-verify", ["git"]),
     ("git merge -Xours -s ort x", ["git"]), ("git cherry-pick -s x", ["git"]),
     ("curl -fsSL -H 'A: b' -X POST --data-raw x u", ["curl"]),
-    ("sort -rnk2 f | uniq -c", ["sort", "uniq"]), ("rsync -avz --delete a/ b/", ["rsync"]),
+    ("sort -rnk2 f | uniq -c", ["sort", "uniq"]), ("rsync -avz a/ b/", ["rsync"]),
+    ("date -Iseconds", ["date"]), ("fuser 80/tcp", ["fuser"]), ("ss -tlnp", ["ss"]),
+    ("hostname -f", ["hostname"]), ("zip -r a b", ["zip"]), ("file -b x", ["file"]),
     ("pip install -q -r requirements.txt --no-deps", ["pip"]), ("wget -qO- x", ["wget"]),
     ("cmake -S . -B d -G Ninja && cmake --build d -j8", ["cmake", "cmake"]),
     ("openssl x509 -in f -noout -text", ["openssl"]),
@@ -392,6 +396,25 @@ def test_what_agents_write_every_day_is_read(line: str, expected: list[str]) -> 
     read = read_commands(line)
 
     assert ([part.name for part in read.parts], read.dynamic) == (expected, None)
+
+
+ACTING = [
+    *(("find . -delete", "rm"), ("gfind d -name x -o -delete", "rm"), ('find . "-del"ete', "rm")),
+    *(("env find . -delete", "rm"), ("find . -fprint x", "redirect"), ("find . -fls x", "redirect")),
+    *(("rsync -a --delete a/ b", "rm"), ("rsync --remove-source-files a b", "rm"), ("zip -rm a b", "rm")),
+    *(("fuser -km x", "kill"), ("fuser --kill x", "kill"), ("ss -K dst x", "kill"), ("file -C -m x", "redirect")),
+    *(("date -us x", "timedatectl"), ("date --set=x", "timedatectl"), ("hostname x", "hostnamectl")),
+]
+
+
+@pytest.mark.parametrize(("line", "acts_as"), ACTING)
+def test_an_option_that_acts_counts_as_the_program_that_acts_so(line: str, acts_as: str) -> None:
+    """An allow of a program that looks or copies covers none that deletes, kills or sets; a deny of that does."""
+    names = ["find", "gfind", "env", "rsync", "zip", "fuser", "ss", "file", "date", "hostname"]
+    assert acts_as in [part.name for part in read_commands(line).parts]
+    assert not NamedCommands(names).admit(line)
+    assert NamedCommands([*names, acts_as]).admit(line)
+    assert NamedCommands(acts_as).reach(line)
 
 
 @pytest.mark.anyio
