@@ -249,7 +249,7 @@ class RunDelta:
         if self.started is not None and not run.started_seq:
             tenant, labels = owners(self.started.metadata)
             changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}
-            changes |= {"tenant": run.tenant or tenant, "labels": run.labels or labels}
+            changes |= {"tenant": tenant if run.tenant is None else run.tenant, "labels": run.labels or labels}
         if not run.ended_seq and (self.ended is not None or any(self.floor)):
             usage = Usage(**{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)})
             if usage != run.usage:

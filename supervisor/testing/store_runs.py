@@ -465,6 +465,20 @@ class ListingChecks(StoreChecks):
                 (context["tenant"], context["labels"]),
             ]
 
+    async def test_a_tenant_without_a_name_is_a_tenant(self) -> None:
+        """The empty text is one's name: what starts the run changes it no more than another, and it is asked for."""
+        async with self.open_store() as store:
+            nameless = {"context": {"tenant": ""}}
+            await store.create_run(RunInfo(run_id="created", session_id="s", spec=nameless))
+            await store.create_run(RunInfo(run_id="nobody", session_id="t"))
+            late = {"context": {"tenant": "other"}}
+            await store.append([RunStarted(run_id="created", session_id="s", metadata=late)])
+            await store.append([RunStarted(run_id="started", session_id="u", metadata=nameless)])
+
+            assert [run.tenant for run in await store.runs()] == ["", None, ""]
+            assert await _names(store, tenant="") == "started created"
+            assert [entry.run_id async for entry in store.log(tenant="")] == ["created", "started"]
+
     async def test_a_list_has_the_runs_that_meet_all_that_is_given(self) -> None:
         """Status, tenant, labels, provider and when they began, alone and together, page by page."""
         async with self.open_store() as store:

@@ -349,6 +349,31 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
         assert record[-1].decision == "input_unknown"
 
 
+def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_known() -> None:
+    """As one that lived on: asked again under its id, it is the same call, running still."""
+    record: list[Event] = []
+    settings: dict[str, Any] = {"approval": COMPILED.approval, "redactor": Redactor(Redaction())}
+    call = ToolCall(id="c", name="read", input={"to": TOKEN})
+
+    def machine() -> RunMachine:
+        return RunMachine.resume(identity(), COMPILED.monitor(RunContext()), record, **settings)
+
+    shell = Shell(machine(), record)
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
+    resumed_machine = machine()
+    judge = COMPILED.restore(resumed_machine._state.judge.snapshot())  # type: ignore[attr-defined]
+    restored = RunMachine.restore(resumed_machine.snapshot(), judge, **settings)
+    other = msgspec.structs.replace(call, input={"to": "x"})
+    related = [
+        [each._state.judge.calls.relate(again.id, again.name, again.input, 0) for again in (call, other)]
+        for each in (resumed_machine, restored)
+    ]
+
+    assert TOKEN not in repr(record)
+    assert related == [["running", "conflict"]] * 2
+
+
 def test_a_resumed_run_gives_its_last_message() -> None:
     """And not what was streamed before it."""
     record: list[Event] = []
