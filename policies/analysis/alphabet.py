@@ -37,6 +37,7 @@ from .values import (
     MISSING,
     MOST_LITERALS,
     OPAQUE,
+    also_met_by,
     are_covered,
     atoms_of,
     binds,
@@ -86,12 +87,8 @@ class PlayedRule(NamedTuple):
     def requirements(self) -> Iterator[Any]:
         """The `prior` requirements of a precondition."""
         record = self.clause.record
-        todo = list(record.requires) if isinstance(record, Precondition) else []
-        while todo:
-            each = todo.pop(0)
-            todo += each.any_of if each.any_of is not UNSET else ()
-            if each.prior is not UNSET:
-                yield each
+        requires = record.requires if isinstance(record, Precondition) else ()
+        yield from (inner for each in requires for inner in each.flat() if inner.prior is not UNSET)
 
     @property
     def unsupported(self) -> str:
@@ -205,6 +202,7 @@ class Alphabet:
                     if outcome not in met or (is_exact(atoms) and value in literals(atoms)):
                         met.add(outcome)
                         found.setdefault(text_of(value), value)
+                        found |= {text: text for text in also_met_by(value) if value in literals(atoms)}
         for requirement in (requirement for each in self._played for requirement in each.requirements):
             returned = {same.prior_output_path for same in requirement.same}
             named = literals([atom for path, atom in atoms_of(requirement.output) if path in returned])
@@ -229,6 +227,9 @@ class Alphabet:
     def _values_at(self, path: str, bound: set[str]) -> tuple[Any, ...]:
         """The values to follow at a path, and those that a rule names."""
         found = list(self.values) if path in bound else []
+        if path in bound:  # a call may name several values, of which only those that are followed matter
+            followed = [value for value in self.values if value != ANY_OTHER]
+            found += map(list, itertools.combinations(followed[:MOST_LITERALS], 2))
         for each in self._played:
             record = each.clause.record
             if isinstance(record, Provenance) and record.path == path and path in bound:
@@ -248,14 +249,15 @@ class Alphabet:
     def _supplying(self, pattern: str) -> Iterator[str]:
         """Texts that a pattern reads each followed value from, and others in which it occurs."""
         regex, texts = Regex(pattern), samples(pattern)
+        supplying = []
         for value in map(text_of, self.values):
             made = (text.replace(each, value) for text in texts for each in regex.values([text]) if each)
             fitting = next((text for text in made if list(regex.values([text])) == [value]), None)
             if fitting is not None:
-                yield fitting
+                supplying.append(fitting)
             else:
                 self.gaps.append(f"values that `{pattern}` reads")
-        yield from texts
+        yield from [*supplying, "\n".join(supplying), *texts]
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
@@ -520,8 +522,9 @@ class Alphabet:
                     texts += self._supplying(source.regex) if source.regex else ()
         if not choices and not bound and not texts:
             return ("done",)
-        tried = {path: candidates(atoms, self.values if path in bound else ()) for path, atoms in choices.items()}
-        tried |= {path: [*self.values, MISSING] for path in bound if path not in tried}
+        returned = [*self.values, list(self.values)]
+        tried = {path: candidates(atoms, returned if path in bound else ()) for path, atoms in choices.items()}
+        tried |= {path: [*returned, MISSING] for path in bound if path not in tried}
         found, everything = documents(tried, 200)
         if not everything:
             self.gaps.append(f"too many kinds of outputs of `{call.name}`")

@@ -164,11 +164,8 @@ def _evidence(machine: PreconditionMachine, at: RuleMoment) -> Hashable:
 
 
 def _turns_wanted(requires: Iterable[Any]) -> Iterable[int]:
-    for requirement in requires:
-        if requirement.turns_gte is not msgspec.UNSET:
-            yield requirement.turns_gte
-        elif requirement.any_of is not msgspec.UNSET:
-            yield from _turns_wanted(requirement.any_of)
+    flat = (inner for requirement in requires for inner in requirement.flat())
+    return (inner.turns_gte for inner in flat if inner.turns_gte is not msgspec.UNSET)
 
 
 def overlaps(machine: Machine) -> bool:

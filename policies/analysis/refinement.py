@@ -347,7 +347,7 @@ class _Refinement:
     def _answer(self, verdict: str, reason: str, **more: Any) -> Implication:
         bounded = [f"calls in flight at once: {IN_FLIGHT}", "every call belongs to the turn going on"]
         if self._binds():
-            bounded.append("a call names one value of a key")
+            bounded.append("a call names at most two values of a key")
         return Implication(
             verdict,
             reason,

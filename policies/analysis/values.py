@@ -66,6 +66,8 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     numbers = [n for each in scalars if (n := number_of(each, loose=True)) is not None]
     found = [*extra, *joined, *single, MISSING, next(t for t in _fresh("zq") if t not in texts), *PLAIN[1:]]
     found += _apart([*numbers, *(value for value in single if is_number(value))])
+    if any(name in ORDERINGS and isinstance(operand, str) for name, operand in atoms):
+        found += _texts_apart(texts)
     if any(name in OPAQUE for name, _ in atoms) or any(isinstance(each, list | tuple | dict) for each in scalars):
         found += [[], {}]
     if any(name == "type" for name, _ in atoms):
@@ -98,6 +100,15 @@ def _apart(points: Iterable[int | float]) -> Iterator[int | float]:
     yield from edges[:1] + edges[-1:]
 
 
+def _texts_apart(texts: Iterable[str]) -> Iterator[str]:
+    """Texts before, between and after some, where there are, which are no numbers."""
+    named = sorted({"", *texts})
+    for low, high in itertools.zip_longest(named, named[1:]):
+        yield from itertools.islice(
+            (t for end in "~ \0" if (t := f"{low}{end}") not in texts and t < (high or f"{t}~")), 1
+        )
+
+
 def _spellings(value: int | float, texts: set[str]) -> Iterator[str]:
     """A number as its text, and as one that no condition names."""
     text = text_of(value)
@@ -119,7 +130,9 @@ def are_covered(atoms: Sequence[Atom], *, of_texts: bool = False) -> bool:
     if not names & OPAQUE:
         scalars = (each for name, operand in atoms for each in (_listed(operand) if name in _LISTING else [operand]))
         return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
-            is_number(operand) for name, operand in atoms if name in ORDERINGS
+            is_number(operand) or (isinstance(operand, str) and number_of(operand, loose=True) is None)
+            for name, operand in atoms
+            if name in ORDERINGS
         )
     looked_at = names - EQUALITIES
     if looked_at & LENGTHS and not of_texts:
@@ -369,8 +382,13 @@ MOST_LITERALS = 4
 
 
 def is_exact(atoms: Sequence[Atom]) -> bool:
-    """Whether operators tell a few values from all others, and nothing else."""
-    return len(literals(atoms)) <= MOST_LITERALS and all(name in {*EQUALITIES, "exists"} for name, _ in atoms)
+    """Whether operators on inputs tell a few values from all others, and nothing else: each is met by the values of
+    one text, which a number is not (7 is also `07`), nor true and false (which are not their texts).
+    """
+    named = literals(atoms)
+    if any(is_number(number_of(each, loose=True)) or text_of(each) in ("true", "false") for each in named):
+        return False
+    return len(named) <= MOST_LITERALS and all(name in {*EQUALITIES, "exists"} for name, _ in atoms)
 
 
 def literals(atoms: Sequence[Atom]) -> list[Any]:
@@ -378,6 +396,13 @@ def literals(atoms: Sequence[Atom]) -> list[Any]:
     named = [operand for name, operand in atoms if name in EQUALITIES]
     values = (value for each in named for value in scalars_in(each))
     return list(dict.fromkeys(value for value in values if binds(value)))
+
+
+def also_met_by(value: Any) -> Iterator[str]:
+    """Another text that equals what a condition on inputs names, if it names a number."""
+    number = number_of(value, loose=True)
+    if number is not None:
+        yield next(each for each in _spellings(number, {str(value)}) if each != text_of(value))
 
 
 def binds(value: Any) -> bool:

@@ -54,7 +54,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths its calls are bound by, and its key."""
         yield from super().inputs()
-        for requirement in self.requires:
+        for requirement in (inner for each in self.requires for inner in each.flat()):
             for same in requirement.same:
                 yield self.tool, same.path
                 if requirement.prior is not UNSET and not same.of_output:

@@ -380,6 +380,13 @@ class Requirement(Record, frozen=True):
         same = ", of the same" if any(each.same for each in inner) else ""
         return ("needs one of" if len(inner) > 1 else "needs") + same
 
+    def flat(self) -> Iterator[Requirement]:
+        """The requirement itself, or those in its `any_of`."""
+        for inner in () if self.any_of is UNSET else self.any_of:
+            yield from inner.flat()
+        if self.any_of is UNSET:
+            yield self
+
     def sources(self) -> Iterator[Selector | Fact]:
         """The sources it accepts: calls, or a fact."""
         if self.any_of is not UNSET:

@@ -44,6 +44,8 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.id", "equals": "k1"}],
         [{"path": "$.id", "exists": True}],
         [{"path": "$.id", "not_in": ["k1"]}],
+        [{"path": "$.id", "equals": 7}],
+        [{"path": "$.id", "in": ["k2", "07"]}],
     ],
     "line": [
         [{"path": "$.line", "regex": r"\bgit\s+push\b"}],
@@ -56,6 +58,8 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.line", "regex": "^git push$"}],
         [{"path": "$.line", "regex": "(?is)^K.*[😀-😂]$"}],
         [{"path": "$.line", "in": ["git push", "ls", None]}],
+        [{"path": "$.line", "gte": "git push", "lt": "ls"}],
+        [{"path": "$.line", "lte": "git push"}],
     ],
     "file": [
         [{"path": "$.file", "within": "/srv"}],
@@ -81,7 +85,7 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
     ],
 }  # fmt: skip
 VALUES: Final[dict[str, list[Any]]] = {
-    "id": ["k1", "k2", 7, "7", None, "", "é", "k\n1"],
+    "id": ["k1", "k2", 7, "7", None, "", "é", "k\n1", "07", ["k1", "k2"], ["k1", 7]],
     "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5], 6, "05", 5.0, -0.0, 1e308, {"n": 5}],
     "line": [
         "git push",
@@ -110,7 +114,7 @@ VALUES: Final[dict[str, list[Any]]] = {
         "update",
     ],
 }
-"""What calls carry; brute force takes the first two, walks all."""
+"""What calls carry; brute force takes two, mostly the first, walks all."""
 OUTPUTS: Final[list[Any]] = [
     "done",
     {"ok": True, "id": "k1"},
@@ -352,6 +356,14 @@ class _Generator:
             {"type": "forbids_after", "tool": t(), "tools": self.items()},
             {"type": "sequence", "tools": [t(), t()], "strict": self.chance(0.5)},
             {"type": "forbidden_sequence", "sequence": [t(), t()], "adjacency": rng.choice(["strict", "any"])},
+            {
+                "type": "forbidden_sequence",
+                "sequence": [
+                    {"tool": self.tool(), "where": rng.choice(WHERES["id"])} for _ in range(rng.choice([2, 2, 3]))
+                ],
+                "adjacency": rng.choice(["strict", "any"]),
+            },
+            {"type": "sequence", "tools": [t(), t(), t()], "strict": self.chance(0.5)},
             {"type": "precondition", "tool": t(), "requires": [self.requirement()]},
             {"type": "precondition", "tool": t(), "requires": [self.requirement(), self.requirement()]},
             {**source, "from": rng.choice([users, users[:1], users[1:]])},

@@ -90,7 +90,7 @@ class Brute:
         self.mine, self.theirs, self.strict = mine, other, strict
         self.says, self.moves, self.refuses = question.says, 0, question.refuses
         self.wider = not strict and covers_more(mine.approval, other.approval)
-        calls = [(name, input) for name in question.names() for input in self._inputs(question)]
+        calls = [(name, input) for name in question.names() for input in self._inputs(question, rng)]
         self.calls = rng.sample(calls, min(MOST_CALLS, len(calls)))
         tokens = [n for n in ("input_tokens", "output_tokens") if n in self.says or "max_total_tokens" in self.says]
         self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens]
@@ -98,13 +98,16 @@ class Brute:
         self.turns = self.runs
         self.messages = MESSAGES[:2] if "user_" in self.says else []
         self.outputs = OUTPUTS[:3] if any(w in self.says for w in ("output", '"from"')) else OUTPUTS[:1]
+        if len(self.outputs) > 1 and rng.random() < 0.4:
+            self.outputs = [*self.outputs[:2], OUTPUTS[-1]]
         if "regex" in self.says and len(self.outputs) > 1:
             self.outputs = [*self.outputs, OUTPUTS[3]]
 
     @staticmethod
-    def _inputs(question: Pair) -> list[dict[str, Any]]:
+    def _inputs(question: Pair, rng: random.Random) -> list[dict[str, Any]]:
         fields = question.fields
-        choices = [[*VALUES[name][:2], None] if len(fields) < 2 else VALUES[name][:2] for name in fields]
+        two = {name: VALUES[name][:2] if rng.random() < 0.6 else rng.sample(VALUES[name], 2) for name in fields}
+        choices = [[*two[name], None] if len(fields) < 2 else two[name] for name in fields]
         made = [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
         return [{name: value for name, value in each.items() if value is not None} for each in made][:6]
 
