@@ -1,20 +1,14 @@
-"""Words that were retired as names stay out: each file has as many as it had, or fewer.
-
-`retired_names.json` beside this file says how often each file still has each of them. It only shrinks: when a name is
-gone, `python tests/test_retired_names.py` writes the counts anew, and refuses where one of a package would grow.
-"""
+"""Words that were retired as names stay out."""
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROWS = ("policies", "supervisor", "adapters")
-ALLOWED = Path(__file__).with_name("retired_names.json")
 WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -55,13 +49,14 @@ def retired(source: str) -> Counter[str]:
     """How often a source text defines each retired name: as a class, function, parameter, variable or field."""
     found: Counter[str] = Counter()
     for name in _defined(ast.parse(source)):
-        if name in PROMISED:
-            continue
-        if name.strip("_") in NAMES:
-            found[name.strip("_")] += 1
-        found.update(WORDS.intersection(part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)))
-        found.update(word for word in WORDS if "_" in word and word in name)
+        if name not in PROMISED:
+            found.update(_retired_in(name))
     return found
+
+
+def _retired_in(name: str) -> set[str]:
+    parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)}
+    return {*(NAMES & {name.strip("_")}), *(WORDS & parts), *(word for word in WORDS if "_" in word and word in name)}
 
 
 def _defined(tree: ast.Module) -> list[str]:
@@ -78,54 +73,25 @@ def _defined(tree: ast.Module) -> list[str]:
     return names
 
 
-def counts() -> dict[str, dict[str, int]]:
-    """The retired names of each file of the product that has any."""
+def test_no_file_has_a_retired_name() -> None:
+    """A new one either gets another name, or is written down elsewhere and stands in `PROMISED`."""
     found = {}
     for path in sorted(path for row in ROWS for path in (ROOT / row).rglob("*.py")):
         if here := retired(path.read_text(encoding="utf-8")):
-            found[path.relative_to(ROOT).as_posix()] = dict(sorted(here.items()))
-    return found
+            found[path.relative_to(ROOT).as_posix()] = dict(here)
+
+    assert found == {}
 
 
-def totals(of: dict[str, dict[str, int]]) -> Counter[tuple[str, str]]:
-    """The same for each package: a file that moves within one brings nothing new."""
-    found: Counter[tuple[str, str]] = Counter()
-    for path, here in of.items():
-        for name, times in here.items():
-            found[path.partition("/")[0], name] += times
-    return found
+def test_a_retired_name_is_found_wherever_it_is_defined() -> None:
+    """As a class, a function, a parameter, a variable and a field; as a part of a name, too."""
+    source = (
+        "class Letter:\n    def look_up(self, ask):\n        self.room = [way for way in ask]\n        tell = self\n"
+    )
+
+    assert retired(source) == Counter(Letter=1, look=1, ask=1, room=1, way=1)
 
 
-def test_no_package_gains_a_retired_name() -> None:
-    """Not one more of any of them."""
-    allowed = totals(json.loads(ALLOWED.read_text()))
-
-    assert {key: times for key, times in totals(counts()).items() if times > allowed[key]} == {}
-
-
-def test_no_file_gains_a_retired_name_that_it_never_had() -> None:
-    """Of the files that are listed; a new file has none."""
-    listed = json.loads(ALLOWED.read_text())
-    new = {
-        f"{path}: {name}": times
-        for path, here in counts().items()
-        if path in listed
-        for name, times in here.items()
-        if times > listed[path].get(name, 0)
-    }
-
-    assert new == {}
-
-
-def main() -> None:
-    """Write the counts, if no package gains one."""
-    before = totals(json.loads(ALLOWED.read_text())) if ALLOWED.exists() else None
-    now = counts()
-    grown = {key: times for key, times in totals(now).items() if before is not None and times > before[key]}
-    if grown:
-        raise SystemExit(f"these are more than before: {grown}")
-    ALLOWED.write_text(json.dumps(now, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def test_a_promised_name_is_one_that_would_be_retired() -> None:
+    """Otherwise it needs no promise."""
+    assert [name for name in PROMISED if not _retired_in(name)] == []

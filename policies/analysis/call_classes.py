@@ -85,7 +85,7 @@ class NameUniverse:
         return iter(sorted(narrow, key=len, reverse=True)[:2])
 
 
-Facet: TypeAlias = VirtualName | bytes
+InputPredicate: TypeAlias = VirtualName | bytes
 """A virtual name, or the conditions an input meets."""
 
 
@@ -93,14 +93,14 @@ class CallClass(NamedTuple):
     """Calls of one name whose input has these facets."""
 
     name: str
-    facets: frozenset[Facet] = frozenset()
+    facets: frozenset[InputPredicate] = frozenset()
 
 
 class NameReach(NamedTuple):
     """Some calls that a selector means: of these names, with these facets."""
 
     names: frozenset[str]
-    facets: frozenset[Facet]
+    facets: frozenset[InputPredicate]
 
 
 class Kinds:
@@ -203,7 +203,7 @@ def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
             yield from (virtual.tool, virtual.as_)
 
 
-def _facets(where: Iterable[Condition]) -> frozenset[Facet]:
+def _facets(where: Iterable[Condition]) -> frozenset[InputPredicate]:
     conditions = tuple(where)
     if not conditions:
         return frozenset()

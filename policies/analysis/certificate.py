@@ -120,8 +120,8 @@ class _Checker:
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         least = NOTHING if self.standard.strict else WARN
-        kept = all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
-        return kept and self.property.owes(at[-1]) > least
+        kept = all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
+        return kept and self.property.obligation(at[-1]) > least
 
     def _leads_out(self, state: State) -> Iterator[str]:
         for after, what in self._moves(state):

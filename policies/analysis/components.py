@@ -376,7 +376,7 @@ class RuleComponent:
             else:
                 returned = call.outputs[output]
                 self.machine.completed(
-                    moment.state, made, mask, ParsedOutput(unseen(returned) if other else returned)
+                    moment.state, made, mask, ParsedOutput(without_any_other(returned) if other else returned)
                 )
             self._memo[key] = self._level_of(found), self.number(moment)
         outcome: Outcome = self._memo[key]
@@ -419,7 +419,7 @@ class RuleComponent:
         """Whether a breaker has tripped, so that nothing changes any more."""
         return bool(getattr(self.moments[at].state, "open", False))
 
-    def owes(self, at: int) -> int:
+    def obligation(self, at: int) -> int:
         """The strictness found when the session ends."""
         return self._level_of(self.machine.settle(self.moments[at].state))
 
@@ -432,12 +432,12 @@ def _raise_to_zero(state: Any) -> None:
                 setattr(row, name, 0)
 
 
-def unseen(value: Any) -> Any:
+def without_any_other(value: Any) -> Any:
     """A value with another in the place of ANY_OTHER."""
     if isinstance(value, dict):
-        return {key: unseen(item) for key, item in value.items()}
+        return {key: without_any_other(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [unseen(item) for item in value]
+        return [without_any_other(item) for item in value]
     return value.replace(ANY_OTHER, NEVER_SEEN) if isinstance(value, str) else value
 
 
@@ -514,7 +514,7 @@ class Figure:
         """A user wrote a message."""
         return at
 
-    def owes(self, at: int) -> int:
+    def obligation(self, at: int) -> int:
         """Nothing."""
         return NOTHING
 

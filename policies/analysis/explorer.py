@@ -1,6 +1,6 @@
 """A machine as a finite graph: what each call does to it, by the slots that the call meets.
 
-A state is a number that stands for all states of the machine that look alike (`Machine.seen_from`); a call is a mask
+A state is a number that stands for all states of the machine that look alike (`Machine.equivalence_key`); a call is a mask
 of slots. Everything is asked of the machine once and remembered.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..rules.machine import Machine
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
-    from .call_classes import CallClass, Facet, Kinds
+    from .call_classes import CallClass, InputPredicate, Kinds
 
 
 State = TypeVar("State", bound=Hashable)
@@ -304,7 +304,7 @@ class Graph:
         return not self.admits(self.start, 0)
 
     @property
-    def owes(self) -> bool:
+    def has_obligation(self) -> bool:
         """Whether a run in which nothing is called leaves something undone."""
         return not self.may_end(self.start)
 
@@ -394,7 +394,7 @@ class System:
         self.names = frozenset(every).union(*(reach.names for slot in slots for reach in slot))
         self.unnamed = not self.names.issuperset(kinds.names.all)
         self._sure: dict[str, int] = {}
-        self._perhaps: dict[str, list[tuple[int, frozenset[Facet]]]] = {}
+        self._perhaps: dict[str, list[tuple[int, frozenset[InputPredicate]]]] = {}
         for n, slot in enumerate(slots):
             for reach in slot:
                 self._work.spend(len(reach.names))
@@ -403,16 +403,16 @@ class System:
                         self._perhaps.setdefault(name, []).append((1 << n, reach.facets))
                     else:
                         self._sure[name] = self._sure.get(name, 0) | 1 << n
-        self._letters: dict[tuple[str, frozenset[Facet]], tuple[frozenset[Facet], ...]] = {}
+        self._letters: dict[tuple[str, frozenset[InputPredicate]], tuple[frozenset[InputPredicate], ...]] = {}
         named = {self.mask(name, some) for name in self.names for some in self.letters(name)}
         self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
         self.admits, self.after, self.next = self.graph.admits, self.graph.after, self.graph.next
 
-    def facets(self, name: str) -> frozenset[Facet]:
+    def facets(self, name: str) -> frozenset[InputPredicate]:
         """The facets of a name's input that the clause looks at."""
         return frozenset().union(*(facets for _, facets in self._perhaps.get(name, ())))
 
-    def mask(self, name: str, facets: frozenset[Facet]) -> int:
+    def mask(self, name: str, facets: frozenset[InputPredicate]) -> int:
         """The slots that a call of a name meets whose input has these facets and no others."""
         mask = self._sure.get(name, 0)
         perhaps = self._perhaps.get(name, ())
@@ -422,14 +422,16 @@ class System:
                 mask |= slot
         return mask
 
-    def letters(self, name: str, facets: frozenset[Facet] = frozenset()) -> Iterator[frozenset[Facet]]:
+    def letters(
+        self, name: str, facets: frozenset[InputPredicate] = frozenset()
+    ) -> Iterator[frozenset[InputPredicate]]:
         """The inputs of a name that have these facets, as far as the clause tells them apart, the least of each."""
         if name not in self._perhaps:
             return iter((facets,))
         own = self.facets(name)
         key = (name, facets & own)
         if key not in self._letters:
-            found: list[tuple[int, frozenset[Facet]]] = []
+            found: list[tuple[int, frozenset[InputPredicate]]] = []
             for some in combinations(own - facets):
                 mask = self.mask(name, facets | some)
                 self._work.spend(len(found) // 8)
@@ -470,7 +472,7 @@ def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = 
     return found
 
 
-def combinations(facets: frozenset[Facet]) -> Iterator[frozenset[Facet]]:
+def combinations(facets: frozenset[InputPredicate]) -> Iterator[frozenset[InputPredicate]]:
     """Sets of facets that an input may have together."""
     if not facets:
         yield facets

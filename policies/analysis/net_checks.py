@@ -36,7 +36,7 @@ Marking: TypeAlias = tuple[int, ...]
 """Tokens by place, in the order of the net's places."""
 
 
-class Look(NamedTuple):
+class NetPosition(NamedTuple):
     """The part of a state that matters: its tokens, and the deferred transitions of each call in flight."""
 
     marking: Marking
@@ -78,7 +78,7 @@ class _Reached(NamedTuple):
     before: _Reached | None
     move: Move | None
     state: NetState
-    look: Look
+    position: NetPosition
     fired: tuple[int, ...]
 
     def path(self) -> Iterator[_Reached]:
@@ -95,20 +95,20 @@ def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) ->
     gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
     asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]
     state, fired = machine.begin()
-    first = _Reached(None, None, state, _look(machine, state), tuple(fired))
-    seen, queue = {first.look}, deque([first])
-    walked = Walked(fired=set(fired), highest=list(first.look.marking))
+    first = _Reached(None, None, state, _position(machine, state), tuple(fired))
+    seen, queue = {first.position}, deque([first])
+    walked = Walked(fired=set(fired), highest=list(first.position.marking))
     while queue:
         at = queue.popleft()
-        for move in (*asks, *_ends(at.look)):
+        for move in (*asks, *_ends(at.position)):
             reached = _moved(machine, at, move, work)
             if reached is None:
                 continue
             walked.fired.update(reached.fired)
-            if reached.look in seen:
+            if reached.position in seen:
                 continue
-            seen.add(reached.look)
-            walked.highest = list(map(max, walked.highest, reached.look.marking))
+            seen.add(reached.position)
+            walked.highest = list(map(max, walked.highest, reached.position.marking))
             if (gains and _grows(machine, reached, walked, work)) or len(seen) > MAX_STATES:
                 walked.complete = False
                 return walked
@@ -116,13 +116,13 @@ def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) ->
     return walked
 
 
-def _look(machine: NetMachine, state: NetState) -> Look:
+def _position(machine: NetMachine, state: NetState) -> NetPosition:
     marking = tuple([state.marking.get(place, 0) for place in machine.net.places])
-    return Look(marking, tuple(sorted(map(tuple, state.waiting.values()))) if state.waiting else ())
+    return NetPosition(marking, tuple(sorted(map(tuple, state.waiting.values()))) if state.waiting else ())
 
 
-def _ends(look: Look) -> Iterator[Move]:
-    for waiting in dict.fromkeys(look.waiting):
+def _ends(position: NetPosition) -> Iterator[Move]:
+    for waiting in dict.fromkeys(position.waiting):
         yield End(waiting, failed=False)
         yield End(waiting, failed=True)
 
@@ -145,7 +145,7 @@ def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reache
             return None
         fired = machine.finish(state, call, failed=move.failed)
     work.spend(sum(1 + len(machine.net.transitions[n].outputs) for n in fired))
-    return _Reached(at, move, state, _look(machine, state), tuple(fired))
+    return _Reached(at, move, state, _position(machine, state), tuple(fired))
 
 
 def _copied(state: NetState) -> NetState:
@@ -174,8 +174,9 @@ def _grows(machine: NetMachine, reached: _Reached, walked: Walked, work: Work) -
     steps: list[_Reached] = []
     for earlier in reached.path():
         work.spend(1 + len(machine.net.places) // 4)
-        if earlier is not reached and _covers(reached.look, earlier.look):
-            gain = tuple(new - old for new, old in zip(reached.look.marking, earlier.look.marking, strict=True))
+        if earlier is not reached and _covers(reached.position, earlier.position):
+            markings = zip(reached.position.marking, earlier.position.marking, strict=True)
+            gain = tuple(new - old for new, old in markings)
             if _may_grow(machine, gain) and _repeats(machine, reached, list(reversed(steps)), gain, work):
                 lead = [step for step in earlier.path() if step.fired]
                 walked.lead = _names(machine, list(reversed(lead)))
@@ -193,7 +194,7 @@ def _may_grow(machine: NetMachine, gain: Marking) -> bool:
     )
 
 
-def _covers(state: Look, earlier: Look) -> bool:
+def _covers(state: NetPosition, earlier: NetPosition) -> bool:
     pairs = zip(state.marking, earlier.marking, strict=True)
     return state.waiting == earlier.waiting and all(new >= old for new, old in pairs)
 
@@ -202,14 +203,14 @@ def _repeats(machine: NetMachine, reached: _Reached, steps: list[_Reached], gain
     """Whether the steps fire the same, with the same gain, until more tokens make no difference."""
     at = reached
     for _ in range(_weight(machine.net) + 2):
-        before = at.look.marking
+        before = at.position.marking
         for step in steps:
             assert step.move is not None
             moved = _moved(machine, at, step.move, work)
             if moved is None or moved.fired != step.fired:
                 return False
             at = moved
-        if tuple(new - old for new, old in zip(at.look.marking, before, strict=True)) != gain:
+        if tuple(new - old for new, old in zip(at.position.marking, before, strict=True)) != gain:
             return False
     return True
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..rules.rule import LARGEST, names
 from .call_classes import ANY_OTHER, CallClass
 from .findings import finding
-from .reachability import END, GaveUp, Product
+from .reachability import END, BoundExceeded, Product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +55,7 @@ def _first_without_order(
         settled.update(alike)
         try:
             core = search.core(alike[0])
-        except GaveUp:
+        except BoundExceeded:
             gave_up.append(alike[0])
             continue
         if core is not None:
@@ -73,10 +73,10 @@ def _unproven(possible: Saturation, search: Product, settled: set[CallClass]) ->
     for alike in sorted(groups.values(), key=lambda group: -possible.found[group[0]]):
         if settled.intersection(alike):
             continue
-        way = possible.way_to(alike[0])
-        possible.kinds.work.spend(len(way))
-        if search.goes(way):
-            settled.update(way)
+        path = possible.path_to(alike[0])
+        possible.kinds.work.spend(len(path))
+        if search.goes(path):
+            settled.update(path)
         else:
             unproven.append(alike)
     return unproven[::-1]
@@ -184,15 +184,15 @@ def _ways_out(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
 
 def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator[PreflightFinding]:
     """The clauses that together leave no order of calls in which all is called that must be."""
-    demands = [system for system in systems if system.graph.owes]
-    concerned = [system for system in systems if system.graph.restrains or system.graph.owes]
+    demands = [system for system in systems if system.graph.has_obligation]
+    concerned = [system for system in systems if system.graph.restrains or system.graph.has_obligation]
     search = Product(concerned, possible.kinds, possible.found)
     guess = _one_after_another(demands, possible)
     if not possible.kinds.names.complete or search.goes([*guess, END]) or search.goes([*guess[::-1], END]):
         return
     try:
         core = search.core(END)
-    except GaveUp:
+    except BoundExceeded:
         yield finding(
             "gave_up",
             (demands[0].clause.policy, ""),
@@ -220,6 +220,6 @@ def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[
         wanted = [kind for kind in possible.found if demand.mask(*kind)]
         if wanted:
             kind = min(wanted, key=lambda kind: possible.found[kind])
-            calls.update({other: 1 for other in possible.way_to(kind) if other not in calls})
+            calls.update({other: 1 for other in possible.path_to(kind) if other not in calls})
             calls[kind] = max(calls[kind], min(owed.least, LARGEST) if owed is not None else 1)
     return [kind for kind, often in calls.items() for _ in range(often)]

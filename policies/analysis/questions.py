@@ -56,26 +56,26 @@ def answer(
         raise ValueError(
             f"`verify` answers one question a call: give one of {', '.join(questions)}; got {given or 'none'}"
         )
-    asking = Asking(merged(stack), _tools(tools), context, work)
+    inquiry = Inquiry(merged(stack), _tools(tools), context, work)
     if keeps is not None:
-        return asking.implies(merged(keeps), Standard(True))
+        return inquiry.implies(merged(keeps), Standard(True))
     if reach is not None:
-        return asking.reach(reach)
+        return inquiry.reach(reach)
     if no_looser_than is not None:
-        return asking.no_looser(merged(no_looser_than))
+        return inquiry.no_looser(merged(no_looser_than))
     assert same_as is not None
     other = merged(same_as)
-    there = asking.no_looser(other, f"`{asking.stack.name}` lets through what `{other.name}` does not")
+    there = inquiry.no_looser(other, f"`{inquiry.stack.name}` lets through what `{other.name}` does not")
     if isinstance(there, Refuted):
         return there
-    back = Asking(other, asking.tools, context, work)
-    here = back.no_looser(asking.stack, f"`{other.name}` lets through what `{asking.stack.name}` does not")
+    back = Inquiry(other, inquiry.tools, context, work)
+    here = back.no_looser(inquiry.stack, f"`{other.name}` lets through what `{inquiry.stack.name}` does not")
     if not isinstance(here, Proved):
         return here
     if isinstance(there, Unknown):
         return there
     return Proved(
-        reason=f"`{asking.stack.name}` and `{other.name}` answer alike in every session",
+        reason=f"`{inquiry.stack.name}` and `{other.name}` answer alike in every session",
         explored=_together([there.explored, here.explored]),
         certificates=[*there.certificates, *here.certificates],
     )
@@ -114,7 +114,7 @@ def side(policy: Policy, tools: Sequence[str | Tool] | None, context: RunContext
     return Side(Program(program.policy, kept, program.limits, program.budgets, program.tools), rules, limits)
 
 
-class Asking(NamedTuple):
+class Inquiry(NamedTuple):
     """A stack, and what its questions share."""
 
     stack: Policy

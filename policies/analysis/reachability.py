@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..stack.clauses import Clause
-from .call_classes import CallClass, Facet
+from .call_classes import CallClass, InputPredicate
 from .explorer import ENDINGS, MAX_FACETS, Ending, combinations, shortest
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ class Saturation:
         self.cores |= cores
         self._saturate()
 
-    def way_to(self, kind: CallClass) -> list[CallClass]:
+    def path_to(self, kind: CallClass) -> list[CallClass]:
         """The calls on one way to a kind, in order, the kind last."""
-        way: dict[CallClass, None] = {}
+        path: dict[CallClass, None] = {}
         stack = [(kind, False)]
         while stack:
             at, ready = stack.pop()
             self.kinds.work.spend()
             if ready:
-                way[at] = None
-            elif at not in way:
+                path[at] = None
+            elif at not in path:
                 stack.append((at, True))
                 stack += [(other, False) for other in reversed(self._needed[at])]
-        return list(way)
+        return list(path)
 
     def why_never(self, kind: CallClass) -> list[Step]:
         """A shortest chain from a kind to one that no call can satisfy; if every chain is a circle, one of them."""
@@ -117,25 +117,25 @@ class Saturation:
         """Note a kind that every clause lets through in some state."""
         needed: dict[CallClass, None] = {}
         for system in self._naming.get(kind.name, ()):
-            way = self._way_in(system, kind)
-            if way is None:
+            path = self._path_in(system, kind)
+            if path is None:
                 return False
-            needed |= dict.fromkeys(way)
+            needed |= dict.fromkeys(path)
         self.found[kind] = len(self.found)
         self._needed[kind] = tuple(other for other in needed if other != kind)
         return True
 
-    def _way_in(self, system: System, kind: CallClass) -> tuple[CallClass, ...] | None:
+    def _path_in(self, system: System, kind: CallClass) -> tuple[CallClass, ...] | None:
         """The kinds of calls that lead a system to where it admits a kind; None if it never does."""
         inputs = system.letters(kind.name, kind.facets)
         masks = {system.mask(kind.name, some) for some in inputs if self._open(kind, some)}
-        for state, way in self._reached[system].items():
+        for state, path in self._reached[system].items():
             self.kinds.work.spend(1 + len(masks))
             if any(system.admits(state, mask) for mask in masks):
-                return way
+                return path
         return None
 
-    def _open(self, kind: CallClass, facets: frozenset[Facet]) -> bool:
+    def _open(self, kind: CallClass, facets: frozenset[InputPredicate]) -> bool:
         """Whether a call of a kind may have these facets: every kind that it is of, beyond this one's, was found."""
         others = (
             other for other in self.kinds.within(CallClass(kind.name, facets)) if not other.facets <= kind.facets
@@ -177,7 +177,7 @@ class Saturation:
         """For each clause that never lets a kind through, the calls it would need, none of which can come."""
         steps: list[Step] = []
         for system in self._naming.get(kind.name, ()):
-            if self._way_in(system, kind) is None:
+            if self._path_in(system, kind) is None:
                 wanted = self._missing(system, kind)
                 steps += [Step(kind, system.clause, other) for other in wanted]
                 if not wanted:
@@ -209,19 +209,19 @@ END = CallClass("")
 """The end of the run, treated as one more call: a clause lets it come when it owes nothing."""
 
 
-class GaveUp(Exception):  # noqa: N818 - it ends a search, nothing is wrong
+class BoundExceeded(Exception):  # noqa: N818 - it ends a search, nothing is wrong
     """A search that became too large."""
 
 
-class Letter(NamedTuple):
+class Symbol(NamedTuple):
     """A call, and whether it succeeds."""
 
     name: str
-    facets: frozenset[Facet]
+    facets: frozenset[InputPredicate]
     ending: Ending = "completed"
 
 
-Entry: TypeAlias = tuple[tuple[int, ...], Letter, bool]
+Entry: TypeAlias = tuple[tuple[int, ...], Symbol, bool]
 """How each clause sees a call, the call, and whether it is the wanted one."""
 
 
@@ -232,7 +232,7 @@ class Product:
         self._systems = systems
         self._kinds = kinds
         self.work = work
-        self._never: dict[str, list[frozenset[Facet]]] = {}
+        self._never: dict[str, list[frozenset[InputPredicate]]] = {}
         for kind in kinds.all:
             if kind not in possible:
                 self._never.setdefault(kind.name, []).append(kind.facets)
@@ -245,9 +245,8 @@ class Product:
         self._kinds.work.spend(len(self._systems))
         if kind == END:
             others = [system for system in self._systems if not system.graph.lasting]
-            return [
-                s for s in self._systems if s.graph.owes and any(o is not s and o.names & s.names for o in others)
-            ]
+            obliged = [system for system in self._systems if system.graph.has_obligation]
+            return [s for s in obliged if any(o is not s and o.names & s.names for o in others)]
         return [system for system in self._systems if system.graph.awaits or system.mask(*kind)]
 
     def sight(self, kind: CallClass) -> tuple[Hashable, ...]:
@@ -261,14 +260,14 @@ class Product:
     def core(self, kind: CallClass) -> list[Clause] | None:
         """The fewest clauses that together never let calls of a kind through; None if some order does.
 
-        Raises GaveUp if that cannot be told.
+        Raises BoundExceeded if that cannot be told.
         """
         systems = self._refined(kind)
         if systems is None:
             return None
         for system in list(systems):
             fewer = [other for other in systems if other is not system]
-            with contextlib.suppress(GaveUp):
+            with contextlib.suppress(BoundExceeded):
                 if fewer and self._trace(kind, fewer) is None:
                     systems = fewer
         return list({system.clause.id: system.clause for system in systems}.values())
@@ -284,33 +283,33 @@ class Product:
             if not refusing:
                 return None
             # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
-            systems = systems + ([system for system in refusing if not system.graph.owes] or refusing)
+            systems = systems + ([system for system in refusing if not system.graph.has_obligation] or refusing)
 
     def goes(self, calls: Sequence[CallClass]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
-        trace = [Letter(call.name, call.facets) for call in calls]
+        trace = [Symbol(call.name, call.facets) for call in calls]
         for system in self._systems:
             self._kinds.work.spend(1 + len(trace))
             if _refuses(system, trace):
                 return False
         return True
 
-    def _trace(self, kind: CallClass, systems: Sequence[System]) -> list[Letter] | None:
-        """A shortest trace that ends with a call of the kind, under some of the clauses. Raises GaveUp."""
+    def _trace(self, kind: CallClass, systems: Sequence[System]) -> list[Symbol] | None:
+        """A shortest trace that ends with a call of the kind, under some of the clauses. Raises BoundExceeded."""
         trace = self._shortest(self._letters(kind, systems), systems)
         names = {name for system in systems for name in system.names}
         if trace is None and any(len(self._facets(name, kind, systems)) > MAX_FACETS for name in names):
-            raise GaveUp
+            raise BoundExceeded
         return trace
 
-    def _shortest(self, letters: Sequence[Entry], systems: Sequence[System]) -> list[Letter] | None:
+    def _shortest(self, letters: Sequence[Entry], systems: Sequence[System]) -> list[Symbol] | None:
         most = self.work + min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
 
-        def steps(at: tuple[int, ...]) -> Iterator[tuple[Letter, Price, tuple[int, ...] | None]]:
+        def steps(at: tuple[int, ...]) -> Iterator[tuple[Symbol, Price, tuple[int, ...] | None]]:
             self.work += len(letters) * len(systems)
             self._kinds.work.spend(len(letters) * len(systems))
             if self.work > most:
-                raise GaveUp
+                raise BoundExceeded
             for looks, letter, wanted in letters:
                 after = _next(systems, at, looks, letter)
                 if after is not None:
@@ -330,10 +329,10 @@ class Product:
                 looks = tuple(system.mask(name, facets) for system in systems)
                 wanted = name == kind.name and kind.facets <= facets
                 for ending in endings:
-                    found.setdefault((looks, ending, wanted), (looks, Letter(name, facets, ending), wanted))
+                    found.setdefault((looks, ending, wanted), (looks, Symbol(name, facets, ending), wanted))
         return sorted(found.values(), key=lambda entry: not entry[2])
 
-    def _inputs(self, name: str, kind: CallClass, systems: Sequence[System]) -> Iterator[frozenset[Facet]]:
+    def _inputs(self, name: str, kind: CallClass, systems: Sequence[System]) -> Iterator[frozenset[InputPredicate]]:
         """The combinations of facets that possible calls of a name have."""
         for some in combinations(self._facets(name, kind, systems)):
             never_come = self._never.get(name, ())
@@ -341,12 +340,12 @@ class Product:
             if not any(never <= some for never in never_come):
                 yield some
 
-    def _facets(self, name: str, kind: CallClass, systems: Sequence[System]) -> frozenset[Facet]:
+    def _facets(self, name: str, kind: CallClass, systems: Sequence[System]) -> frozenset[InputPredicate]:
         facets = frozenset(facet for system in systems for facet in system.facets(name))
         return facets | kind.facets if name == kind.name else facets
 
 
-def _refuses(system: System, trace: Iterable[Letter]) -> bool:
+def _refuses(system: System, trace: Iterable[Symbol]) -> bool:
     state = system.graph.start
     for name, facets, ending in trace:
         if name == END.name:
@@ -359,7 +358,7 @@ def _refuses(system: System, trace: Iterable[Letter]) -> bool:
 
 
 def _next(
-    systems: Sequence[System], states: Sequence[int], masks: Sequence[int], letter: Letter
+    systems: Sequence[System], states: Sequence[int], masks: Sequence[int], letter: Symbol
 ) -> tuple[int, ...] | None:
     if letter.name == END.name:
         return (

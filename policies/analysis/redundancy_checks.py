@@ -138,8 +138,8 @@ def evasion_findings(
 def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
     """Rules that refuse a call only right after another one."""
     for system in systems:
-        if way := system.graph.evasion:
-            chain = [system.calls_of(mask) for mask in way]
+        if path := system.graph.evasion:
+            chain = [system.calls_of(mask) for mask in path]
             yield finding(
                 "evaded_by_one_call",
                 clause,

@@ -76,8 +76,8 @@ class SessionProduct(NamedTuple):
 
     def broken_at_end(self, at: Sequence[int]) -> bool:
         """Whether the property is broken, and the stack is not, were the session to end."""
-        broken = self.standard.breaks_at_end(self.rule.owes(at[-1]))
-        return broken and all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
+        broken = self.standard.breaks_at_end(self.rule.obligation(at[-1]))
+        return broken and all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
 
     def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
         """The possible next events and the state each leads to; None where it breaks the property."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, TypeAlias
 
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Figure, RuleComponent, unseen
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Figure, RuleComponent, without_any_other
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -185,7 +185,7 @@ class SplitComponent:
 
     def wrote(self, at: int, text: str) -> int:
         """A user wrote a message."""
-        texts = (text, unseen(text)) if ANY_OTHER in text else (text,)
+        texts = (text, without_any_other(text)) if ANY_OTHER in text else (text,)
         return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
 
     def resumed(self, at: int) -> Outcome:
@@ -196,9 +196,9 @@ class SplitComponent:
         """A breaker of some value may have tripped."""
         return True
 
-    def owes(self, at: int) -> int:
+    def obligation(self, at: int) -> int:
         """The strictness found when the session ends, for the followed values."""
-        return self.followed.owes(self.states[at][0])
+        return self.followed.obligation(self.states[at][0])
 
 
 Component: TypeAlias = RuleComponent | SplitComponent | Figure
