@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..language.selectors import NameScope
-    from ..values.amounts import counted
     from ..values.model_base import Issue
 from .machine import JudgedCall, ToolReturn
 

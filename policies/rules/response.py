@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-    from ..values.amounts import counted
 from .machine import JudgedCall, UpcomingCall
 
 
