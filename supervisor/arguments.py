@@ -33,7 +33,7 @@ class RunOptions(TypedDict, total=False):
         continuation: How to continue a session: `native` (the agent's own resume), `replay` (the conversation so
             far), `none`; `auto` resumes if it can, else replays.
         validators: Callables that judge calls under a net, by the net's name.
-        on_results: Callables that receive what such calls returned, by the net's name.
+        on_results: Callables that receive the results of such calls, by the net's name.
         mappers: Callables that give calls more names for a net, by the net's name.
     """
 
@@ -64,12 +64,12 @@ class RecordOptions(TypedDict, total=False):
     """How much of one run is recorded.
 
     Attributes:
-        max_messages: How many messages, those of users counted by themselves; what comes after them is in the record
-            as one `error_occurred`, and the run goes on. By default 50,000.
-        max_message_bytes: About how many bytes of them; by default 32 MiB.
-        max_events: How many other events; one more is an `error_occurred` with the code `record_full`, and ends the
-            run as failed. By default 100,000.
-        max_event_bytes: About how many bytes of them; by default 256 MiB.
+        max_messages: How many messages, the users' counted separately; later ones are replaced by one
+            `error_occurred`, and the run continues. By default 50,000.
+        max_message_bytes: About how many bytes they may have; by default 32 MiB.
+        max_events: How many other events; one more is recorded as an `error_occurred` with the code `record_full`,
+            and the run fails. By default 100,000.
+        max_event_bytes: About how many bytes they may have; by default 256 MiB.
     """
 
     max_messages: int
@@ -79,11 +79,11 @@ class RecordOptions(TypedDict, total=False):
 
 
 class OnceOptions(StartOptions, RecordOptions, total=False):
-    """What one run takes that is started by itself."""
+    """The options of a single new run."""
 
 
 class ExecuteOptions(RunOptions, RecordOptions, total=False):
-    """What one run takes that was created before and is started by itself."""
+    """The options of a single run that was created before."""
 
 
 class RecordBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,14 +99,14 @@ BOUNDS = RecordBounds()
 
 
 def record_bounds(given: Mapping[str, Any]) -> RecordBounds:
-    """The bounds that options give. Raises UsageError."""
+    """The bounds in these options. Raises UsageError."""
     for name, most in given.items():
         check_count(name, most)
     return RecordBounds(**given)
 
 
 def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The options of a run, and those of what is recorded of it."""
+    """Split options into those of the run and those of its record."""
     bounds = {name: value for name, value in options.items() if name in RecordOptions.__annotations__}
     return {name: value for name, value in options.items() if name not in bounds}, bounds
 
@@ -116,9 +116,9 @@ NO_POLICY = Policy(name="no policy")
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies a caller gave, in one of the two ways; `()` says on purpose that there is none.
+    """The policies of a caller's two arguments; `()` stands for no policy on purpose.
 
-    Raises UsageError where none is given, or both ways are used, PolicyError for what is not a policy.
+    Raises UsageError if neither or both are given, PolicyError for anything that is not a policy.
     """
     if policies is None and policy is None:
         raise UsageError("no policy was given; use `policies=[...]`, or `policies=()` for a run under no policy")
@@ -147,13 +147,13 @@ class NetHooks(msgspec.Struct, frozen=True):
     mappers: Mappers = {}
 
     def ids(self) -> tuple[object, ...]:
-        """The same for the same functions on the same nets."""
+        """A key that is equal for the same functions on the same nets."""
         of_each = (self.validators, self.on_results, self.mappers)
         return tuple((n, name, id(hooks[name])) for n, hooks in enumerate(of_each) for name in sorted(hooks))
 
 
 def hooks_given(validators: object, on_results: object, mappers: object) -> NetHooks:
-    """The hooks a caller gave. Raises UsageError for anything that is not a mapping from names."""
+    """The hooks of a caller's arguments. Raises UsageError for anything that is not a mapping from names."""
     each = {"validators": validators, "on_results": on_results, "mappers": mappers}
     for name, given in each.items():
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
@@ -162,7 +162,7 @@ def hooks_given(validators: object, on_results: object, mappers: object) -> NetH
 
 
 class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run once they are checked."""
+    """The checked options of a run."""
 
     policies: tuple[Policy, ...]
     no_policy: bool
@@ -172,9 +172,9 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_options(function: str, options: RunOptions | StartOptions, takes: type) -> CheckedOptions:
-    """The options that a function was called with; `takes` says which there are.
+    """Check the options of a function's call against the typed dict `takes`.
 
-    Raises UsageError for one that there is not or that makes no sense, PolicyError for what is not a policy.
+    Raises UsageError for an unknown or invalid one, PolicyError for anything that is not a policy.
     """
     check_options(function, options, takes)
     policies, context = options.get("policies"), options.get("context")
@@ -206,8 +206,8 @@ def check_store(store: object) -> None:
 
 
 def isolated_member(member: str, call: Callable[[], T]) -> T:
-    """What a member of an adapter gives. Raises the Exception that it raises; ProviderError, naming the member, for
-    what is none: SystemExit, GeneratorExit, a cancel of its own.
+    """Call a member of an adapter. Raises the Exception that it raises, and for anything else (SystemExit,
+    GeneratorExit, a cancel of its own) a ProviderError that names the member.
     """
     try:
         return isolated(call)
@@ -238,7 +238,7 @@ def check_count(name: str, given: object) -> None:
 
 
 def check_named(**given: object) -> None:
-    """Raises UsageError for anything that is not text, and for an empty name; None stands for a name not given."""
+    """Raises UsageError for anything but text, and for an empty name; None stands for no name."""
     for name, value in given.items():
         if value is not None:
             check_text(**{name: value})
@@ -247,7 +247,7 @@ def check_named(**given: object) -> None:
 
 
 def check_observers(approver: object, publishers: object) -> None:
-    """Raises UsageError for what cannot be called."""
+    """Raises UsageError for anything that cannot be called."""
     if approver is not None and not callable(approver):
         raise UsageError(f"`approver` is {_named(approver)}, not a function")
     for publisher in publishers if isinstance(publishers, list | tuple) else [None]:
@@ -269,7 +269,7 @@ def check_order(prompt: object, context: object, metadata: object = None) -> Non
 
 
 def recordable(name: str, given: object) -> Any:
-    """The argument as JSON gives it back. Raises UsageError for one that no record can hold."""
+    """The argument, encoded as JSON and decoded again. Raises UsageError if no record can hold it."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given))
     except UNREADABLE as error:
@@ -277,7 +277,7 @@ def recordable(name: str, given: object) -> Any:
 
 
 def check_cursor(after: object) -> None:
-    """Raises UsageError for anything that is not a place in a session."""
+    """Raises UsageError for anything that is not a position in a session."""
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
         shown = f"`{after}`" if isinstance(after, int | str) else _named(after)
         raise UsageError(f"`after` is {shown}; it is the `seq` of the last event seen, a whole number from 0")

@@ -1,4 +1,4 @@
-"""Secrets are taken out of what is recorded, logged and shown; what is judged stays exact."""
+"""Redacts secrets in everything that is recorded, logged and shown; rules judge the exact values."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from proctor.policies.events import Event
 
 VARIABLE = "PROCTOR_REDACTION"
-"""The environment variable that holds for every process which is not told otherwise: `off`, or a YAML file."""
+"""The environment variable with the default for every process: `off`, or a YAML file."""
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The secrets to redact from the event log, the logs and the output.
 
     Attributes:
-        off: nothing is.
-        patterns: regular expressions (RE2) of further secrets, by what a placeholder calls them. Where one has a
-            group, the group is the secret.
-        allow: values that are not secrets, as they stand in a text.
-        key: what placeholders are keyed with besides the session's id; who has neither cannot test a guess.
+        off: redact nothing.
+        patterns: regular expressions (RE2) of more secrets, by their kind in placeholders. If one has a group, the
+            group is the secret.
+        allow: values that are not secrets, as they appear in a text.
+        key: the key of placeholders' digests, besides the session's id; without both, nobody can test a guess.
     """
 
     off: bool = False
@@ -45,7 +45,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @classmethod
     def of_environment(cls) -> Redaction:
-        """What PROCTOR_REDACTION says, or the default. Raises UsageError for a file that cannot be read."""
+        """The redaction of PROCTOR_REDACTION, or the default. Raises UsageError for a file that cannot be read."""
         named = os.environ.get(VARIABLE, "")
         if named in ("", "on"):
             return cls()
@@ -58,16 +58,16 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 PLACEHOLDER = b"[redacted:"
-"""How what stands for a secret begins."""
+"""The beginning of every placeholder."""
 
 _REST = re.compile(rb"[\w-]*")
 _IN_QUOTES = ("command-password", "named-secret")
-"""Kinds of secrets that may have spaces where they stand in quotes."""
+"""Kinds of secrets that may have spaces if they are quoted."""
 _LONGEST_QUOTED = 256
 
 
 class SecretSpan(NamedTuple):
-    """A secret: where it begins and ends in a text's bytes, and its kind."""
+    """A secret: its start and end in a text's bytes, and its kind."""
 
     start: int
     end: int
@@ -75,14 +75,14 @@ class SecretSpan(NamedTuple):
 
 
 class Detector:
-    """Finds what the shipped patterns and the caller's describe. Raises UsageError for one RE2 cannot read."""
+    """Finds secrets by the shipped patterns and the caller's. Raises UsageError for one that RE2 cannot read."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._own = [_compiled(kind, regex) for kind, regex in redaction.patterns.items()]
         self._allowed = frozenset(value.encode() for value in redaction.allow)
 
     def suspects(self, data: bytes) -> bool:
-        """Whether something may be found in a text, or in JSON that holds it: quick, and never wrongly false."""
+        """Whether a text, or JSON that has it, may have a secret: quick, and never wrongly false."""
         return bool(self._own) or _compiled_once(TRIGGERS).search(data) is not None
 
     def find(self, text: bytes) -> list[SecretSpan]:
@@ -95,7 +95,7 @@ class Detector:
         return _apart(found)
 
     def may_be_named(self, value: str) -> bool:
-        """Whether a value may be what its name says: it is no placeholder, no variable, and not allowed."""
+        """Whether a value with a secret's name may be one: it is no placeholder, no variable, and not allowed."""
         data = value.encode("utf-8", "surrogatepass")
         if _REFERENCE.fullmatch(data):
             return False
@@ -125,7 +125,7 @@ def _group(match: Any) -> int:
 
 
 def _closing_quote(text: bytes, since: int, start: int, end: int) -> int:
-    """Where a secret ends: at the quote that closes what was opened after `since`, if it stands in quotes."""
+    """The end of a secret: if it is quoted, at the quote that closes the one opened after `since`."""
     opened = max(text.rfind(b"'", since, start), text.rfind(b'"', since, start)) if since >= 0 else -1
     quote = text[opened : opened + 1]
     if opened < 0 or text.count(quote, since, start) % 2 == 0:
@@ -137,7 +137,7 @@ def _closing_quote(text: bytes, since: int, start: int, end: int) -> int:
 
 
 def _apart(found: list[SecretSpan]) -> list[SecretSpan]:
-    """Spans that overlap as one."""
+    """The spans, with overlapping ones joined."""
     apart: list[SecretSpan] = []
     for span in found:
         if apart and span.start < apart[-1].end:
@@ -194,12 +194,12 @@ EXACT = frozenset(
         "tool_call_id",
     )
 )
-"""Fields of records by which something is found again; they are left as they are."""
+"""Fields of records that identify something, which are never redacted."""
 
 _NAMES = ("name", "key", "k", "header", "field", "variable", "Name", "Key")
 
 _VALUES = ("value", "Value", "val", "v")
-"""Objects that give something as a name and a value."""
+"""The keys of the value in objects that are a name and a value."""
 _LOGINS = ("user", "username", "login", "email")
 _PASSES = ("pass", "pw")
 _PAIRS = re.compile("(?:.*_)?(?:auth|login|creds|credentials|userpwd|userpass)")
@@ -225,7 +225,7 @@ _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Redactor:
-    """Replaces secrets by `[redacted:KIND:DIGEST]`, equal for equal secrets of one session and for no others."""
+    """Replaces secrets by `[redacted:KIND:DIGEST]`, with equal digests for equal secrets of one session only."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         redaction = Redaction.of_environment() if redaction is None else redaction
@@ -233,8 +233,8 @@ class Redactor:
         self._key = redaction.key
 
     def events(self, events: list[Event], lines: list[bytes]) -> list[Event]:
-        """Events as they may be stored; `lines` are theirs, fewer where one cannot be encoded. Almost none has a
-        secret, and many at once cost little to look at.
+        """Events, redacted; `lines` are their encodings, fewer if one has none. Checking many at once is cheap, as
+        almost none has a secret.
         """
         if len(lines) < len(events):
             return [self.redact(event, event.session_id) for event in events]
@@ -243,7 +243,7 @@ class Redactor:
         return [self.redact(event, event.session_id) if self._suspects(event) else event for event in events]
 
     def redact(self, value: T, session_id: str = "") -> T:
-        """A text, a JSON value or a record as it may be kept and shown; the same object where it has no secret."""
+        """A text, a JSON value or a record, redacted; the same object if it has no secret."""
         if self._detector is None or not self._suspects(value):
             return value
         redacted: T = _Walk(self._detector, self._placeholder_of(session_id)).of(value)
@@ -267,8 +267,8 @@ class Redactor:
 
 
 class _Walk:
-    """Goes through one value; what has no secret in it is given as it is. In a list an item may name the next one,
-    `named_by_items`, but not in a policy's lists of tools and commands.
+    """Redacts one value; parts without secrets are returned as they are. With `named_by_items`, an item of a list may
+    name the next one, which is not so in a policy's lists of tools and commands.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class _Walk:
         return _Walk(self._detector, self._placeholder, named_by_items=False)
 
     def of(self, value: Any, depth: int = 0, *, named: str = "") -> Any:
-        """A value without its secrets; one that goes by a secret's name (`named`) is one as a whole."""
+        """A value, redacted; as a whole if it has a secret's name (`named`)."""
         if isinstance(value, str):
             return self._whole(value) if named and self._detector.may_be_named(value) else self._text(value)
         if depth > _DEEPEST or value is None:
@@ -318,7 +318,7 @@ class _Walk:
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
 
     def _login(self, key: Any, item: Any) -> Any:
-        """What goes by a key, without the password where the key says that a user and a password follow."""
+        """The value of a key, without the password if the key announces a user and a password."""
         if not isinstance(key, str) or names_secret(key) or _PAIRS.fullmatch(words_of(key)) is None:
             return item
         if isinstance(item, str):
@@ -336,7 +336,7 @@ class _Walk:
         return item
 
     def _variables(self, items: list[Any]) -> list[Any]:
-        """An environment as `NAME=value`, or the words of a command: such a value ends where its text does."""
+        """An environment as `NAME=value`, or the words of a command, in which a value ends with its text."""
         found = [_VARIABLE.match(item) if isinstance(item, str) else None for item in items]
         if not any(found) or not (found[0] or (isinstance(items[0], str) and _WORD.fullmatch(items[0]))):
             return items
@@ -348,7 +348,7 @@ class _Walk:
         ]
 
     def _arguments(self, items: list[Any]) -> list[Any]:
-        """The words of a command, where what one of them holds depends on those before it: `-u user:password`."""
+        """The words of a command, of which some are secrets by the words before them: `-u user:password`."""
         are_words = all(isinstance(item, str) for item in items)
         if not are_words or not any(PROGRAMS.fullmatch(item.rpartition("/")[2]) for item in items):
             return items
@@ -389,7 +389,7 @@ class _Walk:
 
 
 def _secret_name(key: Any, pair: str) -> str:
-    """The name that says that what goes by `key` is a secret; `pair` is that of the object's name and value."""
+    """The name that makes the value of `key` a secret; `pair` is the name in an object of name and value."""
     if not isinstance(key, str):
         return ""
     return key if names_secret(key) else pair if key in _VALUES else ""
@@ -399,4 +399,4 @@ UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
 
 _DEEPEST = 400
-"""No store takes a value that is nested deeper."""
+"""How deep a value may be nested; no store accepts a deeper one."""

@@ -1,7 +1,7 @@
-"""Runs over several processes and machines: a queue in the store, workers that take from it, Ray to place them.
+"""Runs over several processes and machines: a queue in the store, workers that claim runs from it, Ray to place them.
 
-A run is put down as data (`RunSpec`). Any worker on the same store may take it; the store lets one. Nothing here
-elects or schedules: the store says who owns what, and Ray where workers live.
+A run is queued as data (`RunSpec`), and any worker on the same store may claim it. Nothing here elects or schedules:
+the store decides who owns a run, and Ray where workers live.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Callers' interface to runs that workers execute: start, wait, cancel, subscribe, approve; and to the workers.
+"""Callers' interface to runs that workers execute (start, wait, cancel, subscribe, approve), and to the workers.
 
-Which run is whose, what it did and how it ended is in the store alone. So whatever is asked here is asked of the
-store, and holds for the runs of every worker and supervisor on it. Ray is asked only where workers are, and to have
-more or fewer of them.
+Everything about runs is in the store, so this reads the store and covers the runs of every worker and supervisor on
+it. Ray is used only to find, add and remove workers.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _OF_A_VIOLATION = tuple(name for name in Violation.__struct_fields__ if name in 
 
 
 class Followed:
-    """The events of a run as they come."""
+    """Collects the events of a run as they come."""
 
     def __init__(self) -> None:
         self._kept = KeptEvents()
@@ -63,7 +62,7 @@ class Followed:
         self._approved = False
 
     def take(self, event: Event) -> None:
-        """The next one."""
+        """Add the next event."""
         self._kept.add((event,), estimated_size(event))
         if isinstance(event, PolicyViolated):
             self._violations.append(_violation(event))
@@ -73,7 +72,7 @@ class Followed:
             self._approved = True
 
     def result(self, run: RunInfo, calls_before: tuple[ToolCall, ...]) -> RunResult:
-        """The result of the run, which is over; raises what `RunHandle.wait` does instead of one."""
+        """The result of the run, which is over; raises as `RunHandle.wait` does."""
         events = self._kept.latest()
         before, session_id = self._kept.before, run.session_id
         return conclude(
@@ -106,7 +105,7 @@ class Followed:
 
 
 def _ended_it(violation: Violation) -> bool:
-    """Whether a violation ended its run; what was found while something else ended it was only observed."""
+    """Whether a violation ended its run; one found after another cause had cancelled it was only observed."""
     how = violation.enforcement
     return how == "interrupted" or (violation.action == "cancel" and how == "prevented")
 
@@ -116,7 +115,7 @@ def _violation(event: PolicyViolated) -> Violation:
 
 
 def _error(recorded: Any) -> Exception:
-    """A recorded error as one to raise."""
+    """An exception for a recorded error."""
     described: dict[str, Any] = (
         recorded if isinstance(recorded, dict) else {"message": str(recorded or "the run failed")}
     )
@@ -138,11 +137,11 @@ async def _calls_before(store: EventLog, run: RunInfo) -> tuple[ToolCall, ...]:
 
 
 LOOK_S = 0.5
-"""How long to wait for whoever ends a lost run before looking again."""
+"""How long to wait, between two reads, for the process that ends a lost run."""
 
 
 class FleetHandle:
-    """One run. If its worker dies, the handle follows the run that continues the session."""
+    """One run. If its worker dies, the handle follows its retry."""
 
     __slots__ = ("_store", "_subscriptions", "_switch", "run_id", "session_id")
 
@@ -154,8 +153,8 @@ class FleetHandle:
         self._switch = switch
 
     async def info(self) -> RunInfo:
-        """The run as the store has it now, or the last one that went on with it. Raises StoreError, or UsageError
-        where its record was pruned.
+        """The run as the store has it now, or its last retry. Raises StoreError, or UsageError if its record was
+        pruned.
         """
         run = await self._store.run(self.run_id)
         if run is None:
@@ -171,7 +170,7 @@ class FleetHandle:
 
         Raises:
             PolicyViolationError: a policy cancelled it.
-            OwnerLostError: its worker died, and no run goes on with it.
+            OwnerLostError: its worker died, and there is no retry.
             ProviderError: the agent failed; each of these has the result so far as its `partial`.
             StoreError: the record cannot be read.
         """
@@ -179,8 +178,8 @@ class FleetHandle:
         return followed.result(run, await _calls_before(self._store, run))
 
     async def cancel(self, *, by: str, reason: str = "user", wait_s: float = 30.0) -> list[KillOutcome]:
-        """Order the run to end, also one that waits for a worker; gives what became of it within `wait_s` seconds,
-        nothing where it was over. Raises StoreError.
+        """Cancel the run, also one that waits for a worker; returns how it ended within `wait_s` seconds, or nothing
+        if it was already over. Raises StoreError.
         """
         return await self._switch.kill(by=by, reason=reason, run_id=self.run_id, wait_s=wait_s)
 
@@ -202,18 +201,18 @@ _LOOK_S: Final = 0.1
 
 
 class Fleet:
-    """The workers of one store. Entered, it takes runs for them; leaving it ends nothing.
+    """The workers of one store. Inside `async with`, it queues runs for them; leaving it ends nothing.
 
-    What a `Supervisor` does and this does not: `execute` and `claim` are a worker's; `cancel_all` would end what
-    others put down, so `switch.kill` asks by whom and of what; `statistics` are of one process, and `store.size()`
-    counts the runs of a store.
+    Unlike a `Supervisor` it has no `execute` and `claim`, which are for workers; no `cancel_all`, as others' runs are
+    in the queue too (`switch.kill` takes a scope and a name); and no `statistics`, which are one process's
+    (`store.size()` counts the runs of a store).
 
     Args:
-        store: the store that the workers are on, or its name: a URL, or the path of a SQLite file.
-        max_waiting: how many runs may wait for a worker; `start` waits for room.
-        name: what its workers on a Ray cluster are named for.
-        address: the Ray cluster's; the one that RAY_ADDRESS names if not given, else the one that runs on this
-            machine. Only `up`, `status` and `drain` need a cluster.
+        store: the store of the workers, or its name: a URL, or the path of a SQLite file.
+        max_waiting: how many runs may wait for a worker; beyond that, `start` waits.
+        name: the prefix of its workers' names on a Ray cluster.
+        address: the Ray cluster's; by default RAY_ADDRESS, else the cluster on this machine. Only `up`, `status` and
+            `drain` need a cluster.
     """
 
     def __init__(
@@ -263,7 +262,7 @@ class Fleet:
         return await self.status()
 
     async def status(self) -> list[WorkerStatus]:
-        """Every worker on the cluster. Raises UsageError where there is no cluster."""
+        """Every worker on the cluster. Raises UsageError if there is no cluster."""
         return await _in_thread(self._placing.status)
 
     async def drain(self, *, node: str | None = None, timeout_s: float = 3600.0) -> list[WorkerStatus]:
@@ -271,10 +270,10 @@ class Fleet:
 
         Args:
             node: only those on the Ray node of this id.
-            timeout_s: seconds to wait; who is not done then stays, draining.
+            timeout_s: seconds to wait; workers that are not done then stay, draining.
 
         Returns:
-            Each as it was left.
+            The last status of each.
 
         Raises:
             UsageError: there is no cluster.
@@ -288,7 +287,9 @@ class Fleet:
         return list(left.values())
 
     async def _gone(self, left: dict[str, WorkerStatus]) -> bool:
-        """Tell and remove those that are to go; whether all have gone. One that was started again is told again."""
+        """Drain these workers, remove those that are drained, and return whether all are gone. A worker that Ray
+        restarted is drained again.
+        """
         there = [one for one in await self.status() if one.name in left]
         for one in there:
             if left[one.name].state != "drained" or one.state == "drained":
@@ -298,7 +299,7 @@ class Fleet:
         return not there
 
     async def start(self, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None) -> FleetHandle:
-        """Put a run down for the workers; it waits in the store until one has room.
+        """Queue a run for the workers; it waits in the store until one is free.
 
         Args:
             spec: the run.
@@ -314,7 +315,7 @@ class Fleet:
         return FleetHandle(run, self._store, self._subscriptions, self.switch)
 
     async def handle(self, run_id: str) -> FleetHandle:
-        """A run that was started before, by whomever. Raises UsageError where there is none, StoreError."""
+        """The handle of any queued run. Raises StoreError, and UsageError for an unknown run."""
         run = await self._store.run(run_id)
         if run is None:
             raise UsageError(f"there is no run `{run_id}`")
@@ -329,34 +330,34 @@ class Fleet:
         after: int | str = 0,
         types: Sequence[str] | None = None,
     ) -> Subscription:
-        """Events of every worker, to be entered; as `Supervisor.subscribe`."""
+        """Subscribe to events of every worker; as `Supervisor.subscribe`."""
         return self._subscriptions.subscribe(
             session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
         )
 
     async def approvals(self) -> list[ApprovalRequest]:
-        """The calls that wait for a person, oldest first. Raises StoreError."""
+        """The pending approval requests, oldest first. Raises StoreError."""
         return await pending(self._store)
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
-        """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError if the answer does not count, UsageError for a field that there is not.
+        """Approve a pending call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError if the answer does not count, UsageError for an unknown field.
         """
         given = grant_of(by, reason=reason, input_digest=input_digest, **who)
         await answer(self._store, approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
-        """Deny a waiting call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError when
-        that does not count.
+        """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
+        answer does not count.
         """
         given = ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell)
         await answer(self._store, approval_id, given)
 
 
 def _everywhere(named: str | os.PathLike[str]) -> str:
-    """The name of a store as other processes of this machine know it too."""
+    """The name of a store for other processes of this machine: a path is absolute."""
     return os.fspath(named) if is_url(named) else os.path.abspath(named)
 
 

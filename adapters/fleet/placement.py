@@ -1,6 +1,6 @@
-"""Workers on a Ray cluster: Ray places them, starts them again, and says where they are.
+"""Workers on a Ray cluster: Ray places them, restarts them, and knows where they are.
 
-Its calls block; whoever calls these from an event loop does so from a thread.
+Ray's calls block, so call these functions from a thread.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 NAMESPACE: Final = "proctor"
-"""Of workers, and what is kept about them, on a cluster."""
+"""The namespace on a cluster for workers and notes about them."""
 RETRY_S: Final = 5.0
-"""How long to wait before a store is opened again that could not be opened or went away."""
+"""How long to wait before a store that failed is opened again."""
 
 
 class HostedWorker:
-    """The class of a Ray actor: calls return at once, the worker continues in a thread of its own.
+    """A Ray actor: its calls return at once, and its worker runs in a thread of its own.
 
     Args:
         store: the store's URL or path, the same for every worker.
-        max_running: how many runs go on here at once.
+        max_running: the most runs at once.
     """
 
     def __init__(self, store: str, max_running: int) -> None:
@@ -50,7 +50,7 @@ class HostedWorker:
         self._thread.start()
 
     def status(self) -> dict[str, Any]:
-        """Where it is and what it does: the fields of `WorkerStatus`, without its name."""
+        """The fields of `WorkerStatus`, without its name."""
         import ray
 
         worker = self._worker
@@ -66,7 +66,7 @@ class HostedWorker:
         }
 
     def drain(self) -> None:
-        """Take no more runs."""
+        """Claim no more runs."""
         self._draining.set()
         if self._worker is not None:
             self._worker.drain()
@@ -103,8 +103,8 @@ class HostedWorker:
 
 
 def remember_drain(name: str) -> None:
-    """Keep, as long as the cluster lives, that the worker of this name takes no more: Ray starts one that died again
-    as it started it first.
+    """Note on the cluster that the worker of this name is draining, as Ray restarts a dead one as it was first
+    started.
     """
     from ray.experimental.internal_kv import _internal_kv_put
 
@@ -112,14 +112,14 @@ def remember_drain(name: str) -> None:
 
 
 def forget_drain(name: str) -> None:
-    """A new worker gets this name."""
+    """Remove that note, for a new worker of this name."""
     from ray.experimental.internal_kv import _internal_kv_del
 
     _internal_kv_del(name, namespace=NAMESPACE)
 
 
 def _was_drained() -> bool:
-    """Whether the worker of this actor was told to take no more before its process died."""
+    """Whether this actor's worker was draining before its process died."""
     import ray
     from ray.experimental.internal_kv import _internal_kv_exists
 
@@ -127,8 +127,8 @@ def _was_drained() -> bool:
 
 
 SHARE: Final = 0.01
-"""Of a processor, what a worker asks of its node: without any Ray would not spread workers, and more would keep the
-node from other work.
+"""The part of a processor that a worker reserves: with 0, Ray would not spread workers; more would be taken from
+other work on the node.
 """
 ANSWER_S: Final = 5.0
 """How long a worker may take to answer; one that takes longer is `away`."""
@@ -140,13 +140,13 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name in the fleet.
-        state: `working`, `draining`, `drained`, `failing` (`error` says why; it tries again), or `away`: Ray is
-            starting it.
-        node: The id of the Ray node it is on.
+        state: `working`, `draining`, `drained`, `failing` (`error` says why; it retries), or `away`: Ray is starting
+            it.
+        node: The id of its Ray node.
         host: The machine's name.
         pid: The id of its process.
-        running: How many runs go on there.
-        max_running: How many runs may.
+        running: How many runs are active there.
+        max_running: The most runs at once.
         finished: How many runs have ended there since it started.
         error: Why it fails.
     """
@@ -167,7 +167,7 @@ class Placing:
 
     Args:
         name: the fleet's name on the cluster.
-        address: the cluster's; the one that RAY_ADDRESS names if not given, else the one that runs on this machine.
+        address: the cluster's; by default RAY_ADDRESS, else the cluster on this machine.
     """
 
     def __init__(self, name: str, address: str | None) -> None:
@@ -176,7 +176,7 @@ class Placing:
         self._own = False
 
     def connect(self) -> Any:
-        """Ray, connected. Raises UsageError where it is not installed or there is no such cluster."""
+        """Ray, connected. Raises UsageError if it is not installed or there is no such cluster."""
         ray = _ray()
         if ray.is_initialized():
             return ray
@@ -196,13 +196,13 @@ class Placing:
         return ray
 
     def disconnect(self) -> None:
-        """Leave the cluster, where this has joined it; the workers stay."""
+        """Leave the cluster, if this has joined it; the workers stay."""
         if self._own:
             _ray().shutdown()
             self._own = False
 
     def place(self, store: str, *, workers: int, max_running: int) -> None:
-        """Have so many workers on a store, spread over the nodes; those that are there stay."""
+        """Start workers on a store, spread over the nodes, until there are this many; none is removed."""
         ray = self.connect()
         there = self._names()
         free = (name for n in range(1, workers + 1) if (name := f"{self._name}-{n}") not in there)
@@ -228,14 +228,14 @@ class Placing:
         return [self._worker_status(name, pending.get(name)) for name in names]
 
     def drain(self, name: str) -> None:
-        """Tell a worker to take no more, where it can be told; it comes back so where Ray starts it again."""
+        """Have a worker claim no more runs, even if Ray restarts it."""
         actor = self._actor(name)
         if actor is not None:
             remember_drain(name)
             actor.drain.remote()
 
     def remove(self, name: str) -> None:
-        """End a worker, and have it not started again."""
+        """End a worker, without a restart."""
         actor = self._actor(name)
         if actor is not None:
             _ray().kill(actor)
@@ -265,7 +265,7 @@ class Placing:
 
 
 def _check_reached(address: str) -> None:
-    """Raises UsageError where nobody listens at an address: Ray itself would try for minutes."""
+    """Raises UsageError if nobody listens at an address, which Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if "//" in address or not port.isdecimal():
         return
@@ -276,7 +276,7 @@ def _check_reached(address: str) -> None:
 
 
 def _ray() -> Any:
-    """Ray, which asks for its token and tells nobody that it is used, unless the environment says otherwise."""
+    """Ray, with token authentication and without usage reports, unless the environment sets otherwise."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

@@ -1,4 +1,4 @@
-"""Runs that wait in the store for a worker: created, with all that a worker needs in their spec."""
+"""Runs queued in the store: created, with everything that a worker needs in their spec."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         adapter: The agent's name, as on the command line.
         prompt: The prompt.
         options: The adapter's options. They are stored, so put secrets into the worker's environment.
-        policies: The policies as JSON has them, merged left to right.
+        policies: The policies as JSON, merged left to right.
         context: The run's context.
         continuation: How to continue the session: `auto`, `native`, `replay`, `none`; see `run_once`.
         metadata: Anything to record with the run.
-        take_overs: How often another run goes on with it where its worker died; then it stays failed. None does of an
-            agent that cannot be told to go on (`shell`, `replay`), or without `continuation`.
-        go_on: The prompt with which the agent continues, if it had begun.
+        take_overs: How often the run is retried if its worker dies; then it stays failed. Agents that cannot continue
+            (`shell`, `replay`), and runs without `continuation`, are not retried.
+        go_on: The prompt of a retry, if the agent had begun.
     """
 
     adapter: str
@@ -70,8 +70,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             more: other fields of the spec.
 
         Raises:
-            UsageError: there is no policy, a policy holds a check in Python, which is no data, or a field makes no
-                sense.
+            UsageError: there is no policy, a policy has a check in Python, which is not data, or a field is invalid.
             PolicyError: `policies` is not a list of policies.
         """
         given = policies_given(policies if policies != [] else None, None)
@@ -87,7 +86,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 FIELD: Final = "fleet"
-"""The field of a stored run's spec that has what a worker needs."""
+"""The field of a stored run's spec for workers."""
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
 _PAGE: Final = 500
 _LOOK_AGAIN_S: Final = 0.5
@@ -96,10 +95,10 @@ _LOOK_AGAIN_S: Final = 0.5
 async def enqueue(
     store: Store, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None
 ) -> RunInfo:
-    """Put a run down for the workers of a store; gives it as it is stored.
+    """Queue a run for the workers of a store; returns it as stored.
 
     Args:
-        store: where workers look.
+        store: the store of the workers.
         spec: the run.
         run_id: its id; by default a new one.
         session_id: the session to continue; by default a new one.
@@ -145,7 +144,7 @@ def is_free(run: RunInfo, mine: int = 0) -> bool:
 
 
 class Waiting(NamedTuple):
-    """A run that was seen to wait for a worker."""
+    """A run that waits for a worker."""
 
     run_id: str
     session_id: str
@@ -153,8 +152,8 @@ class Waiting(NamedTuple):
 
 
 async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
-    """The runs that a worker may take now, oldest first, and no more than so many: of each session the first, without
-    those whose start is blocked, unless it is claimed by the worker whose epoch is `mine`. Raises StoreError.
+    """The runs that a worker may claim now, oldest first, at most `most`: the first of each session, without those
+    whose start is blocked, unless the worker with the epoch `mine` has claimed it. Raises StoreError.
     """
     blocks = await store.blocks()
     oldest: dict[str, Waiting] = {}  # by session, newest first
@@ -172,7 +171,7 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
 
 
 async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]:
-    """All that wait for a worker, newest first."""
+    """All queued runs, newest first."""
     before = None
     while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
         for run in page:
@@ -182,7 +181,7 @@ async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]
 
 
 async def _count(store: Store, *, most: int) -> int:
-    """How many wait, counted up to so many."""
+    """How many runs are queued, counted up to `most`."""
     count = 0
     async with closing(_waiting(store)) as runs:
         async for _ in runs:
@@ -193,14 +192,14 @@ async def _count(store: Store, *, most: int) -> int:
 
 
 class QueueCapacity:
-    """Room in the queue: whoever puts runs down waits while too many wait there already.
+    """Limits the length of the queue: callers wait while too many runs are queued.
 
-    Counted when what was counted last is used up, so several who put runs down may go beyond it by what each of them
-    had left.
+    The queue is counted again when the free slots of the last count are used up, so that several processes together
+    may exceed the limit by these.
 
     Args:
-        store: where runs wait.
-        most: how many may.
+        store: the store with the queue.
+        most: how many runs may wait.
     """
 
     def __init__(self, store: Store, most: int) -> None:
@@ -210,7 +209,7 @@ class QueueCapacity:
         self._counting = anyio.Lock()
 
     async def take(self) -> None:
-        """Wait until there is room for one more. Raises StoreError."""
+        """Wait for a free slot. Raises StoreError."""
         async with self._counting:
             token = 0
             while self._left < 1:
@@ -221,6 +220,6 @@ class QueueCapacity:
 
 
 def _goes_on(spec: RunSpec) -> bool:
-    """Whether an interrupted run can be told to go on."""
+    """Whether an interrupted run can be continued."""
     agent = ADAPTERS.get(spec.adapter)
     return spec.continuation != "none" and (agent is None or agent.resumable)

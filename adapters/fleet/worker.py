@@ -1,4 +1,4 @@
-"""A worker: one supervisor that takes runs from the queue of its store, as many at once as it has room for."""
+"""A worker: one supervisor that claims runs from the queue of its store, up to a number at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS: Final = 3
-"""How often a run is tried whose workers die before it has begun."""
+"""How often a run is started if its workers die before it has begun."""
 _KEPT: Final = 256
 
 
@@ -52,8 +52,8 @@ class Starts:
         self._log = logger()
 
     async def start(self, supervisor: Supervisor, waiting: Waiting) -> RunHandle | None:
-        """Start a run that was seen to wait, unless another worker has had it since, or starts are blocked; one that
-        can start nowhere, or was tried often enough, is ended with the reason. Raises StoreError.
+        """Start a queued run, unless another worker was faster, or starts are blocked; end one that cannot start
+        anywhere, or was tried too often, with the reason. Raises StoreError.
         """
         now = await self._store.run(waiting.run_id)
         if now is None or not is_free(now, self.epoch) or now.attempts != waiting.attempts:
@@ -70,7 +70,7 @@ class Starts:
         return await self._started(supervisor, run)
 
     async def begun(self, handle: RunHandle) -> None:
-        """Wait until it is on record that a run has begun, or is over. Raises StoreError."""
+        """Wait until the record has a run's start, or its end. Raises StoreError."""
         token = 0
         while not handle.done:
             run = await self._store.run(handle.run_id)
@@ -107,7 +107,7 @@ class Starts:
     def _parts(
         self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
     ) -> tuple[Adapter, list[Policy]]:
-        """The adapter and the policies of a spec, shared by runs with the same: one plan is made for all of them."""
+        """The adapter and the policies of a spec, shared by runs with equal ones, so that they share a plan."""
         from proctor.policies import parse_policies
 
         key = msgspec.json.encode([name, options, policies])
@@ -122,17 +122,17 @@ class Starts:
 
 
 LOOK_S: Final = 2.0
-"""How often a worker looks for lost runs, and for those that wait where the store tells it of nothing new."""
+"""How often a worker checks for lost runs, and for queued runs of which the store has not notified it."""
 PAUSE_S: Final = 0.05
-"""The least time between two looks at a busy store."""
+"""The shortest time between two reads of a busy store."""
 RETRY_S: Final = 1.0
 _SHARE: Final = 10
-"""Reading the queue takes at most this part of a worker's time, one in so many, however long the queue is."""
+"""Reading the queue takes at most one in this many parts of a worker's time, however long the queue is."""
 _AHEAD: Final = 2000
 
 
 class Worker:
-    """Takes runs, oldest first, and supervises them. Of several workers that want one run, one gets it.
+    """Claims runs, oldest first, and supervises them. Each run is claimed by one worker.
 
     Args:
         store: the store with the queue.
@@ -192,7 +192,7 @@ class Worker:
         return token
 
     async def _poll(self, supervisor: Supervisor, tasks: TaskGroup) -> None:
-        """End lost runs when it is time, and take what there is room for."""
+        """End lost runs when it is time, and claim as many runs as there are free slots."""
         now = anyio.current_time()
         if now >= self._next_reap:
             self._next_reap = now + LOOK_S

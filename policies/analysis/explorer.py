@@ -1,7 +1,7 @@
 """A machine as a finite graph: what each call does to it, by the slots that the call meets.
 
-A state is a number that stands for all states of the machine that look alike (`Machine.equivalence_key`); a call is a mask
-of slots. Everything is asked of the machine once and remembered.
+A state is a number that stands for all states of the machine that look alike (`Machine.equivalence_key`); a call is a
+mask of slots. Everything is asked of the machine once and remembered.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, run: Claimed) -> ActiveRun:
-        """A run that was claimed and is about to begin."""
+        """An entry for a claimed run that is about to begin."""
         context = run.begin.metadata.get("context", {})
         info = run.info
         return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
@@ -149,8 +149,8 @@ class ActiveRuns:
             await self._idle.wait()
 
     async def drained_for_sure(self) -> None:
-        """Wait until no run is left, even if this task is cancelled meanwhile: no shield of ours holds off asyncio's
-        own `Task.cancel`.
+        """Wait until no run is left, even if this task is cancelled by asyncio's own `Task.cancel`, which no shield
+        of anyio holds off.
         """
         interrupted: BaseException | None = None
         while self._running:

@@ -62,7 +62,7 @@ async def run_once(
     Args:
         adapter: the agent.
         prompt: the agent's task.
-        store: where the run is recorded; by default in memory, or with the run with budgets that starts it.
+        store: the store of the run; by default in memory, or that of a parent run with budgets.
         approver: answers approval requests in this process.
         publishers: functions that receive each stored event.
         redaction: which secrets to redact; by default the usual patterns.
@@ -308,7 +308,7 @@ def _loop_runs() -> bool:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt at once: the loop that stands still could not hear of it before the run's end."""
+    """Make Ctrl-C a KeyboardInterrupt at once, as a blocked event loop would notice it only at the run's end."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN, signal.SIG_DFL):
         yield

@@ -182,9 +182,9 @@ class Supervisor:
         approver: answers approval requests in this process.
         publishers: functions that receive each stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
-            process through the store. If nobody can, a call that needs approval is refused at once.
-        redaction: which secrets are removed from the record, the logs and what approvers see; by default what
-            PROCTOR_REDACTION says.
+            process through the store. If nobody can, a call that needs approval is denied at once.
+        redaction: which secrets are removed from the record, the logs and what approvers see; by default that of
+            PROCTOR_REDACTION.
         bounds: how much of one run is recorded, as `RecordOptions` says.
     """
 
@@ -284,8 +284,8 @@ class Supervisor:
         `options` are those of `RunOptions`, and `session_id`, `run_id` and `metadata` of a run that nobody created
         before.
 
-        Raises PolicyViolationError if preflight refuses (the adapter is not started), PolicyError or UsageError
-        for arguments that make no sense, StoreError if the store cannot be written.
+        Raises PolicyViolationError if preflight rejects the run (the adapter is not started), PolicyError or
+        UsageError for invalid arguments, StoreError if the store cannot be written.
         """
         self._check_open()
         check_adapter(adapter)
@@ -304,7 +304,7 @@ class Supervisor:
         """Start a run that was created before (see `create_run`).
 
         Raises UsageError if it does not exist or was started before; otherwise raises as `start` does. A run that
-        could not be started is as it was before, and nobody has claimed it.
+        could not be started stays as it was, unclaimed.
         """
         self._check_open()
         info = await self._created(run_id)
@@ -364,16 +364,16 @@ class Supervisor:
         after: int | str = 0,
         types: Sequence[str] | None = None,
     ) -> Subscription:
-        """A subscription to events, to be entered: `async with supervisor.subscribe(...) as events`, then
-        `async for`.
+        """A subscription to events: `async with supervisor.subscribe(...) as events`, then `async for`.
 
         With a session or a run, it yields the stored events with seq > `after` ("start" is 0), then new ones; with a
-        run, until its end. `types` names the types of events that are wanted, for example `policy_violation`.
-        With a tenant, or with nothing, it yields the events of the tenant's runs, or of every
-        run in the store, after `after`: the `cursor` of another such subscription, or "start"; by default, from
-        the moment it is entered. It covers the runs of every process and yields each event once, those of a
-        session in order. `events.cursor` is the place after the last event that was yielded, to continue from.
-        Entering raises UsageError for a run or a place that does not exist.
+        run, until its end. With a tenant, or without any of these, it yields the events of the tenant's runs, or of
+        every run in the store, after `after`: the `cursor` of another such subscription, or "start"; by default, from
+        now on. `types` names the wanted event types, for example `policy_violation`.
+
+        It covers the runs of every process and yields each event once, those of a session in order. `events.cursor`
+        is the position after the last yielded event, to continue from. Entering raises UsageError for a run or a
+        position that does not exist.
         """
         return self._subscriptions.subscribe(
             session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
