@@ -50,6 +50,7 @@ from .views import (
     RunView,
     Stopped,
     Timeline,
+    expiry,
 )
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ class OperatorService:
             about["asks_itself"] = bool(run.spec.get("asks")) and not run.spec.get("hears")
         wider = request.scope != "once" and not request.ran
         return ApprovalView(
-            **asdict(request),
+            **{**asdict(request), "expires_at": expiry(request.requested_at, request.expires_at)},
             like=like_of(request.call, was.tools) if wider else None,
             **about,
             state=approval.state,

@@ -24,7 +24,7 @@ from proctor.policies.shell.parser import read_commands
 from proctor.policies.values.amounts import dollars, figure_in, used_of
 
 from ..evaluate.judge import CallLine
-from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem
+from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem, expiry
 
 _LONGEST = 300
 _CALLS_KNOWN = 4096
@@ -152,7 +152,8 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
     if event.ran:
         return "care", "approval", f"{call} ran without the one it needed: it could not be held"
     if event.held:
-        return "care", "pending", f"{call} waits {_seconds(event.at, event.expires_at)} for a person"
+        how_long = _seconds(event.at, expiry(event.at, event.expires_at))
+        return "care", "pending", f"{call} waits {f'{how_long} ' if how_long else ''}for a person"
     if event.input_digest:
         return "care", "approval", f"{call} needs one before a later run"
     return "care", "approval", f"{event.violation_kind or 'what happened'} would have needed one"

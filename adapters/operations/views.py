@@ -5,7 +5,7 @@ Texts of agents are passed on exactly; whoever displays them must make them safe
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -173,6 +173,14 @@ class CallShown(View, frozen=True, kw_only=True):
     commands: tuple[CommandLine, ...] = ()
     edits: tuple[Edit, ...] = ()
     rest: dict[str, Any] = {}
+
+
+_NO_END = timedelta(days=3650)
+
+
+def expiry(requested_at: datetime | None, expires_at: datetime | None) -> datetime | None:
+    """When a request expires, for people; None where it waits for as long as its agent does."""
+    return None if expires_at and requested_at and expires_at - requested_at >= _NO_END else expires_at
 
 
 class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ..values.paths import inside, place_of
 from .conditions import OutputRef, as_written, has_references, is_argument, is_output, output_ref
 from .facts import Facts
 from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
-from .shell_commands import would_run
+from .shell_commands import NamedCommands, would_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -263,6 +263,8 @@ def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
 
 
 LONGEST_SHOWN = 60
+_LISTED = 5
+"""How many items of a list are named, if it has more than one more."""
 
 _SAYS = {
     "equals": "is",
@@ -313,9 +315,43 @@ def _operand(operand: Any) -> str:
         ref = output_ref(operand)
         return f"what {' or '.join(f'`{tool}`' for tool in ref.tools)} returned at `{ref.path}`"
     if isinstance(operand, tuple):
-        return " or ".join(_operand(item) for item in operand)
+        named = operand if len(operand) <= _LISTED + 1 else operand[:_LISTED]
+        others = [f"one of {len(operand) - len(named)} others"] if len(named) < len(operand) else []
+        return " or ".join([*map(_operand, named), *others])
     text = operand if isinstance(operand, str) else msgspec.json.encode(operand).decode()
     return f"`{text if len(text) <= LONGEST_SHOWN else f'{text[: LONGEST_SHOWN - 3]}...'}`"
+
+
+def met(conditions: Sequence[Condition], document: Any, facts: Facts, expand: Expand) -> list[Condition]:
+    """Conditions that refuse and hold, without what does not: other alternatives, other commands of `runs`."""
+    return [_met(condition, document, facts, expand) for condition in conditions]
+
+
+def _met(condition: Condition, document: Any, facts: Facts, expand: Expand) -> Condition:
+    def holding(each: Iterable[Condition]) -> list[Condition]:
+        return [
+            one for one in each
+            if compile_conditions([one], permits=False, loose=True, expand=expand).holds(document, facts)
+        ]  # fmt: skip
+
+    if condition.any_of is not UNSET and (found := holding(condition.any_of)):
+        return msgspec.structs.replace(condition, any_of=tuple(met(found, document, facts, expand)))
+    if isinstance(condition.runs, tuple):
+        alone = [one for one in condition.runs if holding([msgspec.structs.replace(condition, runs=one)])]
+        return msgspec.structs.replace(condition, runs=tuple(alone)) if alone else condition
+    return condition
+
+
+def unlisted(conditions: Sequence[Condition], document: Any, facts: Facts) -> list[str]:
+    """The commands of a call that `runs` in an allow list's conditions does not name."""
+    found: list[str] = []
+    for condition in conditions:
+        if condition.any_of is not UNSET:
+            found += unlisted(condition.any_of, document, facts)
+        elif condition.runs is not UNSET and condition.path is not UNSET:
+            lines = [each for each in paths.compile_path(condition.path, loose=True)(document) if type(each) is str]
+            found += [one for line in lines for one in NamedCommands(condition.runs).unnamed(line, facts)]
+    return list(dict.fromkeys(found))
 
 
 LONGEST = 200
@@ -338,7 +374,8 @@ def explained(
     found: list[dict[str, Any]] = []
     for condition in conditions:
         holds = compile_conditions([condition], permits=permits, loose=loose, expand=expand).holds(document, facts)
-        entry: dict[str, Any] = {"condition": condition_words([condition]), "holds": holds}
+        shown = [condition] if permits or not holds else met([condition], document, facts, expand)
+        entry: dict[str, Any] = {"condition": condition_words(shown), "holds": holds}
         if condition.path is not UNSET:
             values = [_shown(value) for value in paths.compile_path(condition.path, loose)(document)[:MOST]]
             entry["value"] = values[0] if len(values) == 1 else values

@@ -18,7 +18,7 @@ from ..values.json_values import texts_in
 from ..values.model_base import Name, Record, circle, has_unclear
 from .conditions import Condition
 from .facts import Facts
-from .predicates import compile_conditions, condition_words, explained
+from .predicates import compile_conditions, condition_words, explained, met, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -246,6 +246,11 @@ class Slot:
         """The conditions on the input in the items that name a tool, in words."""
         return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
+    def unlisted(self, names: CallNames, call: Subject) -> list[str]:
+        """The commands of a call that no item that names its tool lists; an empty text for one nobody can name."""
+        each = [part.unlisted(call) for part in self._parts if part.words and names.any(part.matches)]
+        return [one for one in each[0] if all(one in others for others in each)] if each else []
+
     def explained(self, names: CallNames, call: Subject) -> list[dict[str, Any]]:
         """Each condition of the items that name a call: whether it holds, and for which value."""
         return [found for part in self._parts if self._bound(part, names, names) for found in part.explained(call)]
@@ -267,7 +272,7 @@ class Slot:
                 return ""
             if len(possible) == 1 or bound(call):
                 alias = "" if names.any(part.matches) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
-                return f"{alias}, and {part.words}" if part.words else alias
+                return f"{alias}, and {part.words_met(call)}" if part.words else alias
         return ""
 
     def forecast(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
@@ -292,7 +297,8 @@ class _Part:
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
         self._permits = permits
-        where = () if isinstance(item, str) else item.where
+        self._expand = scope.expand
+        self._conditions = where = () if isinstance(item, str) else item.where
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
         if where:
@@ -304,6 +310,13 @@ class _Part:
 
     def explained(self, call: Subject) -> list[dict[str, Any]]:
         return self._explained(call.input, call)
+
+    def words_met(self, call: Subject) -> str:
+        """The conditions that a call meets, in words, without what it does not meet."""
+        return condition_words(met(self._conditions, call.input, call, self._expand))
+
+    def unlisted(self, call: Subject) -> list[str]:
+        return unlisted(self._conditions, call.input, call)
 
     def bind(self, names: CallNames, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where

@@ -41,7 +41,7 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
     commands = NamedCommands(named)
 
     def holds(value: Any, facts: Facts) -> bool:
-        shell: Shell = "bash" if facts.directories.shell == "bash" else "sh"
+        shell = _shell(facts)
         if reading.permits:
             return type(value) is str and commands.admit(value, shell)
         inner = container_of(value) if reading.loose and type(value) is str else None
@@ -53,6 +53,10 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
         return not lines or any(commands.reach(line, shell) for line in lines)
 
     return holds
+
+
+def _shell(facts: Facts) -> Shell:
+    return "bash" if facts.directories.shell == "bash" else "sh"
 
 
 class NamedCommand:
@@ -143,12 +147,23 @@ class NamedCommands:
     __slots__ = ("_named",)
 
     def __init__(self, named: str | Sequence[str]) -> None:
-        self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
+        self._named = [named_command(text) for text in ([named] if isinstance(named, str) else named)]
 
     def admit(self, line: str, shell: Shell = "bash") -> bool:
         """Whether every command that a line would run is known and named."""
         found = [given for given, among_words in commands_of(line, shell) if not among_words]
         return bool(found) and all(any(named.admits(given) for named in self._named) for given in found)
+
+    def unnamed(self, line: str, facts: Facts) -> list[str]:
+        """The commands that keep a line from being admitted: their programs, with one word more of those named."""
+        found: list[str] = []
+        for given, among_words in commands_of(line, _shell(facts)):
+            if among_words or any(named.admits(given) for named in self._named):
+                continue
+            known = [word for word in given[:2] if word is not None]
+            more = any(named.name == given[0] for named in self._named)
+            found.append(" ".join(known if more else known[:1]) if given[0] is not None else "")
+        return found
 
     def reach(self, line: str, shell: Shell = "bash") -> bool:
         """Whether a line would run a command that is named, or nobody can tell."""
@@ -158,6 +173,12 @@ class NamedCommands:
             for command in _commands(given, among_words)
             for named in self._named
         )
+
+
+@lru_cache(maxsize=1024)
+def named_command(text: str) -> NamedCommand:
+    """The command that a text names."""
+    return NamedCommand(text)
 
 
 @lru_cache(maxsize=256)

@@ -89,7 +89,7 @@ def _message(finding: Finding, description: str | None, position: int = 0) -> st
     conditions = finding.details.get("conditions", ())
     deciding = [each for each in conditions if not each["holds"]] or conditions
     notes = [f"call {position}"] if position else []
-    notes += filter(None, (_condition(each, finding.actual) for each in deciding))
+    notes += dict.fromkeys(filter(None, (_condition(each, finding.actual) for each in deciding)))
     noted = f" ({'; '.join(notes)})" if notes else ""
     return f"{finding.actual}{noted}" + (f": {description.strip()}" if description and description.strip() else "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..language.selectors import ListedTools, NameScope, Slot
 from .machine import Finding, JudgeCall, JudgedCall, Machine, RuleState, UpcomingCall, listed
 from .rule import KEYLESS, Roles, Rule, itself, names
@@ -75,6 +77,14 @@ class AllowlistMachine(Machine):
     def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what no entry admits."""
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
+        if unlisted := self.slots[0].unlisted(call.names, call):
+            return Finding(
+                expected="a command line of which the allow list names each command",
+                actual=f"`{call.name}` would run {_commands(unlisted)}, which the allow list does not name",
+                details={"allowed": list(tools), "unlisted": unlisted},
+                suggestion="do without it, or add it to the allow list",
+                cause="input",
+            )
         if only:
             return Finding(
                 expected="an input that the allow list admits",
@@ -93,6 +103,13 @@ class AllowlistMachine(Machine):
     def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """No entry could admit the tool."""
         return not maybe & self.ADMITS
+
+
+_SPECIAL = {"": "what is known only when it runs", "redirect": "a `redirect` into a file"}
+
+
+def _commands(unlisted: Sequence[str]) -> str:
+    return " and ".join(_SPECIAL.get(each, f"`{each}`") for each in unlisted)
 
 
 class BlocklistMachine(Machine):

@@ -96,6 +96,69 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, messag
     assert decision.tell_model == tell_model
 
 
+COMMANDS = ["ls", "cat", "git status", "git diff", "npm test", "make", "ruff", "mypy"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "line", "message"),
+    [
+        (
+            "deny",
+            "cd x && git diff",
+            "`bash` was requested, and `$.command` would run `git diff` (got `cd x && git diff`)",
+        ),
+        (
+            "deny",
+            "make; ls -l",
+            "`bash` was requested, and `$.command` would run `ls` or `make` (got `make; ls -l`)",
+        ),
+        (
+            "deny",
+            "$X",
+            "`bash` was requested, and `$.command` would run `ls` or `cat` or `git status` or `git diff` "
+            "or `npm test` or one of 3 others (got `$X`)",
+        ),
+        ("allow", "ls && touch x", "`bash` would run `touch`, which the allow list does not name"),
+        ("allow", "git push; git push", "`bash` would run `git push`, which the allow list does not name"),
+        (
+            "allow",
+            "eval $X > y",
+            "`bash` would run `eval` and what is known only when it runs and a `redirect` into a file, "
+            "which the allow list does not name",
+        ),
+        (
+            "allow",
+            7,
+            "`bash` is allowed only where `$.command` would run `ls` or `cat` or `git status` or `git diff` "
+            "or `npm test` or one of 3 others (got `7`)",
+        ),
+    ],
+)
+def test_of_a_list_of_commands_a_message_names_those_that_decide(listed: str, line: Any, message: str) -> None:
+    """What a denied line would run, and what an allow list lacks; a long list is named by how it begins."""
+    entry = {"tool": "bash", "where": [{"path": "$.command", "runs": COMMANDS}]}
+    compiled = compile_policy(
+        parse_policies({"name": "p", "on_violation": "deny", "tool_rules": [{listed: [entry]}]})[0]
+    )
+    decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input={"command": line}))
+
+    assert [violation.message for violation in decision.violations] == [message]
+
+
+def test_of_alternatives_a_message_names_those_that_are_met() -> None:
+    """The value once, though two conditions look at it."""
+    where = [
+        {"any_of": [{"path": "$.command", "runs": ["rm", "dd"]}, {"path": "$.command", "regex": "secret"}]},
+        {"path": "$.command", "contains": "x"},
+    ]
+    rules = [{"deny": [{"tool": "bash", "where": where}]}]
+    compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", "tool_rules": rules})[0])
+    decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input={"command": "rm x"}))
+
+    message = "`bash` was requested, and (`$.command` would run `rm`) and `$.command` contains `x` (got `rm x`)"
+    assert [violation.message for violation in decision.violations] == [message]
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,14 +97,22 @@ agent_option = click.option(
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
-    for flag, value, text in (
-        ("--managed", "managed", "Everyone on this machine; other settings can't undo it."),
-        ("--user", "user", "All your folders."),
-        ("--project", "project", "This folder. [default]"),
-    ):
-        default = value == "project"
-        command = click.option(flag, "scope", flag_value=value, default=default, help=text)(command)
-    return command
+    texts = {
+        "managed": "Everyone on this machine; other settings can't undo it.",
+        "user": "All your folders.",
+        "project": "This folder. [default]",
+    }
+
+    @wraps(command)
+    def scoped(**given: Any) -> Any:
+        chosen = [name for name in texts if given.pop(name)]
+        if len(chosen) > 1:
+            raise click.UsageError("`--project`, `--user` and `--managed` are different files; give one")
+        return command(scope=chosen[0] if chosen else "project", **given)
+
+    for name, text in texts.items():
+        scoped = click.option(f"--{name}", is_flag=True, help=text)(scoped)
+    return scoped
 
 
 @hook.command("install", short_help="Install the hooks.")

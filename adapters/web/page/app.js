@@ -2,7 +2,7 @@
 
 import { Refused, follow, forgetToken, get, pause, setToken, takeToken } from "./api.js";
 import { Approvals } from "./approvals.js";
-import { announce, ask, fill, h, toast } from "./dom.js";
+import { announce, ask, fill, h, sentence, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
 import { Switch } from "./switch.js";
@@ -74,7 +74,7 @@ const KEYS = [
   ["a", "To the Approve button of the call, then Enter"],
   ["d", "To the words for the model, then Ctrl+Enter denies"],
   ["t / p", "Timeline / policies of a run"],
-  ["x", "To the button that ends the run"],
+  ["x", "To the button that cancels the run"],
   ["s", "Stop runs"],
   ["?", "These keys"],
 ];
@@ -115,9 +115,9 @@ function signIn(why) {
     main,
     h(
       "form",
-      { class: "card approval", on: { submit: given } },
+      { class: "card sign-in", on: { submit: given } },
       h("h1", {}, "Sign in"),
-      h("p", { class: "soft", id: "token-why" }, why ?? "`proctor serve` prints a link with a token. Otherwise ask your administrator."),
+      h("p", { class: "soft", id: "token-why" }, sentence(why ?? "`proctor serve` prints a link with a token. Otherwise ask your administrator.")),
       h("label", {}, "Token", token),
       h("label", { class: "row check" }, stays, "Stay signed in on this device"),
       h("div", { class: "row end" }, h("button", { class: "main" }, "Sign in")),

@@ -32,7 +32,7 @@ export class Approvals {
     const found = await get("/api/approvals");
     if (turn !== this.turn) return;
     const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
-    this.cards.show(found.approvals);
+    tellOfOthers(this.cards.show(found.approvals).filter((card) => card.approval.approval_id !== this.id));
     if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
     fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total}` : `${found.total}`);
     this.nothing.hidden = found.total > 0;
@@ -49,8 +49,7 @@ export class Approvals {
     }
     if (card) return;
     try {
-      const { call, state, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(this.id)}`);
-      fill(this.gone, h("code", {}, call.name), ` is ${state === "requested" ? "not in this list" : state}${by ? ` by ${by}` : ""}.`);
+      fill(this.gone, ...(await outcome(this.id)));
     } catch (error) {
       fill(this.gone, sentence(error.message));
     }
@@ -82,6 +81,25 @@ export class Approvals {
 
   close() {
     clearInterval(this.timer);
+  }
+}
+
+/** What became of an approval, and who answered it. */
+async function outcome(id) {
+  const { call, state, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(id)}`);
+  const what = { requested: "is not in this list", granted: "was approved" }[state] ?? `was ${state}`;
+  return [h("code", {}, call.name), ` ${state === "expired" ? "expired" : what}${by ? ` by ${by}` : ""}.`];
+}
+
+/** Of cards that are gone: what others answered, elsewhere, is told. */
+export async function tellOfOthers(cards) {
+  for (const { approval, sent } of cards) {
+    if (sent) continue;
+    try {
+      toast(await outcome(approval.approval_id));
+    } catch (error) {
+      // it was pruned, or nobody can say
+    }
   }
 }
 
@@ -180,7 +198,7 @@ function about(approval) {
     ["Agent", approval.provider],
     ["Tenant", approval.tenant],
     ["Started by", approval.user],
-    ["Does", approval.shown.acts.join(", ")],
+    ["Act", approval.shown.acts.filter((act) => act !== approval.call.name).join(", ")],
     ["Answered by", (approval.approvers ?? []).join(", ")],
     ["Not by", approval.started_by],
     ["Asked", moment(approval.requested_at)],

@@ -71,6 +71,7 @@ export class Keyed {
       else this.parent.insertBefore(part.element, place);
     }
     for (const part of before.values()) part.element.remove();
+    return [...before.values()];
   }
 }
 

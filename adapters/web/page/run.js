@@ -1,7 +1,7 @@
 // One run: what it is, its limits as bars, what waits, its timeline, the policies it is under.
 
 import { follow, get, post } from "./api.js";
-import { Card } from "./approvals.js";
+import { Card, tellOfOthers } from "./approvals.js";
 import { Keyed, ask, fill, h, toast } from "./dom.js";
 import { amount, duration, limitName, moment, number, usd } from "./format.js";
 import { Timeline } from "./timeline.js";
@@ -10,8 +10,8 @@ const MOST_EVENTS = 5000;
 const KINDS = [
   ["", "Everything"],
   ["call", "Calls"],
-  ["refused", "Refused, asked"],
-  ["message", "Words"],
+  ["refused", "Denied, asked"],
+  ["message", "Messages"],
 ];
 
 export class Run {
@@ -21,7 +21,7 @@ export class Run {
     Object.assign(this, { me, id, path: `/api/runs/${encodeURIComponent(id)}`, stop: new AbortController() });
     this.heading = h("h1", {}, "…");
     this.pill = h("span", { class: "pill" });
-    this.cancel = h("button", { type: "button", class: "danger", hidden: true, "data-key": "x", on: { click: () => this.end() } }, "End this run");
+    this.cancel = h("button", { type: "button", class: "danger", hidden: true, "data-key": "x", on: { click: () => this.end() } }, "Cancel this run");
     this.facts = h("dl", { class: "facts" });
     this.limits = h("section", { class: "limits", "aria-label": "Limits" });
     this.bars = new Keyed(this.limits, (each) => `${each.policy} ${each.limit} ${each.scope}`, (each) => new Bar(each));
@@ -89,7 +89,7 @@ export class Run {
     this.title = run.prompt || run.run_id;
     fill(this.heading, this.title);
     this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
-    fill(this.pill, run.waiting ? "waiting" : run.status === "cancelled" ? "ended" : run.status);
+    fill(this.pill, run.waiting ? "waiting" : run.status);
     this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
     this.tick();
     await Promise.all([this.showLimits(), this.showWaiting()]);
@@ -129,7 +129,7 @@ export class Run {
   async showWaiting() {
     const { approvals } = await get("/api/approvals?limit=500");
     const own = approvals.filter((each) => each.run_id === this.id);
-    this.cards.show(own);
+    tellOfOthers(this.cards.show(own));
     this.waiting.hidden = own.length === 0;
   }
 
@@ -159,15 +159,15 @@ export class Run {
   async end() {
     const reason = h("input", { id: "reason", maxlength: "2000", autocomplete: "off" });
     const chosen = await ask(
-      "End this run?",
-      h("p", {}, "The agent is told to stop, then made to. What it did stays recorded."),
+      "Cancel this run?",
+      h("p", {}, "The agent is told to stop, and is killed if it does not. What it did stays recorded."),
       h("label", {}, "Why (recorded)", reason),
-      h("div", { class: "row end" }, h("button", { value: "" }, "Keep it"), h("button", { value: "end", class: "danger" }, "End it")),
+      h("div", { class: "row end" }, h("button", { value: "" }, "Keep it running"), h("button", { value: "end", class: "danger" }, "Cancel the run")),
     );
     if (chosen !== "end") return;
     try {
       await post(`${this.path}/cancel`, { reason: reason.value.trim() });
-      toast("The run is told to end");
+      toast("The agent is told to stop");
     } catch (error) {
       toast(error.message, { bad: true });
     }

@@ -11,10 +11,9 @@ const STATES = [
   ["waiting", "Waiting"],
   ["completed", "Completed"],
   ["failed", "Failed"],
-  ["cancelled", "Ended"],
+  ["cancelled", "Cancelled"],
   ["lost", "Lost"],
 ];
-const STATE_NAMES = { waits: "waiting", cancelled: "ended" };
 const PAGE = 50;
 const UNITS = { cost_usd: "USD", total_tokens: "tokens", tool_calls: "calls", duration_ms: "ms", running: "runs" };
 
@@ -84,7 +83,7 @@ export class Runs {
     const waiting = found.runs.filter((run) => run.waiting).length;
     const running = found.runs.filter((run) => run.status === "running" && !run.waiting).length;
     const parts = [[running, "running"], [waiting, "waiting"]].filter(([count]) => count);
-    fill(this.count, found.next ? `the latest ${found.runs.length}` : `${found.runs.length}`, parts.map(([count, name]) => `, ${count} ${name}`));
+    fill(this.count, found.next ? "the latest " : "", counted(found.runs.length, "run"), parts.map(([count, name]) => `, ${count} ${name}`));
     const filtered = status || this.search.value.trim();
     fill(this.nothing, filtered ? "No runs match." : "No runs yet. New runs appear here.");
     this.nothing.hidden = found.runs.length > 0;
@@ -126,9 +125,8 @@ class Row {
 
   show(run) {
     this.link.setAttribute("href", `#/run/${encodeURIComponent(run.run_id)}`);
-    const state = run.waiting ? "waits" : run.status;
-    this.pill.className = `pill ${state}`;
-    fill(this.pill, STATE_NAMES[state] ?? state);
+    this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
+    fill(this.pill, run.waiting ? "waiting" : run.status);
     fill(this.prompt, run.prompt || "(no prompt)");
     fill(this.meta, facts(run));
     this.mark.hidden = !run.violations;

@@ -27,7 +27,7 @@ export class Switch {
 
   line(block) {
     const what = block.scope === "all" ? WHAT.all : `${WHAT[block.scope] ?? "No run of"} ${block.value} starts`;
-    const words = `${what} until that is lifted. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`;
+    const words = `${what} until somebody lifts it. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`;
     const lift = this.may && h("button", { type: "button", on: { click: () => this.lift(block) } }, "Lift");
     return h("div", { class: "row" }, h("span", {}, words), lift);
   }
@@ -58,11 +58,11 @@ export class Switch {
       value.hidden = all;
       sure.hidden = !all;
       go.disabled = all ? typed.value.trim().toLowerCase() !== "everything" : !value.value.trim();
-      fill(go, end.checked ? "End them" : "Stop");
+      fill(go, end.checked ? "Cancel them" : "Freeze");
       const runs = all || value.value.trim() ? await affected(all ? {} : { [scope.value]: value.value.trim() }) : null;
       if (turn !== this.turn) return;
-      fill(count, runs === null ? "" : end.checked ? `${counted(runs, "run")} will end.` : `${counted(runs, "run")} will go on.`);
-      if (end.checked && runs !== null) fill(go, `End ${counted(runs, "run")}`);
+      fill(count, runs === null ? "" : end.checked ? `${counted(runs, "run")} will be cancelled.` : `${counted(runs, "run")} will keep running.`);
+      if (end.checked && runs !== null) fill(go, `Cancel ${counted(runs, "run")}`);
     };
     const reason = h("input", { maxlength: "2000", autocomplete: "off" });
     check();
@@ -71,11 +71,11 @@ export class Switch {
       h("label", {}, "What", scope),
       value,
       count,
-      h("label", { class: "row check" }, end, "End the runs that go on"),
-      h("label", { class: "row check" }, block, "Let none start until that is lifted"),
+      h("label", { class: "row check" }, end, "Cancel what runs now"),
+      h("label", { class: "row check" }, block, "Start nothing new until somebody lifts it"),
       h("label", {}, "Why (recorded)", reason),
       sure,
-      h("div", { class: "row end" }, h("button", { value: "" }, "Go back"), go),
+      h("div", { class: "row end" }, h("button", { value: "" }, "Do nothing"), go),
     );
     if (chosen !== "stop") return;
     const named = scope.value === "everything" ? { everything: true } : { [scope.value]: value.value.trim() };
@@ -108,5 +108,5 @@ async function affected(scope) {
 function told(outcomes) {
   const ended = outcomes.filter((each) => each.ended).length;
   const left = outcomes.length - ended;
-  return `${counted(ended, "run")} ended${left ? `; ${counted(left, "run")} did not in time` : ""}`;
+  return `${counted(ended, "run")} cancelled${left ? `; ${counted(left, "run")} did not end in time` : ""}`;
 }

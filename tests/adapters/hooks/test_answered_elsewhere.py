@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,66 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
     assert [(at.cwd / name).exists() for name in ("by-page", "by-key")] == [answer == "grant", key == "1"]
 
 
+@pytest.mark.claude
+@pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal, site: Any) -> None:
+    """The terminal, a page and a phone answer each question in the same moment, in turns of who begins and with a
+    different word each: one answer is on record, a call that ran in spite of it is a
+    violation, and every screen says whose it was. The terminal says no at the end, as that ends the turn.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    question = "Do you want to proceed?"
+    names, states = [f"by-{number}" for number in range(4)], {}
+    at.prompts(*(f"touch {name}" for name in names))
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
+        sizes = {"ana": {}, "ben": {"viewport": {"width": 390, "height": 760}, "has_touch": True, "is_mobile": True}}
+        tabs = {name: chromium.new_context(**size).new_page() for name, size in sizes.items()}
+        for tab, token in zip(tabs.values(), (web_server.ANA, web_server.BEN), strict=True):
+            tab.set_default_timeout(20_000)
+            tab.goto(f"{site.url}/#token={token}")
+            tab.get_by_role("heading", level=1).wait_for()
+        for number, name in enumerate(names):
+            at.terminal.until(question)
+            approval = waiting(site)
+            for tab in tabs.values():
+                tab.evaluate("id => { location.hash = `#/approvals/${id}` }", approval["approval_id"])
+                sync_api.expect(tab.get_by_role("article")).to_contain_text(name)
+            words = ["Approve", "Deny"] if number % 2 else ["Deny", "Approve"]
+            acts = [
+                *(partial(press, tab, word) for tab, word in zip(tabs.values(), words, strict=True)),
+                partial(at.terminal.press, "2" if name == names[-1] else "1"),
+            ]
+            for act in [*acts[number % 3 :], *acts[: number % 3]]:
+                act()
+            at.terminal.until(question, gone=True)
+            found = state(site, approval)
+            states[approval["call"]["id"]] = (name, found["state"])
+            assert found["expires_at"] is None  # the agent waits as long as its person does
+            by, what = found["answered_by"], {"granted": "approved"}.get(found["state"], found["state"])
+            for tab in tabs.values():
+                sync_api.expect(tab.get_by_text(f"Bash was {what} by {by}.").first).to_be_visible(timeout=20_000)
+        chromium.close()
+    events = site.get(f"/api/runs/{approval['run_id']}/events")["events"]
+    for call_id, (name, decided) in states.items():
+        types = [event["type"] for event in events if event.get("tool_call_id") == call_id]
+        assert sum(types.count(f"tool_approval_{what}") for what in ("granted", "denied")) == 1
+        if name != names[-1]:  # that was interrupted
+            ran = (at.cwd / name).exists()
+            assert ran is ("tool_call_started" in types)
+            assert ran or decided == "denied"
+            assert types.count("policy_violation") == (decided == "denied") + (decided == "denied" and ran)
+
+
+def press(tab: Any, button: str) -> None:
+    """Press it without waiting for anything."""
+    tab.evaluate(
+        "name => [...document.querySelectorAll('article button')].find((one) => one.textContent === name)?.click()",
+        button,
+    )
+
+
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 def test_a_day_under_a_pack(client: Any, site: Any) -> None:
     """One command puts it in force. What it lists asks nobody, a push is refused with the reason, a deploy is
@@ -235,7 +296,7 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
         page.get_by_role("button", name="Sign in").tap()
         sync_api.expect(page.get_by_role("article")).to_contain_text("touch deployed", timeout=20_000)
         page.get_by_role("button", name="Approve", exact=True).tap()
-        sync_api.expect(page.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        sync_api.expect(page.get_by_text("was approved by ana")).to_be_visible(timeout=20_000)
         chromium.close()
     at.terminal.until("all done")
     at.terminal.close()

@@ -136,6 +136,26 @@ def test_install_refuses_what_no_hook_could_judge_by(
     assert not Path(".claude").exists()
 
 
+@pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
+@pytest.mark.parametrize("command", [("install", "--policy", "policy.yaml"), ("uninstall",)])
+def test_one_file_is_changed_at_a_time(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    scopes: tuple[str, ...],
+) -> None:
+    """Of two that are named neither is, as one might take the last for both."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
+    code, _, err = run(capsys, *command, *scopes)
+
+    assert code == 2
+    assert "are different files; give one" in err
+    assert not (tmp_path / ".claude").exists()
+
+
 @pytest.mark.parametrize("by_variable", [False, True])
 @pytest.mark.parametrize("command", ["install", "settings"])
 def test_no_url_of_a_database_gets_into_settings(

@@ -193,8 +193,8 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         assert box is not None
         assert box["height"] >= 48
         button.tap()
-        expect(later.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
-        expect(page.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        expect(later.get_by_text("was approved by ana")).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("was approved by ana")).to_be_visible(timeout=20_000)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         chromium.close()
         run = site.until(f"/api/runs/{event['run_id']}", lambda run: run["status"] == "completed")

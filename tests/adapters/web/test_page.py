@@ -178,10 +178,10 @@ def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
     with going(site, "steps: [{silence: forever}]\n", POLICY):
         (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
         tab = person.opens(f"#/run/{run['run_id']}")
-        tab.get_by_role("button", name="End this run").click()
+        tab.get_by_role("button", name="Cancel this run").click()
         tab.get_by_label("Why (recorded)").fill("enough of it")
-        tab.get_by_role("button", name="End it", exact=True).click()
-        expect(tab.locator(".about .pill")).to_have_text("ended")
+        tab.get_by_role("button", name="Cancel the run", exact=True).click()
+        expect(tab.locator(".about .pill")).to_have_text("cancelled")
         expect(tab.get_by_text("enough of it")).to_be_visible()
 
 
@@ -193,17 +193,17 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         tab, other = person.opens(), person.opens(token=EVE)
         tab.keyboard.press("s")
         tab.get_by_label("Why (recorded)").fill("an incident")
-        end = tab.get_by_role("button", name="End 1 run")
-        expect(tab.get_by_text("1 run will end.")).to_be_visible()
+        end = tab.get_by_role("button", name="Cancel 1 run")
+        expect(tab.get_by_text("1 run will be cancelled.")).to_be_visible()
         expect(end).to_be_disabled()
         tab.locator("#stop-scope").select_option("tenant")
         tab.get_by_label("Which: name, id, or NAME=VALUE").fill("nobody")
-        expect(tab.get_by_role("button", name="End 0 runs")).to_be_enabled()
+        expect(tab.get_by_role("button", name="Cancel 0 runs")).to_be_enabled()
         tab.locator("#stop-scope").select_option("everything")
         tab.get_by_label("Type “everything” to stop every run").fill("everything")
         end.click()
-        expect(tab.get_by_text("1 run ended").first).to_be_visible()
-        expect(other.get_by_role("alert")).to_contain_text("No run starts until that is lifted. ana")
+        expect(tab.get_by_text("1 run cancelled").first).to_be_visible()
+        expect(other.get_by_role("alert")).to_contain_text("No run starts until somebody lifts it. ana")
         expect(other.get_by_role("alert").get_by_role("button")).to_have_count(0)
         assert site.get("/api/runs?status=running")["runs"] == []
         assert not any(event["type"] == "run_started" for event in web_server.ran(site, hello, POLICY))
@@ -289,12 +289,14 @@ def test_a_command_line_is_taken_apart_for_whoever_is_asked(person: Person, site
 
 
 def test_a_second_tab_agrees(person: Person, site: Site) -> None:
-    """What one tab answers is gone in the other."""
+    """What one tab answers is gone in the other, which says who answered."""
     with waiting(site) as run_id:
         first, second = person.opens("#/approvals"), person.opens("#/approvals", BEN)
         expect(second.get_by_role("article")).to_have_count(1)
         first.get_by_role("button", name="Approve").click()
+        expect(second.get_by_text("write was approved by ana.")).to_be_visible()
         expect(second.get_by_text("Nothing waits for a person.")).to_be_visible()
+        expect(first.get_by_text("write was approved by ana.")).to_have_count(0)
         ends(site, run_id)
 
 
