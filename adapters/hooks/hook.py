@@ -360,6 +360,9 @@ class Hook:
         Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
         """
         given, session = self._input, self._session
+        for event in given.used:
+            if self._goes_on:
+                self._report(event)
         if self._client.usage is None:
             return
         state = self._record.note(USAGE_NOTE)

@@ -40,6 +40,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         prompt_id: the prompt it belongs to, where the client names it.
         agent_id: the sub-agent it comes from.
         tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
+        used: what responses used, as far as the client says so itself and has not said before.
         own_settings: settings that no repository and no agent can write have changed.
     """
 
@@ -60,6 +61,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[BatchCall, ...] = ()
     last_assistant_message: str | None = None
     reason: str = ""
+    used: tuple[TokenUsageUpdated, ...] = ()
     own_settings: bool = False
 
 
@@ -149,6 +151,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         fails_open: what the client runs unjudged; empty where nothing is known.
         tried: on what the tests of this client run.
         has_result: whether its log, by its path, has a result of the call with this id.
+        tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
 
@@ -166,6 +169,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     fails_open: tuple[str, ...] = ()
     tried: Literal["client", "recorded input"] = "client"
     has_result: Callable[[str, str], bool] | None = None
+    tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageReader] | None = None
 
     def tool(self, name: str) -> Tool | None:

@@ -35,6 +35,8 @@ LOCK = "lock"
 PATH = "/proctor/hook"
 MOST_BYTES = 64 << 20
 """No hook of a client is larger."""
+FIRST_HOOK_S = 20.0
+"""Seconds a connection has for its first hook; one that sent it may wait for the next as long as its client works."""
 _FIRST, _PORTS, _TRIES = 20_000, 12_000, 200
 """Ports below those that systems give to connections."""
 
@@ -147,6 +149,22 @@ class _Connection(BaseHTTPRequestHandler):
     server: HookServer
     _origin: Origin | None = None
 
+    def setup(self) -> None:
+        """Nobody holds a thread without a hook, however slowly they send."""
+        super().setup()
+        self._first = threading.Timer(FIRST_HOOK_S, self._hang_up)
+        self._first.daemon = True
+        self._first.start()
+
+    def finish(self) -> None:
+        """The connection is over."""
+        self._first.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_POST(self) -> None:
         """Answer a hook. Whatever is no 2xx is a failure to the client, which then refuses (`onFailure`)."""
         given = self.headers.get("Authorization", "")
@@ -157,6 +175,7 @@ class _Connection(BaseHTTPRequestHandler):
         if not length.isdecimal() or int(length) > MOST_BYTES:
             return self._refused(413)
         data = self.rfile.read(int(length))
+        self._first.cancel()
         if len(data) < int(length):
             return self._refused(400)
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +16,9 @@ from typing import Any
 
 import pytest
 from hook_processes import HookProcesses, end_daemons
+
+from proctor.adapters.hooks import settings
+from proctor.policies import RunContext
 
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
@@ -203,3 +208,60 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
     assert late == [False, True]
     assert later == [False, True]
     assert started == 2
+
+
+def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:
+    """What cannot be recorded does not run; what was recorded counts afterwards."""
+    assert allowed(hooked, call("t0"))
+    end_daemons(hooked.store)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # of what is started from here on, too
+    try:
+        full = [allowed(hooked, call(f"f{n}")) for n in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        end_daemons(hooked.store)
+    then = [allowed(hooked, call(f"t{n}")) for n in range(1, 5)]
+
+    assert full == [False] * 3
+    assert sum(then) <= 2
+
+
+def test_a_folder_that_is_renamed_refuses_until_it_is_back(tmp_path: Path) -> None:
+    """That of the policy and the store: the process that judges does not go on with what it remembers."""
+    (tmp_path / "inner").mkdir()
+    inner = HookProcesses(tmp_path / "inner")
+    inner.policy.write_text(THREE)
+    command = inner.command
+    assert allowed(inner, call("t0"))
+    (tmp_path / "inner").rename(tmp_path / "other")
+    ended = subprocess.run(command, input=json.dumps(call("t1")).encode(), capture_output=True)
+    gone = ended.returncode == 0 and b'"deny"' not in ended.stdout
+    (tmp_path / "other").rename(tmp_path / "inner")
+    then = [allowed(inner, call(f"t{n}")) for n in range(2, 6)]
+    end_daemons(inner.store)
+
+    assert not gone
+    assert sum(then) == 2
+
+
+def test_a_link_in_place_of_the_home_is_the_same_home(hooked: HookProcesses, tmp_path: Path) -> None:
+    """`~` is what the link is called; the folder behind it is another home, and refuses."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    hooked.policy.write_text(
+        "{name: p, on_violation: deny, tool_rules: [{deny: [{tool: Read, where: "
+        "[{path: $.file_path, within: ~/.ssh}]}]}]}"
+    )
+    line = shlex.split(settings.command([hooked.policy], hooked.store, hooked.store_id, RunContext(), str(link)))
+
+    def answer(home: Path, path: str) -> bytes:
+        hook = call("t" + path, tool_name="Read", tool_input={"file_path": path})
+        env = {**os.environ, "HOME": str(home)}
+        return subprocess.run(line, input=json.dumps(hook).encode(), capture_output=True, env=env).stdout
+
+    assert b'"deny"' not in answer(link, "/work/x")
+    assert b'"deny"' in answer(link, "~/.ssh/id")
+    assert b'"deny"' in answer(link, str(link / ".ssh" / "id"))
+    assert b'"deny"' in answer(real, "/work/x")

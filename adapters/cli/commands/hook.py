@@ -478,7 +478,7 @@ def _wanted(
     if "-" in policies:
         raise UsageError("a hook reads its policies again; name files instead of `-`")
     read = read_policies(policies)
-    can_do = Capabilities(gate="all", usage="none" if client.usage is None else "per_turn")
+    can_do = Capabilities(gate="all", usage="per_turn" if client.usage is not None or client.tells_usage else "none")
     preflight(merge_policies(read), can_do).check()
     path = _hook_store(store)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool, tool
 
 from ...kit.client_tools import APPLY_PATCH, certain_changes_of
+from ...kit.usage_log import LoggedTokens
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -40,7 +42,7 @@ import { spawn } from "node:child_process"
 
 const LINE = %s
 
-function hook(event) {
+function started(event) {
   return new Promise((resolve, reject) => {
     const child = spawn("/bin/sh", ["-c", LINE], { stdio: ["pipe", "pipe", "ignore"] })
     let text = ""
@@ -59,36 +61,71 @@ function hook(event) {
   })
 }
 
-async function judged(event) {
-  let answer
-  try {
-    answer = await hook(event)
-  } catch (error) {
-    throw new Error("This could not be checked against the policy, so it is refused.")
-  }
-  if (answer.deny) throw new Error(answer.deny)
-}
+const REFUSED = "This could not be checked against the policy, so it is refused."
+const places = new Map()
+const counted = new Map()
+const unsent = new Map()
 
-export const Proctor = async ({ directory }) => ({
-  "chat.message": async (input, output) => {
-    const prompt = output.parts.filter((part) => part.type === "text").map((part) => part.text).join("\\n")
-    await judged({ event: "chat.message", session: input.sessionID, directory, prompt })
-  },
-  "tool.execute.before": async (input, output) => {
-    const { tool, sessionID: session, callID: call } = input
-    await judged({ event: "tool.execute.before", session, directory, tool, call, args: output.args })
-  },
-  "tool.execute.after": async (input, output) => {
-    const { tool, sessionID: session, callID: call, args } = input
-    const result = { title: output.title, output: output.output }
-    await hook({ event: "tool.execute.after", session, directory, tool, call, args, result }).catch(() => {})
-  },
-  event: async ({ event }) => {
-    if (event.type !== "session.idle" && event.type !== "session.deleted") return
-    const session = event.properties.sessionID ?? event.properties.info?.id
-    await hook({ event: event.type, session, directory }).catch(() => {})
-  },
-})
+export const Proctor = async ({ client, directory }) => {
+  // A subagent has a session of its own, below the one that a person prompts.
+  async function place(id) {
+    if (!places.has(id)) {
+      const { data } = await client.session.get({ path: { id } })
+      places.set(id, data.parentID ? { session: (await place(data.parentID)).session, agent: id } : { session: id })
+    }
+    return places.get(id)
+  }
+
+  // What responses used goes with the next hook of the session.
+  async function count(info) {
+    if (info.role !== "assistant" || !info.tokens) return
+    const { input, output, reasoning, cache } = info.tokens
+    const now = [input, output + reasoning, cache.read, cache.write, reasoning]
+    const before = counted.get(info.id) ?? now.map(() => 0)
+    const tokens = now.map((count, n) => Math.max(0, count - before[n]))
+    counted.set(info.id, now)
+    if (!tokens.some(Boolean)) return
+    const { session, agent } = await place(info.sessionID)
+    unsent.set(session, [...(unsent.get(session) ?? []), { model: info.modelID, below: agent !== undefined, tokens }])
+  }
+
+  async function hook(id, event) {
+    const { session, agent } = await place(id)
+    const used = unsent.get(session) ?? []
+    unsent.delete(session)
+    try {
+      return await started({ ...event, session, agent, directory, used })
+    } catch (error) {
+      unsent.set(session, [...used, ...(unsent.get(session) ?? [])])
+      throw error
+    }
+  }
+
+  async function judged(id, event) {
+    const answer = await hook(id, event).catch(() => ({ deny: REFUSED }))
+    if (answer.deny) throw new Error(answer.deny)
+  }
+
+  return {
+    "chat.message": async (input, output) => {
+      const prompt = output.parts.filter((part) => part.type === "text").map((part) => part.text).join("\\n")
+      await judged(input.sessionID, { event: "chat.message", prompt })
+    },
+    "tool.execute.before": async ({ tool, sessionID, callID: call }, output) => {
+      await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
+    },
+    "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
+      const result = { title: output.title, output: output.output }
+      await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
+    },
+    event: async ({ event: { type, properties } }) => {
+      if (type === "message.updated") await count(properties.info).catch(() => {})
+      if (type !== "session.idle" && type !== "session.deleted") return
+      const id = properties.sessionID ?? properties.info?.id
+      if (places.get(id)?.agent === undefined) await hook(id, { event: type }).catch(() => {})
+    },
+  }
+}
 """
 
 _NAMES: Final = {
@@ -98,8 +135,17 @@ _NAMES: Final = {
     "tool_use_id": "call",
     "tool_input": "args",
     "tool_response": "result",
+    "agent_id": "agent",
 }
 """The plugin's names of fields that `HookInput` names otherwise."""
+
+
+class _Used(msgspec.Struct, frozen=True):
+    """What one response used since it was last said."""
+
+    model: str
+    below: bool
+    tokens: LoggedTokens
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
@@ -113,6 +159,8 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     tool_use_id: str = ""
     tool_input: dict[str, Any] = {}
     tool_response: Any = None
+    agent_id: str | None = None
+    used: tuple[_Used, ...] = ()
 
 
 def read(data: bytes) -> HookInput:
@@ -121,7 +169,12 @@ def read(data: bytes) -> HookInput:
     tool_input = message.tool_input
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
-    return hook_input(OPENCODE, message, tool_input=tool_input)
+    return hook_input(OPENCODE, message, tool_input=tool_input, used=tuple(map(_usage, message.used)))
+
+
+def _usage(used: _Used) -> TokenUsageUpdated:
+    by_subagents = used.tokens.all if used.below else 0
+    return TokenUsageUpdated(model=used.model, **used.tokens.figures(), subagent_tokens=by_subagents)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
@@ -157,6 +210,7 @@ OPENCODE: Final = HookClient(
         ),
     ),
     hears="call",
+    tells_usage=True,
     fails_open=(
         "another plugin, also a folder's, can change a call after the decision",
         "a folder's `permission` decides on calls that proctor leaves to opencode",

@@ -203,6 +203,10 @@ class Gemini(Npm):
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         return "write_file", {"file_path": str(path), "content": "x"}
 
+    def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
+        """A subagent's start."""
+        return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
+
 
 class Opencode(Npm):
     """`opencode run`, whose own permissions allow everything."""
@@ -223,6 +227,10 @@ class Opencode(Npm):
 
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         return "write", {"filePath": str(path), "content": "x"}
+
+    def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
+        """A subagent's start."""
+        return "task", {"description": "d", "prompt": prompt, "subagent_type": "general"}
 
 
 @pytest.fixture(params=["codex", "gemini", "opencode"])
@@ -360,6 +368,34 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
     assert {file: file.read_bytes() for file in files} == files
     left = {one for one in path.parent.glob("*") if one.is_file() and "sqlite" not in one.name}
     assert left - folder <= {path.with_name("installation_id")}
+
+
+def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
+    """Of three calls one is its start, and two are left for both."""
+    if agent.name == "codex":
+        pytest.skip("it has a test of its own")
+    agent.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
+    agent.install()
+    prompt = agent.prompt(tuple([agent.shell(f"touch {agent.cwd}/sub{number}")] for number in range(3)))
+    agent.run([agent.task(prompt)], [agent.shell(f"touch {agent.cwd}/after")])
+
+    assert sorted(file.name for file in agent.cwd.iterdir()) == ["sub0", "sub1"]
+    assert agent.recorded("run_started") == ["run_started"]
+    if CLIENTS[agent.name].tells_usage:  # its four responses; the three others are of who started it
+        tokens = [event["input_tokens"] + event["output_tokens"] for event in agent.usage()]
+        assert (len(tokens), set(tokens)) == (7, {120})
+        assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
+
+
+def test_tokens_that_an_agent_tells_count_once_a_response_is_over(agent: Any) -> None:
+    """120 each, of 300: the fourth call comes after 360."""
+    if not CLIENTS[agent.name].tells_usage:
+        pytest.skip("its log tells")
+    agent.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
+    agent.install()
+    agent.run(*[[agent.shell(f"touch {agent.cwd}/f{number}")] for number in range(4)])
+
+    assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1", "f2"]
 
 
 @pytest.fixture

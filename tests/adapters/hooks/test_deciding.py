@@ -7,12 +7,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from proctor.adapters.cli import main
+from proctor.adapters.hooks import hook_judge
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
 from proctor.adapters.hooks.hook_judge import HookJudge
 from proctor.adapters.hooks.messages import HookAnswer
@@ -460,3 +462,24 @@ def test_what_is_explained_is_what_was_answered(judged: Any, capsys: pytest.Capt
                 actions[decision["tool_call_id"]] = decision["action"]
 
     assert actions == {"c1": "deny", "c2": "allow", "c3": "allow", "c4": "deny"}
+
+
+def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days back, days on: what a session has used stays used, and each hook is answered."""
+    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, scope: session, action: deny}}}")
+    session.prompt("p1")
+    verdicts = []
+    for number, days in enumerate((0, -10, 10, -3000, 30, 0)):
+
+        class Clock(datetime):
+            """So many days from now."""
+
+            @classmethod
+            def now(cls, tz: Any = None, days: int = days) -> datetime:
+                return datetime.now(tz) + timedelta(days)
+
+        monkeypatch.setattr(hook_judge, "datetime", Clock)
+        verdicts.append(session.pre(f"c{number}", command="ls").verdict)
+        session.post(f"c{number}", command="ls")
+
+    assert verdicts == ["allow"] * 4 + ["deny"] * 2

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,14 @@ import hook_processes
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
+from proctor.adapters.hooks import over_http
 from proctor.adapters.hooks.daemon import PROBE
-from proctor.adapters.hooks.over_http import endpoint_in, read_endpoint
+from proctor.adapters.hooks.over_http import HookServer, endpoint_in, read_endpoint
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, removed, settings_path
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = (
     "{name: p, on_violation: deny, tool_rules: [{tell_model: keep out,"
@@ -174,6 +179,48 @@ def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) 
     assert requests == []
 
 
+def test_a_connection_without_a_hook_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hundreds that send a part, or nothing, keep no client out; one that sent a hook stays for the next."""
+    monkeypatch.setattr(over_http, "FIRST_HOOK_S", 1.0)
+    tmp_path.chmod(0o700)
+    endpoint = endpoint_in(str(tmp_path))
+    monkeypatch.setattr(over_http, "origin_of_connection", lambda connection, likely: "a client")
+    server = HookServer(endpoint, lambda data, origin, connection: b"=" + data, list)
+
+    def sends(connection: socket.socket) -> bytes:
+        head = (
+            f"POST {over_http.PATH} HTTP/1.1\r\nAuthorization: {endpoint.authorization}\r\nContent-Length: 2\r\n\r\n"
+        )
+        connection.sendall(head.encode() + b"{}")
+        answer = b""
+        while not answer.endswith(b"{}"):
+            answer += connection.recv(1000)
+        return answer[:15]
+
+    starts = [b"", b"POST /proctor", b"POST /proctor/hook HTTP/1.1\r\nAuthoriz"] * 70
+    silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in starts]
+    for connection, start in zip(silent, starts, strict=True):
+        connection.sendall(start)
+    slow = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(3)]
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
+        client.settimeout(PATIENCE_S)
+        first = sends(client)
+        for letter in b"POST /proctor/hook HTTP/1.1":
+            with suppress(OSError):
+                for connection in slow:
+                    connection.sendall(bytes([letter]))
+            threading.Event().wait(0.05)
+        for connection in [*silent, *slow]:
+            connection.settimeout(PATIENCE_S)
+            with suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
+            connection.close()
+        second = sends(client)
+    server.close()
+
+    assert first == second == b"HTTP/1.1 200 OK"
+
+
 class TestRequests:
     """What is sent to the process that judges without a client."""
 
@@ -225,6 +272,39 @@ class TestRequests:
         status, answer = self.post(judging, self.call(**spoilt))
 
         assert (status, answer["hookSpecificOutput"]["permissionDecision"]) == (200, "deny")
+
+    def test_a_token_of_another_installation_is_refused(self, judging: HookProcesses) -> None:
+        """One that was good before the endpoint was made anew, and one of hooks with another policy."""
+        old = read_endpoint(str(judging.place))
+        assert old is not None
+        end_daemons(judging.store)
+        Path(judging.place, "http").unlink()
+        other = endpoint_in(str(judging.place))
+        judging.run(PROBE)
+
+        assert other.token != old.token
+        assert self.post(judging, self.call(), token=old.authorization)[0] == 403
+        assert self.post(judging, self.call())[0] == 200
+
+    def test_a_stolen_token_does_not_speak_for_the_client(self, judging: HookProcesses) -> None:
+        """Another process of the same person that reports what a session's own client did not."""
+        own = self.call(session_id="own")
+        outcome = self.call(session_id="own", hook_event_name="PostToolUse", tool_response="forged")
+        ended = self.call(session_id="own", hook_event_name="SessionEnd")
+        endpoint = read_endpoint(str(judging.place))
+        assert endpoint is not None
+        assert self.post(judging, own) == (200, {})
+        for forged in (outcome, ended, self.call(session_id="own", tool_use_id="t2")):
+            thief = (
+                "import sys, urllib.request as u; "
+                "u.urlopen(u.Request(sys.argv[1], sys.stdin.buffer.read(), {'Authorization': sys.argv[2]}))"
+            )
+            command = [sys.executable, "-c", thief, endpoint.url, endpoint.authorization]
+            subprocess.run(command, input=forged, capture_output=True, check=False)
+        types = [type for (type,) in sqlite3.connect(judging.store).execute("SELECT type FROM events")]
+
+        assert types.count("tool_call_requested") == 1
+        assert not {"tool_call_completed", "run_cancelled"} & {*types}
 
     def test_hooks_at_once_share_one_budget(self, judging: HookProcesses) -> None:
         """A hundred, on connections of their own; the session is that of the process that sends."""

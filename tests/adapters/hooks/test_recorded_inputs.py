@@ -240,14 +240,15 @@ def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str
 @pytest.mark.parametrize("agent", sorted(CLIENTS))
 def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
     """In its row of the table."""
-    page = (Path(__file__).parents[3] / "docs" / "agents" / "claude-code-hook.md").read_text()
-    [row] = [line for line in page.splitlines() if line.startswith("| ") and f"(`{agent}`)" in line]
+    page = (Path(__file__).parents[3] / "docs" / "agents" / "interactive.md").read_text()
+    [row, gaps] = [line for line in page.splitlines() if line.startswith("| ") and f"(`{agent}`)" in line]
     client = CLIENTS[agent]
 
     assert row.startswith(f"| {client.title} ")
-    assert [one for one in client.fails_open if one not in row] == []
+    assert [one for one in client.fails_open if one not in gaps] == []
     assert ("asks you" in row) is client.asks
-    assert ("| no |" in row) is (client.opens is None)
+    assert (row.split(" | ")[2] == "no") is (client.opens is None)
+    assert (row.split(" | ")[3] != "no") is (client.usage is not None or client.tells_usage)
 
 
 def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
