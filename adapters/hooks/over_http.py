@@ -152,7 +152,7 @@ class _Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Nobody holds a thread without a hook, however slowly they send."""
         super().setup()
-        self._first = threading.Timer(FIRST_HOOK_S, self._hang_up)
+        self._first = threading.Timer(FIRST_HOOK_S, self._close_late)
         self._first.daemon = True
         self._first.start()
 
@@ -161,7 +161,7 @@ class _Connection(BaseHTTPRequestHandler):
         self._first.cancel()
         super().finish()
 
-    def _hang_up(self) -> None:
+    def _close_late(self) -> None:
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 

@@ -328,16 +328,16 @@ def met(conditions: Sequence[Condition], document: Any, facts: Facts, expand: Ex
 
 
 def _met(condition: Condition, document: Any, facts: Facts, expand: Expand) -> Condition:
-    def holding(each: Iterable[Condition]) -> list[Condition]:
+    def satisfied(each: Iterable[Condition]) -> list[Condition]:
         return [
             one for one in each
             if compile_conditions([one], permits=False, loose=True, expand=expand).holds(document, facts)
         ]  # fmt: skip
 
-    if condition.any_of is not UNSET and (found := holding(condition.any_of)):
+    if condition.any_of is not UNSET and (found := satisfied(condition.any_of)):
         return msgspec.structs.replace(condition, any_of=tuple(met(found, document, facts, expand)))
     if isinstance(condition.runs, tuple):
-        alone = [one for one in condition.runs if holding([msgspec.structs.replace(condition, runs=one)])]
+        alone = [one for one in condition.runs if satisfied([msgspec.structs.replace(condition, runs=one)])]
         return msgspec.structs.replace(condition, runs=tuple(alone)) if alone else condition
     return condition
 

@@ -160,9 +160,9 @@ class NamedCommands:
         for given, among_words in commands_of(line, _shell(facts)):
             if among_words or any(named.admits(given) for named in self._named):
                 continue
-            known = [word for word in given[:2] if word is not None]
+            words = [word for word in given[:2] if word is not None]
             more = any(named.name == given[0] for named in self._named)
-            found.append(" ".join(known if more else known[:1]) if given[0] is not None else "")
+            found.append(" ".join(words if more else words[:1]) if given[0] is not None else "")
         return found
 
     def reach(self, line: str, shell: Shell = "bash") -> bool:

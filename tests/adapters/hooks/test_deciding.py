@@ -468,7 +468,7 @@ def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest
     """Days back, days on: what a session has used stays used, and each hook is answered."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, scope: session, action: deny}}}")
     session.prompt("p1")
-    verdicts = []
+    answers = []
     for number, days in enumerate((0, -10, 10, -3000, 30, 0)):
 
         class Clock(datetime):
@@ -479,7 +479,7 @@ def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest
                 return datetime.now(tz) + timedelta(days)
 
         monkeypatch.setattr(hook_judge, "datetime", Clock)
-        verdicts.append(session.pre(f"c{number}", command="ls").verdict)
+        answers.append(session.pre(f"c{number}", command="ls").verdict)
         session.post(f"c{number}", command="ls")
 
-    assert verdicts == ["allow"] * 4 + ["deny"] * 2
+    assert answers == ["allow"] * 4 + ["deny"] * 2
