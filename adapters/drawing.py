@@ -1,6 +1,6 @@
-"""Policies as SVG: where nodes and arrows stand, in layers with few crossings, and the document that shows them.
+"""Policies as SVG: the layout of nodes and arrows, in layers with few crossings, and the document.
 
-One frame a section; below it what is said in words, and what the colours mean.
+One frame a section; below, the policy's other parts in words, and a legend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST = 44
 
 
 def shown(text: str) -> str:
-    """Text as it is shown: cut where it is long, without what XML cannot hold."""
+    """Text for display: cut if it is long, without characters that XML cannot hold."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     return clean if len(clean) <= LONGEST else f"{clean[: LONGEST - 1]}\u2026"
 
@@ -124,12 +124,12 @@ MARKERS = (
     '<marker id="never" viewBox="0 0 12 12" refX="12" refY="6" markerWidth="10" markerHeight="10" orient="auto">'
     '<path d="M2,2 L10,10 M10,2 L2,10" stroke="#b91c1c" stroke-width="2.4"/></marker>'
 )
-"""The ends of arrows: what follows, and what never may."""
+"""The heads of arrows: to what follows, and to what never may."""
 PAD = 18
 TITLE = 26
 MARGIN = 20
 WIDEST = 1_100
-"""Frames stand beside each other up to this width."""
+"""Frames are placed side by side up to this width."""
 WORDS = {
     "cancel": "ends the run",
     "deny": "refuses",
@@ -143,7 +143,7 @@ WORDS = {
 
 
 class _Frame(NamedTuple):
-    """A section, and where its frame stands."""
+    """A section and the position of its frame."""
 
     section: Section
     laid: Laid
@@ -154,7 +154,7 @@ class _Frame(NamedTuple):
 
 
 def draw_svg(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
-    """A policy as an SVG picture; with a monitor, marked with where its session stands.
+    """A policy as an SVG picture; with a monitor, marked with its session's state.
 
     Raises:
         PolicyError: the policy is wrong in itself.
@@ -183,7 +183,7 @@ def draw_svg(policy: Policy, monitor: Monitor | None = None, session: Section | 
 
 
 def shown_line(line: str) -> str:
-    """A line of words without what XML cannot hold."""
+    """A line of text without characters that XML cannot hold."""
     return "".join(char if char.isprintable() or char == "\u00a0" else " " for char in line)
 
 
@@ -278,7 +278,7 @@ class Size(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where a node stands: its centre and its size."""
+    """A node's centre and size."""
 
     x: float
     y: float
@@ -305,7 +305,7 @@ class Laid(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One connected part: (layer, row) by number, those past the nodes are bends; and each arrow's route."""
+    """One connected part: (layer, row) by number, bends after nodes; and each arrow's route."""
 
     places: Mapping[int, Point]
     routes: Sequence[tuple[int, ...]]
@@ -391,7 +391,7 @@ def _in_a_row(ids: Sequence[str], sizes: Mapping[str, Size]) -> dict[str, Box]:
 def _arrows(
     boxes: Mapping[str, Box], edges: Sequence[Edge], bends: Sequence[Sequence[Point]]
 ) -> list[tuple[Edge, tuple[Point, ...]]]:
-    """From side to side of two nodes; arrows that meet a side together are spread over it, in order."""
+    """The points of arrows between the sides of nodes; several at one side are spread over it, in order."""
     sides: dict[tuple[str, int], list[tuple[float, int, int]]] = {}
     for n, (edge, between) in enumerate(zip(edges, bends, strict=True)):
         source, target = boxes[edge.source], boxes[edge.target]

@@ -54,13 +54,13 @@ def read_record() -> dict[str, Shown]:
 
 
 def write_record(name: str, shown: Shown) -> None:
-    """Put one adapter's results in the place of its earlier ones."""
+    """Replace one adapter's results."""
     record = {**read_record(), name: shown}
     RECORD.write_text(_HEADER + msgspec.yaml.encode(dict(sorted(record.items()))).decode())
 
 
 def settled(capabilities: Capabilities) -> Capabilities:
-    """An adapter's capabilities, without those that differ from one use of it to the next."""
+    """An adapter's capabilities, without those that depend on its use."""
     same = {name: getattr(capabilities, name) for name in capabilities.__struct_fields__ if name not in _OF_ONE_USE}
     return Capabilities(**same)
 
@@ -79,11 +79,11 @@ ELSEWHERE = (
         programs=("claude",),
     ),
 )
-"""Parts of a policy that somebody else runs."""
+"""Agents that other programs run: behind the MCP proxy, or with hooks."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter with what it can do; `shown` names the capabilities that the suite saw to be so."""
+    """An adapter with its capabilities; `shown` names those that the suite confirmed."""
 
     spec: AgentSpec
     declared: Capabilities
@@ -91,12 +91,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> str:
-        """How far a refusal gets there: `prevented`, or only `interrupted` for what is not asked about."""
+        """The enforcement of a denial: `prevented`, or only `interrupted` for calls that are not asked about."""
         return {"all": "prevented", "some": "prevented or interrupted", "none": "interrupted"}[self.declared.gate]
 
 
 def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
-    """Every adapter of which something is known; the same wherever it is asked for."""
+    """Every adapter with a record, the same on every machine."""
     records = read_record() if record is None else record
     rows = (_row(spec, records.get(spec.name)) for spec in (*SPECS, *ELSEWHERE))
     return [row for row in rows if row is not None]
@@ -122,7 +122,7 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("resume", "resume", lambda can: _yes(can.resume)),
     ("narrow", "narrow", lambda can: _yes(can.narrow)),
 )
-"""Title, the capability it is about, how its value reads."""
+"""The title of each column, its capability, and a function that formats the value."""
 SUB_AGENTS: Final = "sub-agents"
 LAUNCH: Final = "launch options"
 LEVEL: Final = "a denied call is"
@@ -130,14 +130,14 @@ TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, LEVEL)
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of the documentation; what no test has shown is in italics."""
+    """The table of the documentation, with unconfirmed values in italics."""
     lines = [_line(["adapter", *TITLES]), _line(["---"] * (len(TITLES) + 1))]
     lines += [_line([f"`{row.spec.name}`", *facts(row).values()]) for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def facts(row: Row) -> dict[str, str]:
-    """The row by the titles of its columns; what no test has shown is in italics."""
+    """The row by the titles of its columns, with unconfirmed values in italics."""
     texts = (value if plain else f"*{value}*" for value, plain in _values(row))
     options = (f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles)
     return {
@@ -149,12 +149,12 @@ def facts(row: Row) -> dict[str, str]:
 
 
 def cells(row: Row) -> list[str]:
-    """The row for a terminal, without its launch options; what no test has shown has an asterisk."""
+    """The row for a terminal, without its launch options, with an asterisk on unconfirmed values."""
     return [value if plain else f"{value}*" for value, plain in _values(row)]
 
 
 def _values(row: Row) -> Iterator[tuple[str, bool]]:
-    """The value of each column, and whether a test has shown it; an absent capability needs no proof."""
+    """The value of each column, and whether a test confirmed it; an absent capability needs no test."""
     for _, name, read in COLUMNS:
         value = read(row.declared)
         yield value, name in row.shown or value in ("no", "none", "-")
@@ -186,7 +186,7 @@ def replaced(page: str, table: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the table into the page that is named, or print it."""
+    """Write the table into the named page, or print it."""
     if not arguments:
         print(markdown(matrix()), end="")
         return

@@ -1,4 +1,4 @@
-"""A policy as a picture: how calls must follow each other, the nets, and where a session stands in them."""
+"""A policy as a picture: the order of calls, the nets, and a session's state in them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 NodeShape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
-"""A tool's calls, a rule between them, something that is no call; and a net's places and transitions."""
+"""A tool's calls, a rule between them, a condition other than a call; a net's places and transitions."""
 
 NodeState: TypeAlias = Literal["", "open", "shut", "violated"]
-"""Where a session stands: `open` may come now, is satisfied or enabled; `shut` may not, or still refuses."""
+"""The state in a session: `open` is allowed now, satisfied or enabled; `shut` is denied, or still denies."""
 
 _INDENT = "\u00a0" * 4
-"""Blanks that no renderer takes for one."""
+"""Blanks that no renderer collapses."""
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing of a section; `notes` stand below its text, `tokens` in a place."""
+    """One node of a section; `notes` are drawn below its text, `tokens` in a place."""
 
     id: str
     text: str
@@ -51,7 +51,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One arrow; a forbidden one leads to what must not follow, a weak one only warns or asks."""
+    """One arrow; a forbidden one leads to a call that must not follow, a weak one only warns or asks."""
 
     source: str
     target: str
@@ -69,13 +69,13 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """The graphs of a policy, and what it says that is no graph, line by line.
+    """The graphs of a policy, and its other parts as lines of text.
 
     Attributes:
         title: The name of what is drawn.
         sections: The graphs.
         lines: The parts of the policy that are not drawn as a graph, line by line.
-        standing: It shows how a session stands, not only the policy.
+        standing: Whether it shows a session's state, not only the policy.
     """
 
     title: str
@@ -84,7 +84,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     standing: bool = False
 
     def folded(self, width: int) -> list[str]:
-        """The lines, those of more letters than `width` in several, all but the first indented."""
+        """The lines, wrapped at `width`, with continuation lines indented."""
         return [part for line in self.lines for part in wrap(line, width, subsequent_indent=_INDENT) or [""]]
 
 
@@ -110,7 +110,7 @@ class Marking:
         return "open" if self._monitor.narrow([name]) else "shut"
 
     def of_rule(self, id: str, restricted: Iterable[str]) -> NodeState:
-        """Whether a rule was violated, would refuse one of these tools now, or is satisfied."""
+        """Whether a rule was violated, would deny one of these tools now, or is satisfied."""
         rule = self._rules.get(id)
         if self._monitor is None or rule is None:
             return ""
@@ -122,7 +122,7 @@ class Marking:
         return "shut" if refused else "open"
 
     def marking(self, id: str) -> Mapping[str, int] | None:
-        """The tokens of a net; None if that is not known."""
+        """The tokens of a net; None if unknown."""
         rule = self._rules.get(id)
         if self._monitor is None or rule is None:
             return None
@@ -131,7 +131,7 @@ class Marking:
 
 
 def net_section(clause: Clause, shown: Marking) -> Section:
-    """The graph of one net, marked as it is now, or as it begins."""
+    """The graph of one net, with its current or initial marking."""
     net = clause.record
     assert isinstance(net, Net)
     now = shown.marking(clause.id)
@@ -176,7 +176,7 @@ def order_section(clauses: Iterable[Clause], marking: Marking) -> Section | None
 
 
 class _Graph:
-    """Tools by what is written, and the rules between them."""
+    """Tools as the policy writes them, and the rules between them."""
 
     def __init__(self, marking: Marking) -> None:
         self._marking = marking
@@ -305,7 +305,7 @@ SHAPES = {
 }
 
 WIDEST = 120
-"""A line of words is folded beyond so many letters."""
+"""The width at which a line of text is wrapped."""
 
 ARROWS = {"plain": "-->", "forbidden": "--x", "weak": "-.->"}
 
@@ -332,10 +332,10 @@ UNSAFE = {
     "\n": " ",
     "\r": " ",
 }
-"""What Mermaid or HTML would read, and how it is written so that they do not."""
+"""Characters that Mermaid or HTML would interpret, with their escapes."""
 
 MANY = 6
-"""From how many tokens on a place shows their number."""
+"""A place with at least this many tokens shows their number."""
 
 
 def draw_mermaid(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
@@ -389,7 +389,7 @@ def _node(node: GraphNode, prefix: str) -> str:
 
 
 def tokens(count: int) -> str:
-    """Tokens as they are shown: dots, or from some on their number."""
+    """Tokens as text: dots, or their number if they are many."""
     return "\u25cf" * count if count < MANY else f"\u25cf {count}"
 
 
@@ -399,5 +399,5 @@ def _edge(edge: Edge, prefix: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as it may stand in quotes: what Mermaid or HTML would read is written as entities."""
+    """Text for quotes: characters that Mermaid or HTML would interpret as entities."""
     return "".join(UNSAFE.get(char, char) for char in text)

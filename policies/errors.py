@@ -124,7 +124,7 @@ class PolicyError(ProctorError, ValueError):
 
 
 def read_each(read: Callable[[A], T], given: Iterable[A]) -> list[T]:
-    """What `read` makes of each that is given. Raises PolicyError with the problems of all of them."""
+    """Apply `read` to each. Raises PolicyError with the problems of all of them."""
     found: list[T] = []
     problems: list[Problem] = []
     for one in given:
@@ -144,7 +144,7 @@ class EventError(ProctorError, ValueError):
 
 
 class UnjudgeableLineError(ProctorError, ValueError):
-    """A command line that cannot be taken apart with certainty, so nobody knows what it would run."""
+    """A command line that cannot be parsed with certainty, so that its commands are unknown."""
 
     code = "unjudgeable_line"
 

@@ -69,12 +69,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_usage(self) -> bool:
-        """True for model usage: only the agent can report it, at the end of a turn."""
+        """Whether it bounds model usage, which only the agent can report, at the end of a turn."""
         return hasattr(Usage, self.counts)
 
     @property
     def is_money(self) -> bool:
-        """It takes prices to count it."""
+        """Whether prices are needed to count it."""
         return self.counts == "cost_usd"
 
 
@@ -120,7 +120,7 @@ def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
 WINDOWS = ("session", "day", "week", "month")
 
 SHORTEST_MS = 60_000
-"""Of a rolling window."""
+"""The shortest rolling window."""
 
 
 class Budget(ClauseRecord, frozen=True):
@@ -233,7 +233,7 @@ BUDGETS: Final = _rows(Budget, BudgetKind)
 
 
 class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget as it holds for one run: whose share of it the run draws on.
+    """A run's account of a budget: one value of its key.
 
     Attributes:
         budget: Its policy and its name, `policy/name`.

@@ -1,8 +1,8 @@
-"""A policy as it is written: frozen records, no behaviour but their own consistency.
+"""A policy as it is written: frozen records, with no behaviour but checks of their own consistency.
 
-A record may have `problems()`: what is wrong with it beyond its types, as (path within the record, message)
-pairs. The reader calls it and adds file, line and column; `compile_policy` calls it for policies made in
-Python. So a check is written once, beside the record it is about.
+A record may have `problems()`: its errors beyond its types, as (path within the record, message) pairs. The reader
+calls it and adds file, line and column; `compile_policy` calls it for policies made in Python. So each check is
+written once, beside its record.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Deny(ToolRule, frozen=True):
 ApprovalScope: TypeAlias = Literal["once", "run", "session"]
 
 SCOPES: tuple[str, ...] = get_args(ApprovalScope)
-"""Narrowest first."""
+"""The scopes of an approval, narrowest first."""
 
 
 class Approval(Record, frozen=True):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SUPPORT = 3
 """The number of sessions below which a proposal is rare."""
 CHANCE = 0.1
-"""A restriction is proposed where at most so many of the sessions to come are likely to break it."""
+"""A restriction is proposed if at most this part of future sessions is likely to break it."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         about: The proposal, in words.
         part: Its part of the policy: a condition of the tool, a rule, or a limit.
         tool: The tool that it is about.
-        sessions: How many sessions speak for it.
+        sessions: How many sessions support it.
         calls: How many of their calls.
         disturbed: The sessions that it would have disturbed, had it been learnt without them.
         stops: A call that it stops.
@@ -47,14 +47,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     stops: dict[str, Any] = {}
 
     def data(self) -> dict[str, Any]:
-        """For programs."""
+        """The entry as data."""
         fields = {"kind": self.kind, "tool": self.tool, "about": self.about, "entry": self.part}
         counts = {"sessions": self.sessions, "calls": self.calls, "disturbed": len(self.disturbed)}
         return {**fields, **counts, "rare": self.rare, "stops": self.stops}
 
     @property
     def rare(self) -> bool:
-        """Whether few sessions speak for it."""
+        """Whether few sessions support it."""
         return self.sessions < SUPPORT
 
     @property
@@ -69,17 +69,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def likely(disturbed: int, sessions: int) -> bool:
-    """Whether so few disturbed sessions say that those to come will rarely be (the rule of succession)."""
+    """Whether future sessions will rarely be disturbed, by the rule of succession."""
     return (disturbed + 1) / (sessions + 2) <= CHANCE
 
 
 def supported(values: Mapping[str, set[Any]]) -> Counter[Any]:
-    """By value, how many sessions have it; `values` are those of each session."""
+    """How many sessions have each value; `values` are those of each session."""
     return Counter(value for found in values.values() for value in found)
 
 
 def with_headroom(amounts: Sequence[float]) -> float:
-    """A limit over what was used: the largest amount, or twice what 95 % of the sessions stay below; two digits."""
+    """A limit above these amounts: the largest, or twice the 95th percentile, rounded to two digits."""
     ordered = sorted(amounts)
     if not ordered:
         return 0
@@ -96,7 +96,7 @@ def _rounded_up(amount: float) -> float:
 
 
 def beyond_headroom(amounts: Mapping[str, float]) -> frozenset[str]:
-    """The sessions that use more than the limit which the others would have given."""
+    """The sessions that use more than the limit learnt from the others."""
     ordered = sorted(amounts.items(), key=lambda item: item[1], reverse=True)[:1]
     return frozenset(
         session
@@ -110,8 +110,8 @@ _WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n",
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line, all that does not print as its escape; a text without quotes where nobody can take
-    it for anything else.
+    """A value as YAML on one line, with unprintable characters as escapes; text is quoted only if it could be read as
+    something else.
     """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"

@@ -1,5 +1,5 @@
-"""Inputs to restrictions: what the values of one input in many sessions keep to (values, amounts, folders, hosts, a
-source), and the narrowest entry that admits one call and its like.
+"""Inputs to restrictions: what the values of one input in many sessions have in common (values, amounts, folders,
+hosts, a source), and the narrowest entry that admits one call and similar ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_VALUES = 25
 """More values than this are not listed."""
 _MOST_SOURCES = 4
 _RECURS = 2
-"""A value that nobody is seen to supply is listed where so many sessions have it; one, where that disturbs."""
+"""A value without a known source is listed if this many sessions have it, or just one if that would disturb."""
 _PROSE = 60
 """A text as long as this may have links in it."""
 _IDENTITY = re.compile(r"(?i)(?:^|_|\.)ids?(?:\[\*\])?$")
@@ -53,9 +53,9 @@ class Use(NamedTuple):
 
 
 def input_entries(tool: str, path: str, uses: Sequence[Use], calls: int) -> list[Entry]:
-    """The restrictions of an input, the strictest that sessions to come are likely to keep; none for free text.
+    """The restrictions of an input, the strictest that future sessions are likely to keep; none for free text.
 
-    `calls` are all calls of the tool: where some leave the input out, that stays allowed.
+    `calls` is the number of all calls of the tool: if some leave the input out, that stays allowed.
     """
     roles = Counter(role for use in uses if (role := use.call.roles.get(path)))
     role = roles.most_common(1)[0][0] if roles else ""
@@ -114,13 +114,13 @@ def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
 
 
 def _named(line: Any, entries: Container[str]) -> set[str]:
-    """Those of the entries that a line needs: a command's own, or its program's."""
+    """The entries that a line needs, each for a command or its program."""
     names = (names_in(line) or ()) if isinstance(line, str) else ()
     return {name if name in entries else program_of(name) for name in names}
 
 
 def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> list[Entry]:
-    """The deepest folders that several sessions use; of a path elsewhere its own folder, or its name."""
+    """The deepest folders that several sessions use; for other paths, their own folder or name."""
     places = _by_session(uses, lambda use: {folder_of(v, use.workspace) or str(v) for v in use.values})
     count: Counter[str] = Counter()
     for found in places.values():
@@ -144,7 +144,7 @@ def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> li
 
 
 def folder_of(value: Any, workspace: str | None) -> str | None:
-    """The folder of a path as text, relative to the workspace where it is inside it; None where it cannot be told."""
+    """The folder of a path as text, relative to the workspace if inside it; None if unknown."""
     place = place_of(value, workspace) if isinstance(value, str) else None
     base = place_of(workspace) if workspace else None
     if place is None or place.up:
@@ -183,7 +183,7 @@ def _common(folders: set[str]) -> str:
 
 
 def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
-    """An upper bound with room, and 0 as the lower one where nothing was negative."""
+    """An upper bound with headroom, and a lower bound of 0 if no amount was negative."""
     numbers = [number_of(value, True) for use in uses for value in use.values]
     amounts = [number for number in numbers if number is not None and is_number(number)]
     if (
@@ -210,7 +210,7 @@ def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
 
 
 def _values(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
-    """Some values, where they recur."""
+    """A list of values, if they recur."""
     values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
     by_text = {text_of(value): value for use in uses for value in use.values}
     disturbed = _lone(values)
@@ -233,7 +233,7 @@ def _condition(
     *,
     stops: Any,
 ) -> Entry:
-    """A restriction that is a condition of the tool; where the input may be left out, it still may."""
+    """A restriction as a condition of the tool; an optional input may still be left out."""
     alternatives = [{"path": path, "exists": False}, *where] if optional else where
     part = alternatives[0] if len(alternatives) == 1 else {"any_of": alternatives}
     return Entry(
@@ -270,7 +270,7 @@ def _sourced(
     extract: str | None = None,
     always: bool = False,
 ) -> list[Entry]:
-    """Where values come from: what users wrote, what tools returned, or values that recur without either."""
+    """Restrictions by source: users' texts, tools' outputs, or recurring values without either."""
     open: dict[str, set[tuple[str, frozenset[Supplier]]]] = _by_session(
         uses,
         lambda use: {
@@ -323,7 +323,7 @@ def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
 
 
 def _sources(open: Mapping[str, set[tuple[str, frozenset[Supplier]]]], tool: str) -> list[Supplier]:
-    """The outputs that supply most of what users did not write, each for values of several sessions."""
+    """The outputs that supply most values that users did not write, each in several sessions."""
     left = {session: {*found} for session, found in open.items()}
     chosen: list[Supplier] = []
     while len(chosen) < _MOST_SOURCES:
@@ -340,22 +340,22 @@ _SUBCOMMANDS = split("""
     apt apt-get brew bundle cargo conda docker dotnet gh git go gradle helm kubectl mvn npm pip pip3 pnpm poetry
     systemctl terraform uv yarn make
 """)
-"""Programs whose first words say what they do."""
+"""Programs whose first words are subcommands."""
 _INTERPRETERS = split("bash deno node perl php python python2 python3 ruby sh tsx zsh")
 _BY_WORDS = split("""
     chgrp chmod chown curl curlie dd eval exec http https kill killall nc ncat pkill rm rmdir rsync scp shred source
     ssh su sudo truncate wget
 """)
-"""Programs whose arguments say what is destroyed or sent: they are named with all of them."""
+"""Programs whose arguments name what is destroyed or sent, so that they are listed with all of them."""
 _GIT_GLOBAL = ("-C", "-c", "--git-dir", "--work-tree")
 _CODE = ("-c", "-e", "-m")
 _MANY = 5
-"""So many forms of a program, in so many sessions, stand for the program."""
+"""This many forms of a program, in as many sessions, are listed as the program alone."""
 
 
 @lru_cache(maxsize=65_536)
 def names_in(line: str) -> tuple[str, ...] | None:
-    """The commands that a `runs` would have to name to admit the line; None if none would."""
+    """The commands that a `runs` would have to list to admit the line; None if nothing would admit it."""
     found: list[str] = []
     for given, among_words in commands_of(line):
         if among_words:
@@ -400,7 +400,7 @@ def generalised(lines: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _named_in(given: Sequence[str | None]) -> str | None:
-    """How a command is named; None where its words are not known and it is not named without them."""
+    """The name of a command for `runs`; None if that needs its words and they are unknown."""
     name = given[0] or DYNAMIC
     if name == DYNAMIC and len(given) == 1:
         return None
@@ -413,7 +413,7 @@ def _named_in(given: Sequence[str | None]) -> str | None:
 
 
 def _kept(words: Sequence[str | None]) -> int:
-    """How many words name the command."""
+    """How many of its words are in a command's name."""
     name = words[0] or ""
     if name == DYNAMIC:
         return 3 if (words[2:3] or [""])[0] in _CODE else 2
@@ -439,7 +439,7 @@ def _is_plain(word: str) -> bool:
 
 
 _FREE = frozenset(("description", "timeout", "timeout_ms"))
-"""Inputs that change nothing of what a call does."""
+"""Inputs that do not change what a call does."""
 _WRITES = frozenset(("write", "edit"))
 
 
@@ -451,10 +451,10 @@ class Like(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def like_of(call: ToolCall, tools: Iterable[Tool]) -> Like | None:
-    """The narrowest entry that admits a call of a client with these tools, and its like; None where there is none.
+    """The narrowest entry that admits a call of a client with these tools and similar calls; None without one.
 
-    Of a command line the programs with their subcommands are kept, of a path its folder, of what is written where
-    nothing; any other input keeps its value.
+    The entry keeps a command line's programs with their subcommands, a path's folder, and nothing of written content;
+    any other input keeps its value.
     """
     act, roles = _roles(ToolTable(tools), call)
     writes = act in _WRITES and any(roles.get(f"$.{key}") == "path" for key in call.input)
@@ -485,7 +485,7 @@ def like_of(call: ToolCall, tools: Iterable[Tool]) -> Like | None:
 
 
 def _roles(table: ToolTable, call: ToolCall) -> tuple[str, dict[str, str]]:
-    """The act of a call that does just one, and its portable inputs by path."""
+    """The single act of a call, and its portable inputs by path."""
     described = table.tools.get(call.name.casefold())
     acts = (call.name,) if described is None else described.every_act
     if len(acts) != 1 or (act := next(iter(acts))) not in PORTABLE:

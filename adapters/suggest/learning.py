@@ -1,4 +1,4 @@
-"""Sessions to a suggested policy: the tools they used, how each was used, the orders they kept, limits with room."""
+"""Sessions to a suggested policy: their tools and inputs, orders they kept, and limits with headroom."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
         return [entry for entry in self.entries if entry.tool == tool and entry.kind in kinds]
 
     def without(self, entries: Sequence[Entry], why: str) -> Suggestion:
-        """The same without these entries, and without what says something of their tools alone."""
+        """The same without these entries, and without entries that only concern their tools."""
         tools = {entry.tool for entry in entries if entry.kind == "tool"}
         about_them = [e for e in self.entries if tools & {e.tool, e.part.get("first")} and e.kind != "limit"]
         left = tuple(e for e in self.entries if e not in entries and e not in about_them)
@@ -82,7 +82,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learn(sessions: Sequence[ObservedSession], *, name: str = "suggested", action: str) -> Suggestion:
-    """Learn from sessions. Nothing of them but what is in the entries is kept."""
+    """Learn from sessions; only the entries keep anything of them."""
     used: defaultdict[str, list[tuple[ObservedSession, ObservedCall]]] = defaultdict(list)
     for session in sessions:
         for call in session.calls:
@@ -140,9 +140,9 @@ LIMITS = ("max_tool_calls", "max_turns", "max_total_tokens", "max_cost_usd")
 
 
 def order_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
-    """`before` rules that held in every session in which they say something, without those that follow from others.
+    """`before` rules that held in every session with their tools, without those that follow from others.
 
-    An order is chance where the calls of each session, in any order, would be likely to keep it.
+    An order counts as chance if the calls of each session, shuffled, would be likely to keep it.
     """
     kept = _kept(sessions)
     pairs = max(1, len({then for then, _ in kept}) * max(1, len({first for _, first in kept})))
@@ -160,7 +160,7 @@ def order_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
 
 
 def _kept(sessions: Sequence[ObservedSession]) -> dict[tuple[str, str], tuple[int, float]]:
-    """By (then, first), where every session kept the order: those with `then`, and the chance as its logarithm."""
+    """For each (then, first) order that every session kept: the sessions with `then`, and the log of the chance."""
     having: Counter[str] = Counter()
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for session in sessions:
@@ -177,7 +177,7 @@ def _kept(sessions: Sequence[ObservedSession]) -> dict[tuple[str, str], tuple[in
 
 
 def _same_turn(session: ObservedSession, n: int) -> bool:
-    """Whether the next call was asked for together with this one: live, it may start before this one ends."""
+    """Whether the next call was requested together with this one, so that live it may start before this one ends."""
     return n + 1 < len(session.calls) and session.calls[n].turn == session.calls[n + 1].turn > 0
 
 
@@ -188,7 +188,7 @@ def _keep(
     earlier: set[str],
     count: Counter[str],
 ) -> None:
-    """Take into account that a session had `then`, after these tools."""
+    """Count a session with `then` after these tools."""
     firsts = earlier if not having[then] else {f for t, f in found if t == then} & earlier
     for first in firsts:
         held, log_chance = found.get((then, first), (0, 0.0))
@@ -199,7 +199,7 @@ def _keep(
 
 
 def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
-    """A limit over what sessions used, for each amount that is recorded."""
+    """A limit above the sessions' use, for each recorded amount."""
     for limit in LIMITS:
         amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit)}
         if len(amounts) < SUPPORT:

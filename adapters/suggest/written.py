@@ -1,4 +1,4 @@
-"""A suggested policy as a commented file, its tests, and what a base policy leaves of it."""
+"""A suggested policy as a commented file, its tests, and its rest without what a base policy denies."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .observed import ObservedCall, ObservedSession
 
 _TESTED = 20
-"""So many sessions become tests."""
+"""How many sessions become tests."""
 _MOST_CALLS = 40
-"""A session with more calls is no test that anybody reads."""
+"""A session with more calls does not become a test, which people should read."""
 
 
 def policy_text(suggestion: Suggestion) -> str:
-    """The policy as YAML, above each entry what speaks for it."""
+    """The policy as YAML, with the evidence above each entry."""
     return "\n".join(_lines(suggestion)) + "\n"
 
 

@@ -42,7 +42,7 @@ USAGE: Final = {
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
-"""By the fields of our own record of usage."""
+"""The attributes of usage, by the fields of `Usage`."""
 RUN: Final = "proctor.run.id"
 STATUS: Final = "proctor.run.status"
 REASON: Final = "proctor.run.reason"
@@ -77,7 +77,7 @@ NAME_CHARS = 128
 CONTENT_CHARS = 8 * 1024
 _LABELS = 16
 _PROVIDERS = {spec.name: spec.model_provider for spec in SPECS if spec.model_provider}
-"""Adapters whose models are one provider's; the others go by their own name."""
+"""Adapters whose models are all from one provider; others have their own name there."""
 
 
 def name(text: str) -> str:
@@ -118,7 +118,7 @@ def of_run(event: RunStarted) -> Attributes:
 
 
 def of_violation(event: PolicyViolated) -> Attributes:
-    """The attributes of a violation: its rule and policy, and how far it got."""
+    """The attributes of a violation: its rule, policy and enforcement."""
     return {
         POLICY: name(event.policy),
         RULE: name(event.rule),

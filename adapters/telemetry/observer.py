@@ -58,7 +58,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def trace_metadata() -> dict[str, str]:
-    """The current span as metadata for a run that another process or a later task will start; empty if there is none.
+    """The current span as metadata for a run that another process or a later task will start; empty without one.
 
     `create_run(store, prompt, metadata=trace_metadata())`.
     """
@@ -68,21 +68,21 @@ def trace_metadata() -> dict[str, str]:
 
 
 def parent_of(metadata: Mapping[str, object]) -> Context | None:
-    """The trace context in a run's metadata; None stands for that of whoever started it here."""
+    """The trace context in a run's metadata; None if the run belongs to the current span."""
     carrier = {key: value for key in _KEYS if isinstance(value := metadata.get(key), str)}
     context = _W3C.extract(carrier)
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
 def carried(span: Span) -> dict[str, str]:
-    """A span as its children in other processes refer to it; empty for one that cannot be a parent."""
+    """A span as a reference for its children in other processes; empty for one that cannot be a parent."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span))
     return carrier
 
 
 MOST_OPEN = 1_000
-"""Spans of one kind that a run holds open; the oldest is ended for one more."""
+"""How many spans of one kind a run holds open; beyond that, the oldest is ended."""
 
 
 class OpenSpan:
@@ -129,7 +129,7 @@ class OpenRun:
         self.ended_by: str | None = None
 
     def decide(self, event: ToolEvent) -> OpenSpan:
-        """A call was requested."""
+        """Begin the span of a decision."""
         return self._open(self.decisions, event, f"{names.RUN_GUARDRAIL} {self.policy}", names.RUN_GUARDRAIL)
 
     def decided(self, call_id: str, at: int, action: str | None = None) -> str | None:
@@ -143,7 +143,7 @@ class OpenRun:
         return action
 
     def call(self, event: ToolEvent) -> OpenSpan:
-        """A call runs."""
+        """Begin the span of a call."""
         return self._open(self.calls, event, f"{names.EXECUTE_TOOL} {name(event.tool_name)}", names.EXECUTE_TOOL)
 
     def violated(self, event: PolicyViolated, more: Attributes) -> None:
@@ -214,7 +214,7 @@ class Meters:
         self._active.add(1, agent)
 
     def ended(self, agent: Attributes, *, status: str, seconds: float, usage: Attributes) -> None:
-        """A run is over."""
+        """Count a run that has ended."""
         self._active.add(-1, agent)
         self._runs.add(1, {**agent, names.STATUS: status})
         operation = {**agent, names.OPERATION: names.INVOKE_AGENT}
@@ -235,15 +235,15 @@ class Meters:
         self._duration.record(seconds, found)
 
     def decided(self, agent: Attributes, action: str) -> None:
-        """A call was decided."""
+        """Count a decision."""
         self._decisions.add(1, {**agent, names.DECISION: action})
 
     def violated(self, agent: Attributes, event: PolicyViolated) -> None:
-        """A rule found something."""
+        """Count a violation."""
         self._violations.add(1, {**agent, **of_violation(event)})
 
     def approval(self, agent: Attributes, outcome: str, waited_s: float | None) -> None:
-        """An approval is closed."""
+        """Count a closed approval."""
         found: Attributes = {**agent, names.APPROVAL: outcome}
         self._approvals.add(1, found)
         if waited_s is not None:
@@ -252,7 +252,7 @@ class Meters:
 
 _VERSION = version("proctor")
 MOST_RUNS = 10_000
-"""Runs that are followed at once; the oldest is let go for one more: its end was never stored."""
+"""How many runs are followed at once; beyond that the oldest is dropped, as its end was never stored."""
 _STATUS = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
 _OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolApprovalExpired: "expired"}
 
@@ -377,7 +377,7 @@ class OpenTelemetry:
         self._meters.approval(run.agent, outcome, waited)
 
     def _set(self, about: OpenSpan, attribute: str, value: object) -> None:
-        """Content, where it is asked for."""
+        """Set an attribute with content, if content is recorded."""
         if self._content and value is not None:
             about.span.set_attribute(attribute, content(value))
 

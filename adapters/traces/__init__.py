@@ -1,4 +1,4 @@
-"""Recorded sessions of agents, read from what other programs left on disk."""
+"""Recorded sessions of agents, read from other programs' files."""
 
 from ..kit.trace_lines import TraceError, TraceSession
 from .read import FORMATS, read_sessions

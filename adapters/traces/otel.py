@@ -55,7 +55,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
     def first(self, *names: str) -> Any:
-        """The value of the first of these attributes that is there, else None."""
+        """The value of the first of these attributes that exists, else None."""
         return next((self.attributes[name] for name in names if name in self.attributes), None)
 
 
@@ -65,8 +65,8 @@ def at(nanoseconds: int) -> datetime | None:
 
 
 def spans_in(document: Any) -> Iterator[Span]:
-    """The spans of one JSON value: an export of many, a list, or one span. Raises SpanError, or what
-    Python raises for a value that is laid out otherwise.
+    """The spans of one JSON value: an export of many, a list, or one span. Raises SpanError, or for a value of
+    another shape what Python raises.
     """
     if isinstance(document, list):
         for part in document:
@@ -173,7 +173,7 @@ _NUMBERED = re.compile(r"(?:gen_ai\.(?P<side>prompt|completion))\.(?P<n>\d+)\.(?
 
 
 class SpanMessage(msgspec.Struct, kw_only=True):
-    """One message: text, calls it asks for (id, name, arguments), results it brings (id, value)."""
+    """One message: text, requested calls (id, name, arguments), results (id, value)."""
 
     role: str
     text: str = ""
@@ -287,9 +287,9 @@ _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
-    """The sessions of one file: a conversation where the spans name one, else a trace. Raises TraceError.
+    """The sessions of one file, by conversation if the spans name one, else by trace. Raises TraceError.
 
-    They are held until the file ends, since exporters mix traces and write a span when it has ended.
+    They are held until the file ends, as exporters mix traces and write a span when it has ended.
     """
     traces: dict[str, list[Span]] = {}
     for document in documents(lines):
@@ -325,11 +325,10 @@ def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
 
 
 class _Reader:
-    """Turns the spans of one session, given by their start, into what happened when.
+    """Turns the spans of one session, ordered by their start, into events in order.
 
-    A call with a span of its own ran. One that only a message asks for ran if a later message brings its
-    result; otherwise it was requested and never ran. Every request repeats the messages before it, so each
-    is told once.
+    A call with a span of its own ran. One that only a message requests ran if a later message has its result;
+    otherwise it never ran. Every request repeats earlier messages, so each is reported once.
     """
 
     def __init__(self, spans: list[Span]) -> None:
@@ -347,7 +346,7 @@ class _Reader:
         self._usage_in_chats = any(_has_usage(span) for span in chats)
 
     def take(self, span: Span) -> None:
-        """Add what one span says."""
+        """Add the events of one span."""
         operation = _operation(span)
         if operation in _CHATS:
             self._chat(span)
@@ -418,7 +417,7 @@ class _Reader:
             self._add(span.end, ToolCallCompleted, **fields, tool_output=span.first(*_OUTPUT))
 
     def _caller(self, span: Span) -> str | None:
-        """The call this span is part of: that of the agent which runs as a tool of another."""
+        """The call this span is part of, if its agent runs as a tool of another."""
         seen = {span.span_id}
         parent = self._spans.get(span.parent_id)
         while parent is not None and parent.span_id not in seen:

@@ -41,7 +41,7 @@ _anything = msgspec.json.Decoder()
 
 
 def detect(lines: TraceLines) -> str:
-    """The name of the format, judged by the first lines that tell. Raises TraceError when none does."""
+    """The name of the format, by the first lines that show it. Raises TraceError if none does."""
     for line in lines.peek(_LOOKED_AT):
         if line.startswith(_DATABASE):
             hint = f"`proctor export --store {lines.name} -o FILE` writes the sessions of a store as a trace"
@@ -58,7 +58,7 @@ def detect(lines: TraceLines) -> str:
 
 
 def check_format(lines: TraceLines, format: str) -> None:
-    """Raises TraceError when a reader that passes over what it does not know is given another format's file."""
+    """Raises TraceError for a file of another format, which a reader that skips unknown lines would not notice."""
     if format not in _LENIENT:
         return
     for line in lines.peek(_LOOKED_AT):
@@ -100,9 +100,8 @@ def read_sessions(
 ) -> Iterator[TraceSession]:
     """The recorded sessions in files and folders, one after another; `-` is standard input.
 
-    A folder is searched for `.jsonl`, `.ndjson` and `.json` files, also with `.gz`, in order of their names.
-    `format` is one of FORMATS; without it each file tells its own. Raises TraceError where it first meets
-    something that cannot be read.
+    A folder is searched for `.jsonl`, `.ndjson` and `.json` files, also with `.gz`, in order of their names. `format`
+    is one of FORMATS; without it each file's is detected. Raises TraceError at the first thing that cannot be read.
     """
     for path in paths:
         for file in _files(path):

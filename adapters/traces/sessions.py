@@ -1,6 +1,6 @@
 """Sessions written one a line: `{"id": ..., "events": [{"type": "tool_call" | "message" | ...}]}`.
 
-What a call was asked with is its `arguments` or `input`, what it gave is its `content` or `output`.
+A call's input is its `arguments` or `input`, its result the `content` or `output`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
 
 
 def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | dict[str, Any]]]:
-    """A line with its items; those of a type not known here stay as they came."""
+    """A line with its items; items of unknown types stay as they came."""
     try:
         strict = _strict.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -142,8 +142,8 @@ def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None
 
 
 def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
-    """A call that has a result ran. One that has none among others that have was requested and never ran;
-    a session without any result records no results, and each call is read as completed.
+    """Add a call. One with a result ran; one without, in a session with results, never ran. In a session that records
+    no results at all, each call counts as completed.
     """
     ran = call.id in answered or not answered
     kind = ToolCallStarted if ran else ToolCallRequested
@@ -177,7 +177,7 @@ _EVENT = b'{"event":'
 def read_own_events(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file, in the order of their first events. Raises TraceError.
 
-    A session is held until the file ends: only then is it known that no event of it follows.
+    A session is held until the file ends, when no more of its events can follow.
     """
     sessions: dict[str, list[Event]] = {}
     for line in lines:
@@ -229,7 +229,7 @@ def _is_complete(events: list[Event]) -> bool:
 
 
 def _denied(events: list[Event]) -> frozenset[str]:
-    """The calls that were refused; one that is only asked for may still be held, and may run."""
+    """The calls that were denied; one that was only requested may still be held, and may run."""
     started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
     denied = {event.tool_call_id for event in events if isinstance(event, ToolCallDenied)}
     return frozenset(denied - started)
@@ -247,7 +247,7 @@ def _metadata(events: list[Event]) -> dict[str, Any]:
 
 
 def _context(written: Any) -> RunContext | None:
-    """A context as a run's record has it; None where it is none."""
+    """The context in a run's record; None without one."""
     try:
         return msgspec.convert(written, RunContext)
     except msgspec.ValidationError:

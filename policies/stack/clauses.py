@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RuleIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The final ids of one member's clauses, in the order they are written."""
+    """The final ids of one policy's clauses, in the order they are written."""
 
     tool_rules: tuple[str, ...]
     rules: tuple[str, ...]
@@ -33,9 +33,9 @@ class RuleIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule_ids(policy: Policy) -> tuple[RuleIds, ...]:
-    """The ids of every clause, by member of the stack; no two are the same.
+    """The ids of every clause, by policy of the stack; all are different.
 
-    An id that occurs more than once in the stack shows as `policy/id`; what is still the same is numbered.
+    An id that occurs more than once in the stack becomes `policy/id`; ids that are still equal are numbered.
     """
     members = members_of(policy)
     own = [list(_own_ids(member)) for member in members]
@@ -69,7 +69,7 @@ def net_name(net: str | NetLine | Net) -> str:
 
 
 def _unique(id: str, taken: set[str]) -> str:
-    """The id itself, or with the first number that makes it new; it is taken from then on."""
+    """The id, with the first number that makes it new if it is taken; adds it to `taken`."""
     name, n = id, 1
     while name in taken:
         n += 1
@@ -79,7 +79,7 @@ def _unique(id: str, taken: set[str]) -> str:
 
 
 class Clause(NamedTuple):
-    """One tool rule, rule or net of a member; `line` says that a net was written in one line."""
+    """One tool rule, rule or net of a policy; `line`: the net was written in one line."""
 
     id: str
     policy: str
@@ -91,7 +91,7 @@ class Clause(NamedTuple):
 
     @property
     def roles(self) -> Roles:
-        """Its selectors, by what their calls are to it."""
+        """Its selectors, by role."""
         return self.record.roles()
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Clause(NamedTuple):
         )
 
     def outlines(self) -> Iterator[Machine]:
-        """The machine that judges it as far as the names of calls decide."""
+        """The machines of its abstraction."""
         if isinstance(self.record, Rule):
             yield from (rule.compile(self.scope) for rule in self.record.abstraction())
         elif not isinstance(self.record, Net) or self.record.followable:
@@ -122,12 +122,12 @@ class Clause(NamedTuple):
 
     @property
     def always(self) -> bool:
-        """Whether it holds for every run."""
+        """Whether it applies to every run."""
         return not self.record.when
 
     @property
     def binds(self) -> bool:
-        """Whether no run can get round it."""
+        """Whether no run can bypass it."""
         return self.refuses and self.always
 
 
@@ -137,7 +137,7 @@ def clauses_of(policy: Policy) -> tuple[Clause, ...]:
 
 
 def scope_of(members: Iterable[Policy]) -> NameScope:
-    """The names that policies give tools, `map` lines among them; a name given twice stands for all its tools."""
+    """The names that policies give tools, including `map` lines; a name given twice stands for all its tools."""
     aliases: dict[str, tuple[str, ...]] = {}
     virtual: list[VirtualTool] = []
     for member in members:

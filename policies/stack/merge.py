@@ -1,4 +1,4 @@
-"""Several policies as one stack: what is added up, and what replaces."""
+"""Several policies as one stack: which parts add up, and which replace earlier ones."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> OnViolation:
-    """The action of one clause of a member: its own, else the strictest stated in the stack.
+    """The action of one clause of a policy: its own, else the strictest stated in the stack.
 
-    A clause without its own action is never weaker than its own policy (`cancel` if that states none).
+    A clause without its own action is never weaker than its policy (`cancel` if that states none).
     """
     if own is not None:
         return "cancel" if own == "halt" else own
@@ -36,22 +36,22 @@ def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> O
 
 
 def limit_action(member: Policy, kind: Kind, own: RuleAction | None, stack: Policy) -> OnViolation:
-    """The action of one limit: a clause's, save that `deny` is not inherited by what a refusal cannot stop.
+    """The action of one limit: as of a clause, except that only a limit on calls inherits `deny`.
 
-    Only calls can be kept within a limit by refusing them; tokens, cost, time and turns go on.
+    Denied calls do not stop tokens, cost, time and turns.
     """
     action = effective_action(member, own, stack)
     return "cancel" if action == "deny" and own is None and not kind.deny_suffices else action
 
 
 def strictest_stated(members: Iterable[Policy]) -> OnViolation | None:
-    """The strictest `on_violation` that is written out."""
+    """The strictest stated `on_violation`."""
     stated: list[OnViolation] = [m.on_violation for m in members if m.on_violation is not None]
     return max(stated, key=STRICTNESS.__getitem__, default=None)
 
 
 class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit that holds in a stack: its kind, the policy it comes from, and its final action."""
+    """One effective limit of a stack: its kind, its policy, and its final action."""
 
     name: str
     limit: Limit
@@ -65,10 +65,11 @@ class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_limits(policy: Policy) -> list[LimitEntry]:
-    """The limits that hold, by kind: the last unlocked value and every locked one, save those implied.
+    """The effective limits, by kind: the last unlocked value and every locked one, without those that another
+    implies.
 
-    A locked value that a later, tighter one does not fully stand in for (its action is weaker, or it counts
-    over less) stays beside it, so that no policy weakens a locked one.
+    A locked value stays beside a later, lower one that does not imply it (its action is weaker, or it counts over
+    less), so that no policy weakens a locked one.
     """
     locked: dict[str, list[LimitEntry]] = {}
     last: dict[str, LimitEntry] = {}
@@ -86,14 +87,14 @@ def effective_limits(policy: Policy) -> list[LimitEntry]:
 
 
 def limits_of(member: Policy, stack: Policy) -> Iterator[LimitEntry]:
-    """The limits of one member, each with the action it has in the stack."""
+    """The limits of one policy, each with its action in the stack."""
     for name, limit in member.limits.given():
         action = limit_action(member, LIMITS[name], limit.action, stack)
         yield LimitEntry(name=name, limit=limit, policy=member.name, action=action)
 
 
 def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
-    """The entries that no other one stands in for; of equals, the first."""
+    """The entries that no other one implies; of equal ones, the first."""
     for n, entry in enumerate(candidates):
         before = any(implies(other, entry) for other in candidates[:n])
         after = any(implies(other, entry) and not implies(entry, other) for other in candidates[n + 1 :])
@@ -102,7 +103,7 @@ def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
 
 
 def implies(strong: LimitEntry, weak: LimitEntry) -> bool:
-    """Whether the one refuses at least as much, at least as strictly, and warns no later, wherever the other does."""
+    """Whether `strong` denies whatever `weak` denies, at least as strictly, and warns no later."""
     includes = strong.limit.scope == "session" or weak.limit.scope == "run"  # a session includes its runs
     as_tight = strong.limit.max <= weak.limit.max and includes
     return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action] and _warns_as_soon(strong, weak)
@@ -126,7 +127,7 @@ def first_reached(entries: Sequence[LimitEntry]) -> Limits:
 
 
 class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget that holds in a stack: the policy it comes from, whether that is locked, and its final action."""
+    """One budget of a stack: its policy, whether that is locked, and its final action."""
 
     budget: Budget
     policy: str
@@ -145,7 +146,7 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths that keep it apart: its `per`, and the session if that is its window."""
+        """The paths of its key: its `per`, and the session if that is its window."""
         own = self.budget.paths
         return (*own, "$.session_id") if self.budget.window == "session" and "$.session_id" not in own else own
 
@@ -159,7 +160,7 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_budgets(policy: Policy) -> list[BudgetEntry]:
-    """Every budget of a stack; those that are one and the same are merged field by field, the strictest wins."""
+    """Every budget of a stack; entries of the same budget are merged, with the strictest value of each field."""
     found: dict[tuple[object, ...], BudgetEntry] = {}
     for member in members_of(policy):
         for budget in member.budgets:
@@ -171,9 +172,9 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
 
 
 def strictest(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
-    """Two entries of one budget as one: the smaller amount, the larger reserve, every warning, the stricter action.
+    """Merge two entries of one budget: the smaller amount, the larger reserve, every warning, the stricter action.
 
-    What has no order, such as its texts, is as the locked one says it, or else the first.
+    Other fields, such as texts, are those of the locked entry, else of the first.
     """
     base, added = (other, one) if other.locked and not one.locked else (one, other)
     most = min(base.budget.max, added.budget.max)
@@ -190,9 +191,9 @@ def strictest(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
 
 
 def check_budgets(members: Iterable[Policy]) -> None:
-    """Raises PolicyError where policies of one name have budgets of one name that count differently.
+    """Raises PolicyError if policies of one name have budgets of one name that count differently.
 
-    The record knows a budget by both names, so what is left of the one would be taken for what is left of the other.
+    The store identifies a budget by both names, so that it would mix the two.
     """
     counted: dict[str, tuple[str, str]] = {}
     for member in members:
@@ -244,7 +245,7 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
 
 
 MAX_RULES = 2_000
-"""How many rules, nets and budgets a stack may have: each is compared with each."""
+"""How many rules, nets and budgets a stack may have, as each is compared with each."""
 
 
 def _check_size(members: Iterable[Policy]) -> None:
@@ -257,16 +258,16 @@ def _check_size(members: Iterable[Policy]) -> None:
 
 
 def checked_stack(policy: Policy) -> Stack:
-    """The stack of a policy, or the stack itself; what was checked before is not checked again.
+    """The stack of a policy, or the stack itself; checked once only.
 
     Raises:
-        PolicyError: it is not a policy, or something in it is wrong.
+        PolicyError: it is not a policy, or not a valid one.
     """
     return merge_policies(list(members_of(policy)))
 
 
 def _stack(members: tuple[Policy, ...]) -> Stack:
-    """The merged view; aliases and virtual tools stay with the members they belong to."""
+    """The merged stack; aliases and virtual tools stay with their policies."""
     merged = Stack(
         name=" + ".join(member.name for member in members),
         on_violation=strictest_stated(members),
@@ -286,7 +287,7 @@ def _stack(members: tuple[Policy, ...]) -> Stack:
 
 
 def _approval(members: Iterable[Policy]) -> Approval | None:
-    """The shortest wait and the strictest end of it; only who is among the approvers of all, for the least."""
+    """The shortest timeout, the strictest action, the approvers that all policies name, and the narrowest scope."""
     given = [member.approval for member in members if member.approval is not None]
     if not given:
         return None
@@ -303,13 +304,13 @@ def _approval(members: Iterable[Policy]) -> Approval | None:
 
 
 def _strict(strict: str, stated: Iterable[str | None]) -> Any:
-    """The strict word if any member says it, else what is stated at all."""
+    """The strict value if any policy states it, else any stated one."""
     words = [word for word in stated if word is not None]
     return strict if strict in words else next(iter(words), None)
 
 
 def _prices(members: Iterable[Policy]) -> dict[str, Price]:
-    """Every price that is stated, a locked one over others; how they combine is told by `price_tables`."""
+    """Every stated price, locked ones before others; see `price_tables` for how they combine."""
     prices: dict[str, Price] = {}
     fixed: dict[str, Price] = {}
     for member in members:
@@ -330,7 +331,7 @@ def _deep_merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class PriceTable(msgspec.Struct, frozen=True):
-    """The prices of one locked policy; one that caps the cost counts what it does not name at public prices."""
+    """The prices of one locked policy; if it caps the cost, models that it does not name have public prices."""
 
     policy: str
     prices: dict[str, Price]
@@ -338,10 +339,10 @@ class PriceTable(msgspec.Struct, frozen=True):
 
 
 class PriceTables(msgspec.Struct, frozen=True):
-    """The price of a model: the dearest of the locked tables and the open one; else the public price.
+    """The price of a model: the highest in the locked tables and the open one, else the public price.
 
-    `open` is that of the policies that are not locked, a later price in the place of an earlier one. With
-    `reject` the open table does not make up for a price that a locked cap lacks.
+    `open` has the prices of unlocked policies; later ones replace earlier ones. With `reject`, the open table does
+    not supply a price that a locked cap lacks.
     """
 
     open: dict[str, Price]
@@ -353,7 +354,7 @@ class PriceTables(msgspec.Struct, frozen=True):
 
 
 def caps_cost(member: Policy) -> bool:
-    """Whether a limit or a budget of it is about money."""
+    """Whether it has a limit or a budget of money."""
     return any(LIMITS[name].is_money for name, _ in member.limits.given()) or any(
         budget.kind.is_money for budget in member.budgets
     )

@@ -7,25 +7,23 @@ from math import floor, log10
 from typing import Final
 
 _PLURAL: Final = re.compile("(?<=[a-z]{2})s(?= |$)")
-"""What a plural has more than its singular; `ms` has nothing."""
+"""The ending of a plural; `ms` is none."""
 
 
 def figure(amount: float) -> str:
-    """A number as it is read: whole numbers in full, parts to six places."""
+    """A number as text: whole numbers in full, fractions to six places."""
     if 0 < abs(amount) < 1e-6:
         return f"{amount:g}"
     return f"{amount:,.6f}".rstrip("0").rstrip(".")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A figure with its noun, in the singular for one; a plural that has more than an `s` is given."""
+    """A figure with its noun, in the singular for one; `plural` is given if it is more than an added `s`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or f'{noun}s'}"
 
 
 def dollars(cost_usd: float) -> str:
-    """Money, one amount always alike: to the cent; below a dollar to a hundredth of one where there is such a part,
-    and what is even less with two figures.
-    """
+    """An amount of money: to the cent; below a dollar, to a hundredth of a cent; smaller ones with two figures."""
     if cost_usd >= 1 or not cost_usd:
         return f"${cost_usd:,.2f}"
     places = 4 if cost_usd >= 0.001 else 1 - floor(log10(cost_usd))
@@ -34,12 +32,12 @@ def dollars(cost_usd: float) -> str:
 
 
 def figure_in(unit: str, amount: float) -> str:
-    """A number whose unit stands beside it or is known: money has its sign all the same."""
+    """A number whose unit is written elsewhere; money has its sign in any case."""
     return dollars(amount) if unit == "USD" else figure(amount)
 
 
 def used_of(unit: str, used: float, most: float) -> str:
-    """How much of an amount is used: 3 of 10, $0.08 of $0.10."""
+    """A use and its bound: 3 of 10, $0.08 of $0.10."""
     return f"{figure_in(unit, used)} of {figure_in(unit, most)}"
 
 
