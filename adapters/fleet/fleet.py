@@ -315,7 +315,7 @@ class Fleet:
         return FleetHandle(run, self._store, self._subscriptions, self.switch)
 
     async def handle(self, run_id: str) -> FleetHandle:
-        """The handle of any queued run. Raises StoreError, and UsageError for an unknown run."""
+        """The handle of any stored run. Raises StoreError, and UsageError for an unknown run."""
         run = await self._store.run(run_id)
         if run is None:
             raise UsageError(f"there is no run `{run_id}`")

@@ -29,8 +29,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         exit_code: The exit code; negative for a signal.
         stdout: Its standard output, as far as it was kept.
         stderr: Its standard error, as far as it was kept.
-        timed_out: It was ended because its time was up.
-        truncated: Output was left out.
+        timed_out: Whether it was ended because its time was up.
+        truncated: Whether output was left out.
     """
 
     exit_code: int
@@ -44,7 +44,7 @@ class Subprocesses:
     """The commands of one run.
 
     Args:
-        mark: `Launch.mark` of the run; it marks every process, so that what outlives its command is found at the end.
+        mark: `Launch.mark` of the run; it marks every process, so that those that outlive their command are found.
         output_limit: bytes kept of each of standard output and standard error; the rest is read and dropped.
     """
 
@@ -52,7 +52,7 @@ class Subprocesses:
         self.tree = ProcessTree(mark=mark)
         self.started = 0
         self.tampered: ProviderError | None = None
-        """The error where something has killed a guardian."""
+        """The error if something has killed a guardian."""
         self._ended = 0
         self._guarded: list[_Started] = []
         self._mark = mark
@@ -68,11 +68,11 @@ class Subprocesses:
     ) -> CommandResult:
         """Run one command to its end; cancelled or timed out, it ends with all its processes.
 
-        What it leaves running in the background lives until `end`.
+        Processes that it leaves in the background live until `end`.
 
         Raises:
             OSError: it cannot start.
-            ProviderError: what an earlier command started has killed its guardian.
+            ProviderError: a process of an earlier command has killed its guardian.
         """
         self.started += 1
         await self._let_go(ended_only=True)
@@ -112,7 +112,7 @@ class Subprocesses:
             )
 
     async def end(self) -> None:
-        """Kill whatever the commands of this run left running. Bounded, and shielded from cancellation."""
+        """Kill the processes that the commands of this run left. Bounded, and shielded from cancellation."""
         if self.started > self._ended:
             with anyio.CancelScope(shield=True):
                 await self.tree.kill()
@@ -120,7 +120,7 @@ class Subprocesses:
                 self._ended = self.started
 
     async def _let_go(self, *, ended_only: bool) -> None:
-        """Close the pipes of commands; of those that left processes, only once all have ended."""
+        """Close the pipes of commands; with `ended_only`, only of those whose guardian has ended."""
         for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
             self._guarded.remove(started)
             await started.close()
@@ -161,7 +161,7 @@ class _Started:
         self._status = status
 
     async def wait(self) -> int:
-        """Wait until the command has ended, not what it left."""
+        """Wait until the command has ended, but not the processes it left."""
         if self.exit_code is None:
             await anyio.wait_readable(self._status)
             status = os.read(self._status, 64)
@@ -170,14 +170,14 @@ class _Started:
         return self.exit_code
 
     async def close(self) -> None:
-        """Let go of its guardian, which ends what is left."""
+        """Release its guardian, which ends the remaining processes."""
         os.close(self._status)
         await self.process.wait()
         await self.process.aclose()
 
 
 class _Capture(_Pipe):
-    """A pipe read up to a limit. Reading never waits for its end: a background process may hold it open."""
+    """A pipe read up to a limit, without waiting for its end, as a background process may hold it open."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -195,7 +195,7 @@ class _Capture(_Pipe):
             await anyio.wait_readable(self.reader)
 
     def text(self) -> str:
-        """The text written until now. Bounded: a background process may be writing without end."""
+        """The text written until now, bounded, as a background process may write without end."""
         for _ in range(_PIPE_READS):
             if not self._read_once():
                 break
@@ -214,7 +214,7 @@ class _Capture(_Pipe):
 
 
 async def _wait(started: _Started, own: ProcessTree, captures: Sequence[_Capture], timeout_s: float | None) -> bool:
-    """Read and wait until the command's own process has ended; says whether it ran out of time."""
+    """Read and wait until the command's own process has ended; returns whether it ran out of time."""
     async with anyio.create_task_group() as readers:
         for capture in captures:
             capture.close_writer()

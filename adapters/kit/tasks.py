@@ -1,4 +1,4 @@
-"""Helper tasks beside a body of code that must not notice them."""
+"""Helper tasks beside a body of code, and notifications across threads and event loops."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def helpers() -> AsyncIterator[anyio.abc.TaskGroup]:
-    """A task group that is cancelled when the body is left; the body's exception comes out as it is, also where
-    a helper has failed too.
+    """A task group that is cancelled when the body is left; the body's exception is raised unwrapped, even if a
+    helper has failed too.
     """
     failure: Exception | None = None
     try:
@@ -76,7 +76,7 @@ class Notifier:
         self._waiting: list[tuple[Hop, anyio.Event]] = []
 
     def notify(self) -> None:
-        """Release everybody who waits."""
+        """Wake all waiters."""
         with self._lock:
             self.version += 1
             waiting, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""Files, gzip and standard input as numbered lines of JSON, each failure with its place."""
+"""Files, gzip and standard input as numbered lines of JSON; every error names its line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TraceError(ProctorError, ValueError):
-    """A recorded session that cannot be read; `place` is `file:line`, or `file` where no line is meant."""
+    """A recorded session that cannot be read; `place` is `file:line`, or `file` for the whole file."""
 
     code: ClassVar[str] = "bad_trace"
 
@@ -44,14 +44,14 @@ class TraceError(ProctorError, ValueError):
 
 T = TypeVar("T")
 MAX_LINE_BYTES = 256 * 1024 * 1024
-"""A line longer than this is refused: it is no session, and reading on would fill the memory."""
+"""A longer line is rejected, as it is no session and would fill the memory."""
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _anything = msgspec.json.Decoder()
 
 
 class TraceLines:
-    """The lines of one trace that are not blank; `number` is that of the line read last, from 1."""
+    """The lines of one trace, without blank ones; `number` is that of the last line read, from 1."""
 
     def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
         self.name = name
@@ -75,11 +75,11 @@ class TraceLines:
 
     @property
     def looked_at(self) -> int:
-        """The number of the line that was looked ahead at last."""
+        """The number of the last line that `peek` returned."""
         return self._ahead[-1][0] if self._ahead else self.number
 
     def rest(self) -> str:
-        """All that is left, as one text, each line at its number. Raises TraceError when it is not UTF-8."""
+        """The rest as one text, each line at its number. Raises TraceError if it is not UTF-8."""
         first = self.number + 1
         parts: list[bytes] = []
         for line in self:
@@ -93,14 +93,14 @@ class TraceLines:
             raise self.fail("not valid UTF-8") from None
 
     def decode(self, decoder: msgspec.json.Decoder[T], line: bytes | msgspec.Raw) -> T:
-        """The line as a value. Raises TraceError with the place when it is not one."""
+        """The line as a value. Raises TraceError with the place if it is none."""
         try:
             return decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.fail(json_words(error)) from None
 
     def fail(self, message: str, *, about_file: bool = False) -> TraceError:
-        """The error that says what is wrong with the line read last, or with the whole file."""
+        """The error for the last line read, or for the whole file."""
         place = self.name if about_file or not self.number else f"{self.name}:{self.number}"
         return TraceError(message[:500], place=place)
 
@@ -139,9 +139,9 @@ class TraceLines:
 
 @contextmanager
 def open_lines(path: str, *, stdin: IO[bytes] | None = None) -> Iterator[TraceLines]:
-    """Open a trace: a file, or standard input for `-`; gzip is recognised by its first bytes.
+    """Open a trace: a file, or standard input for `-`; gzip is detected by its first bytes.
 
-    Raises TraceError when there is no such file or it cannot be read.
+    Raises TraceError if there is no such file or it cannot be read.
     """
     if path == "-":
         yield TraceLines("<stdin>", _unpacked(io.BufferedReader(_Raw(stdin or sys.stdin.buffer))))
@@ -155,8 +155,8 @@ def open_lines(path: str, *, stdin: IO[bytes] | None = None) -> Iterator[TraceLi
 
 
 def documents(lines: TraceLines) -> Iterator[Any]:
-    """The JSON values of a trace: one a line or, where the first line is no whole value, one after another
-    in whatever layout they have. Raises TraceError.
+    """The JSON values of a trace: one a line or, if the first line is not a whole value, one after another in any
+    layout. Raises TraceError.
     """
     for first in lines.peek(1):
         if is_whole(first):
@@ -198,7 +198,7 @@ def _skip_blanks(text: str, at: int) -> int:
 
 
 class _Raw(io.RawIOBase):
-    """Gives any binary stream the buffered reader it needs to be looked ahead in."""
+    """Adapts any binary stream to a buffered reader, which can look ahead."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._source = stream
@@ -227,10 +227,9 @@ def _lower(text: str) -> str:
 class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded session.
 
-    `events` are in the order they happened, each with its `seq`; `complete` says that nothing more will
-    come, so that what a policy still waits for can be settled. `never_ran` are the ids of calls that were
-    asked for and are known not to have run. `metadata` holds what the record says of the session beside its
-    events: model, task, outcome.
+    `events` are in the order they happened, each with its `seq`; `complete`: no more will come, so that open
+    obligations are violations. `never_ran` are the ids of requested calls that are known not to have run. `metadata`
+    has what the record says besides its events: model, task, outcome.
     """
 
     id: str
@@ -257,7 +256,7 @@ class TraceLog:
         self.events.append(kind(seq=len(self.events) + 1, **stamps, **fields))
 
     def enter_turn(self, turn: int, at: datetime | None = None) -> None:
-        """Note the model response things belong to; a response seen first is said to have started."""
+        """Set the current turn; a new one is reported as started."""
         if turn > self.turn:
             self.turn = turn
             self.add(TurnStarted, at=at, turn=turn)
@@ -265,7 +264,7 @@ class TraceLog:
     def end_call(
         self, call_id: str, name: str, output: Any, *, at: datetime | None = None, failed: Any, refused: bool = False
     ) -> None:
-        """Add how a call ended: `output` is what it gave, or its error where it failed."""
+        """Add a call's outcome: `output` is its result, or its error if it failed."""
         named: dict[str, Any] = {"at": at, "tool_call_id": call_id, "tool_name": name}
         if refused:
             self.add(ToolCallDenied, **named)
@@ -275,7 +274,7 @@ class TraceLog:
             self.add(ToolCallCompleted, **named, tool_output=output)
 
     def session(self, source: str, format: str, metadata: dict[str, Any], *, complete: bool = True) -> TraceSession:
-        """The session of these events, with what is known of `metadata`."""
+        """The session of these events, with the known values of `metadata`."""
         return TraceSession(
             id=self.session_id,
             source=source,
@@ -287,14 +286,14 @@ class TraceLog:
         )
 
     def _never_ran(self) -> frozenset[str]:
-        """The calls that were asked for and did not start, in a record that is known to have every start."""
+        """The requested calls that did not start, if the record is known to have every start."""
         started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
         requested = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
         return frozenset(requested - started)
 
 
 def parsed(value: Any) -> Any:
-    """A text that is JSON as the value it holds; anything else as it came."""
+    """The value of text that is JSON; anything else as it came."""
     if not isinstance(value, str):
         return value
     try:
@@ -304,7 +303,7 @@ def parsed(value: Any) -> Any:
 
 
 def tool_input(value: Any) -> dict[str, Any]:
-    """A call's arguments as an object: what is none (free text, a list) stands under `input`."""
+    """A call's arguments as an object; anything else (free text, a list) under the key `input`."""
     found = parsed(value)
     if isinstance(found, dict):
         return found
@@ -321,5 +320,5 @@ def text_of(content: Any) -> Any:
 
 
 def message_kind(role: str) -> type[Event]:
-    """Assistants are received from; everybody else is sent to the model."""
+    """The event for a message of this role: received from assistants, sent to the model by all others."""
     return MessageReceived if role == "assistant" else MessageSent

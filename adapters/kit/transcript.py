@@ -1,4 +1,4 @@
-"""A session's events as the conversation a model would be shown: what was said, asked for and answered."""
+"""A session's events as a conversation for a model: messages, calls and their results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Said(msgspec.Struct, kw_only=True):
 
 
 class TranscriptCall(msgspec.Struct, kw_only=True):
-    """One call of a response, with what came of it as the model is told."""
+    """One call of a turn, with its result for the model."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class TranscriptCall(msgspec.Struct, kw_only=True):
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """One response of the model: its texts, then its calls."""
+    """One turn of the model: its texts, then its calls."""
 
     texts: list[str] = []
     calls: list[TranscriptCall] = []
@@ -57,7 +57,7 @@ _NOW: Final = "The new message:"
 def conversation(transcript: Iterable[Event]) -> list[Part]:
     """The parts of a conversation in their order.
 
-    Calls of sub-agents and calls without an outcome are left out, so that each call has its result.
+    Calls of subagents and calls without an outcome are left out, so that each call has its result.
     """
     parts: list[Part] = []
     calls: dict[tuple[str, str], TranscriptCall] = {}
@@ -76,9 +76,9 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
 
 
 def replay_prompt(transcript: Iterable[Event], prompt: str) -> str:
-    """`prompt` after the conversation so far, `transcript`, for a client that can be given nothing but a prompt.
+    """A prompt that begins with the conversation so far, for a client that cannot be given messages.
 
-    Each part is a line of JSON, so that no tool's output reads as somebody's words.
+    Each part is a line of JSON, so that no tool's output reads as a person's message.
     """
     parts = conversation(transcript)
     if not parts:
@@ -96,7 +96,7 @@ def text_of(content: Any) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A value as a model is shown it: text as it is, anything else as JSON."""
+    """A value as text for a model: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -112,7 +112,7 @@ def _take_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], 
 
 
 def _response(parts: list[Part], turn: int | None) -> Response:
-    """The response that goes on; `turn` is a call's, None stands for a text, which begins a response."""
+    """The current turn; `turn` is a call's number, None stands for a text, which begins a new turn."""
     last = parts[-1] if parts else None
     if isinstance(last, Response):
         if turn is None and not last.calls:
@@ -150,10 +150,10 @@ class MessageCall(msgspec.Struct, kw_only=True):
     Attributes:
         id: The call's id, as the model gave it.
         name: The tool.
-        input: The arguments; what is no object stands under `input`.
-        turn: The number of the model's response that asks for it, from 1.
+        input: The arguments; anything but an object under the key `input`.
+        turn: The turn that requests it, from 1.
         outcome: The call's outcome; None if the list has no result for it.
-        output: The result that the model was given.
+        output: The result for the model.
     """
 
     id: str
@@ -167,14 +167,14 @@ class MessageCall(msgspec.Struct, kw_only=True):
 def extract_calls(messages: Iterable[Any]) -> list[MessageCall]:
     """The calls in a list of messages, in their order.
 
-    Messages are objects of the library or what they are as JSON: OpenAI's chat messages and items of its Responses
-    API, Anthropic's messages with their blocks, LangChain's messages, messages of pydantic-ai.
+    Messages are objects of the library or their JSON: OpenAI's chat messages and items of its Responses API,
+    Anthropic's messages with their blocks, messages of LangChain and pydantic-ai.
 
     Args:
         messages: the list, in the order of the conversation.
 
     Raises:
-        UsageError: one of them is no message.
+        UsageError: one of them is not a message.
     """
     calls: list[MessageCall] = []
     turn, answering = 0, False
@@ -239,7 +239,7 @@ def _requested(message: dict[str, Any]) -> Iterator[MessageCall]:
 
 
 def _results(message: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
-    """The results that a message has: of which call, what it is, and whether it tells of a failure."""
+    """The results in a message, each with its call, its value, and whether it is a failure."""
     kind = str(message.get("type"))
     if kind.endswith("_call_output"):
         yield message.get("call_id"), message.get("output"), message.get("status") in ("failed", "incomplete")
@@ -261,7 +261,7 @@ def _call(call_id: Any, name: Any, given: Any) -> MessageCall:
 
 
 def _given(call: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments, under whichever name they stand, as an object."""
+    """A call's arguments as an object, whatever their key."""
     return tool_input(
         next((call[name] for name in ("arguments", "args", "input") if call.get(name) is not None), None)
     )

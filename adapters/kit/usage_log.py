@@ -1,7 +1,7 @@
-"""Reads a session's usage from the client's own log as it grows: hooks do not report tokens.
+"""Reads a session's usage from the client's own log as it grows, because hooks do not report tokens.
 
-The log of a session, and those of its sub-agents, are read from where the last hook stopped. A client has a subclass
-of `UsageLog` that reads one line, and finds the logs of sub-agents.
+The log of a session, and those of its subagents, are read from where the last hook stopped. Each client has a
+subclass of `UsageLog` that reads one line, and finds the logs of subagents.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ WAIT_S = 1.0
 """The client writes a response into its log and starts the hooks of its calls at the same time: seconds the log may
 take until the call is in it, and with it what the response used."""
 WAIT_AT_THE_END_S = 0.25
-"""The same for the last response of a run, which nothing is decided on."""
+"""The same for the last turn of a run, on which nothing is decided."""
 _LOOK_S = 0.002
 _CHUNK = 1024 * 1024
 
 
 class LoggedTokens(msgspec.Struct, array_like=True):
-    """Tokens by kind; `read` and `written` are the cache's, and no part of `input`."""
+    """Tokens by kind; `read` and `written` are the cache's, and not part of `input`."""
 
     input: int = 0
     output: int = 0
@@ -47,7 +47,7 @@ class LoggedTokens(msgspec.Struct, array_like=True):
         return LoggedTokens(*map(max, astuple(self), astuple(other)))
 
     def plus(self, other: LoggedTokens) -> LoggedTokens:
-        """Both together."""
+        """The sum of both."""
         return LoggedTokens(*map(add, astuple(self), astuple(other)))
 
     def less(self, other: LoggedTokens) -> LoggedTokens:
@@ -60,7 +60,7 @@ class LoggedTokens(msgspec.Struct, array_like=True):
         return self.input + self.read + self.written + self.output
 
     def figures(self) -> dict[str, Any]:
-        """The same in the words of usage events, whose input tokens are all that was read."""
+        """The figures of a usage event, whose input tokens include the cache's."""
         return {
             "input_tokens": self.input + self.read + self.written,
             "output_tokens": self.output,
@@ -71,10 +71,10 @@ class LoggedTokens(msgspec.Struct, array_like=True):
 
 
 class OneLog(msgspec.Struct, rename={"text": "said"}):
-    """How far one log was read: its tokens by model so far, its latest messages, its calls, and how its last text
-    begins; `calls_ahead` and `text_ahead` are the calls and the text of the response whose tokens are not there yet.
+    """The state of reading one log: its tokens by model so far, its latest messages, its calls, and the beginning of
+    its last text; `calls_ahead` and `text_ahead` are those of the turn whose tokens are not in the log yet.
 
-    `below`: it is a sub-agent's.
+    `below`: it is a subagent's.
     """
 
     offset: int = 0
@@ -102,8 +102,8 @@ class UsageLog(ABC):
 
     Args:
         path: the session's log, as the client names it.
-        state: what `state` gave when the last hook had read it.
-        since: without a state, responses before this are of runs that were not watched.
+        state: the `state` after the last hook's read.
+        since: without a state, turns before this belong to runs that were not supervised.
     """
 
     def __init__(self, path: str, state: bytes | None, since: datetime) -> None:
@@ -112,24 +112,24 @@ class UsageLog(ABC):
 
     @abstractmethod
     def read_line(self, line: bytes) -> Used | None:
-        """What a line tells of a response. Raises msgspec.MsgspecError."""
+        """A line's part of a turn's usage. Raises msgspec.MsgspecError."""
 
     @abstractmethod
     def below(self, main: Path) -> Iterable[Path]:
-        """The logs of the session's sub-agents. Raises EventError when that cannot be known."""
+        """The logs of the session's subagents. Raises EventError if they cannot be found."""
 
     @property
     def state(self) -> bytes:
-        """How far everything was read."""
+        """The state of reading, for the next hook."""
         return _encoder.encode(self._state)
 
     def news(
         self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
     ) -> list[TokenUsageUpdated]:
-        """Usage since the last read, one event a model. Raises EventError when that cannot be known.
+        """Usage since the last read, one event a model. Raises EventError if a log cannot be read.
 
-        With `call_id` or `message` the log is waited for, up to `wait_s` seconds, until it has that call or the
-        session's latest words are these.
+        With `call_id` or `message` this waits up to `wait_s` seconds until the log has that call, or that message as
+        the latest.
         """
         before, of_others = self._totals(), self._of_subagents()
         deadline = time.monotonic() + wait_s
@@ -214,7 +214,7 @@ class UsageLog(ABC):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raises EventError for what goes wrong with a log, with its path."""
+    """Raises EventError, with the path, for any error with a log."""
     try:
         yield
     except OSError as error:
@@ -224,7 +224,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
-    """The lines from where the log was read to; one that is still being written stays for the next time."""
+    """The unread complete lines; one that is still being written is left for the next read."""
     file.seek(log.offset)
     rest = b""
     while chunk := file.read(_CHUNK):
@@ -235,15 +235,15 @@ def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
 
 
 def _start(text: str) -> str:
-    """As much of a text as it is known by."""
+    """The beginning of a text, which identifies it."""
     return text.strip()[:200]
 
 
 class Used(msgspec.Struct, frozen=True):
-    """A response's usage as far as one of its lines tells; `message` and `model` are "" if the line does not name
-    them, and `tokens` None if those are in a later one.
+    """A turn's usage in one of its lines; `message` and `model` are "" if the line does not name them, and `tokens`
+    None if a later line has them.
 
-    `calls` are the ids of those it asks for in this line, `text` what it says there; `below`: it is a sub-agent's.
+    `calls` are the ids of calls requested in this line, `text` its text; `below`: it is a subagent's.
     """
 
     message: str = ""

@@ -1,4 +1,4 @@
-"""Values of a program as records hold them."""
+"""Values and files of the program: for records, by name, and written atomically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
+    """Whether JSON can express every number in a value; records have `null` for any other."""
     try:
         return _all_finite(isolated(msgspec.to_builtins, value, enc_hook=as_data))
     except Exception:
@@ -41,9 +41,7 @@ def _all_finite(value: Any) -> bool:
 
 
 def login_name() -> str:
-    """The name under which somebody has logged in; `uid 10001` where the system has none for the user, as in many
-    containers.
-    """
+    """The user's login name; `uid 10001` if the system has no name for the user, as in many containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -55,7 +53,7 @@ def import_object(given: Any, *, what: str) -> Any:
 
     Args:
         given: an object, or text of that form.
-        what: what it is, for the message.
+        what: its name in the message.
 
     Raises:
         UsageError: the text has another form, or there is no such module or name.
@@ -77,14 +75,14 @@ def import_object(given: Any, *, what: str) -> Any:
 
 _NEW_FILE = 0o666
 _NAME = 100
-"""So much of its name is in that of the file beside it."""
+"""How many characters of a file's name are in that of its temporary file."""
 
 
 @contextmanager
 def atomic_write(path: str | Path, *, mode: int = _NEW_FILE) -> Iterator[IO[bytes]]:
-    """A file to write to, put in place when the block ends well; until then, and after an error, what was there
-    before stands. It keeps the rights of what was there; a new one gets `mode`, less the umask. A device or a pipe
-    is written to directly. Raises OSError.
+    """A file to write to, which replaces the one at `path` when the block ends without an error. It keeps the old
+    file's permissions; a new one gets `mode`, less the umask. A device or a pipe is written to directly. Raises
+    OSError.
     """
     real = Path(path).resolve()
     before = real.stat().st_mode if real.exists() else None
