@@ -76,7 +76,7 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
 
 
 def replay_prompt(transcript: Iterable[Event], prompt: str) -> str:
-    """A prompt that begins with the conversation so far, for a client that cannot be given messages.
+    """`prompt` after the conversation of `transcript`, for a client that cannot be given messages.
 
     Each part is a line of JSON, so that no tool's output reads as a person's message.
     """

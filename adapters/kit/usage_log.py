@@ -25,8 +25,7 @@ from proctor.policies.events import TokenUsageUpdated
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
 WAIT_S = 1.0
-"""The client writes a response into its log and starts the hooks of its calls at the same time: seconds the log may
-take until the call is in it, and with it what the response used."""
+"""Seconds to wait for a call and its usage in the log, as the client writes it and starts hooks at the same time."""
 WAIT_AT_THE_END_S = 0.25
 """The same for the last turn of a run, on which nothing is decided."""
 _LOOK_S = 0.002
