@@ -1,0 +1,85 @@
+"""`proctor run --adapter NAME` with an agent of a framework or a function, as the pages show it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODULES = {
+    "pydantic-ai": """
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+name = Agent(TestModel(), tools=[])
+
+@name.tool_plain
+def deploy(to: str) -> str:
+    raise AssertionError("it ran")
+""",
+    "openai-agents": """
+from agents import Agent, Model, ModelResponse, Usage, function_tool
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+class Scripted(Model):
+    def __init__(self):
+        self.turns = 0
+
+    async def get_response(self, *args, **more):
+        self.turns += 1
+        if self.turns == 1:
+            said = ResponseFunctionToolCall(
+                arguments='{"to": "prod"}', call_id="c1", name="deploy", type="function_call"
+            )
+        else:
+            text = ResponseOutputText(annotations=[], text="done", type="output_text")
+            said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+        usage = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
+        return ModelResponse(output=[said], usage=usage, response_id=None)
+
+    def stream_response(self, *args, **more):
+        raise NotImplementedError
+
+@function_tool
+def deploy(to: str) -> str:
+    "Deploy."
+    raise AssertionError("it ran")
+
+name = Agent(name="a", model=Scripted(), tools=[deploy])
+""",
+    "function": """
+async def name(gate, prompt):
+    @gate.tool(refused="tell")
+    def deploy(to: str) -> str:
+        raise AssertionError("it ran")
+
+    await deploy("prod")
+""",
+}
+
+
+@pytest.mark.parametrize("adapter", MODULES)
+def test_the_documented_command_runs_it_under_its_policy(
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
+) -> None:
+    """What the policy denies does not run, and the run is stored under the adapter's name."""
+    monkeypatch.delitem(sys.modules, "module", raising=False)
+    place.joinpath("module.py").write_text(MODULES[adapter])
+    place.joinpath("policy.yaml").write_text(
+        "name: p\non_violation: deny\ntool_rules: [{deny: [{tool: deploy, where: [{path: $.to, regex: .}]}]}]\n"
+    )
+    option = "loop" if adapter == "function" else "agent"
+    run = ("run", "--adapter", adapter, "--set", f"{option}=module:name", "--policy", "policy.yaml", "--json", "go")
+    ran = cli(*run)
+    monkeypatch.delitem(sys.modules, "module", raising=False)
+    events = [json.loads(line) for line in ran.out.splitlines()]
+    denied = [event for event in events if event["type"] == "tool_call_denied"]
+
+    assert ran.code == 1, ran.err
+    assert [event["tool_name"] for event in denied] == ["deploy"]
+    assert events[-1]["status"] == "completed"
+    assert "it ran" not in ran.out + ran.err
+    assert json.loads(cli("runs", "--json").out.splitlines()[0])["provider"] == adapter
