@@ -1,8 +1,8 @@
 """Conditions as predicates, in words, and explained for one call.
 
-A condition leans towards refusal. Where it *permits* (allow lists, evidence) every value must satisfy it and
-there must be one, and an ordering must hold against every operand. Elsewhere one value is enough, `not_*`
-also hold for a missing path, and an ordering that cannot be made holds.
+Conditions fail closed. To permit (allow lists, evidence), there must be a value, every value must satisfy the
+condition, and an ordering must hold against every operand. To deny, one value is enough, `not_*` also hold for a
+missing path, and an ordering that cannot be made holds.
 """
 
 from __future__ import annotations

@@ -168,6 +168,7 @@ def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
     assert cli("kill").code == 2
     assert cli("kill", "--all", "--tenant", "acme").code == 2
     assert "it is completed" in cli("kill", "--run", "last").err
+    assert "it is completed" in cli("kill", "last").err
     assert cli("kill", "--all").err == "nothing to cancel: none of these runs is active\n"
 
 

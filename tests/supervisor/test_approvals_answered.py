@@ -225,3 +225,25 @@ async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
         else:
             with pytest.raises(ApprovalError, match="cannot be answered"):
                 await wait_recorded(store, late)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("given", [True, False])
+async def test_an_answer_is_no_success_where_the_owner_closed_the_approval_otherwise(
+    given: bool, asking: Policy
+) -> None:
+    """Whoever answered learns what the record says."""
+    store = MemoryStore()
+    result = await run_once(
+        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(given)
+    )
+    (request,) = of_type(result.events, ToolApprovalRequested)
+    approval = await store.approval(request.approval_id)
+    assert approval is not None
+    other = "declined" if approval.state == "granted" else "granted"
+    mine = msgspec.structs.replace(approval, recorded=False, state=other)
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ApprovalError, match="is closed") as raised:
+        await wait_recorded(store, mine)
+
+    assert raised.value.kind == "answered"
+    assert raised.value.approval == approval
