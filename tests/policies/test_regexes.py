@@ -72,3 +72,21 @@ def test_the_patterns_of_one_file_are_bounded_together() -> None:
     [problem] = raised.value.problems
     assert "too large together" in problem.message
     assert parse_policies(file(100))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found", "python"),
+    [
+        ("x*", "axb", ["", "x", "", ""], ["", "x", "", ""]),
+        ("x*?", "xx", ["", "", ""], ["", "x", "", "x", ""]),
+        ("(a|)", "ba", ["", "a", ""], ["", "a", ""]),
+        ("(?:)", "é", ["", ""], ["", ""]),
+        (r"\w+", "ab c", ["ab", "c"], ["ab", "c"]),
+    ],
+)
+def test_after_an_empty_match_the_search_goes_on_one_character_further(
+    pattern: str, text: str, found: list[str], python: list[str]
+) -> None:
+    """As the page says; Python looks for one that is not empty at the same place."""
+    assert list(Regex(pattern).values([text])) == found
+    assert [match.group(match.re.groups and 1) for match in re.finditer(pattern, text)] == python
