@@ -142,22 +142,25 @@ def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "action", "reason", "tell_model"),
+    ("answer", "action", "reason", "tell_model", "happened"),
     [
-        (Refuse(), "deny", "rule", "rule text"),
-        (Refuse(action="halt", reason="r"), "cancel", "r", "rule text"),
-        (Refuse(action="warn", tell_model="t"), "warn", "rule", None),
-        (Refuse(action="request_approval"), "request_approval", "rule", "rule text"),
-        ("too late", "deny", "rule", "rule text"),
-        (0, "deny", "rule", "rule text"),
+        (Refuse(), "deny", "rule", "rule text", "the check refused"),
+        (Refuse(action="halt", reason="r"), "cancel", "r", "rule text", "r"),
+        (Refuse(action="warn", tell_model="t"), "warn", "rule", None, "the check refused"),
+        (Refuse(action="request_approval"), "request_approval", "rule", "rule text", "the check refused"),
+        ("too late", "deny", "rule", "rule text", "too late"),
+        (0, "deny", "rule", "rule text", "the check refused"),
     ],
 )
-def test_a_refusal_sets_the_action_and_the_words(answer: Any, action: str, reason: str, tell_model: Any) -> None:
+def test_a_refusal_sets_the_action_and_the_words(
+    answer: Any, action: str, reason: str, tell_model: Any, happened: str
+) -> None:
     """What it leaves out is the rule's."""
     monitor = started(lambda call: answer, reason="rule", tell_model="rule text")
     decision = ask(monitor, "x")
 
     assert (decision.action, decision.violations[0].reason, decision.tell_model) == (action, reason, tell_model)
+    assert decision.violations[0].details["actual"] == happened
 
 
 def test_an_approved_call_passes_a_check_that_asked_for_a_person() -> None:

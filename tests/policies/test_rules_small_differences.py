@@ -136,6 +136,13 @@ def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
 
 
+def test_a_transition_from_a_place_without_tokens_is_capped_at_none() -> None:
+    """A place that is not in the marking starts with no token."""
+    net = Net(name="n", places=("p",), transitions=(Transition(name="t", inputs=("p",), tools=("x",)),))
+
+    assert [cap.most for cap in net.caps()] == [0]
+
+
 @pytest.mark.parametrize(
     ("counts", "needs"),
     [

@@ -89,6 +89,15 @@ async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
 
 
 @anyone
+async def test_an_age_of_nothing_is_every_created_run() -> None:
+    """What was created up to this moment."""
+    store = MemoryStore()
+    await created(store, "now", hours=0)
+
+    assert [run.run_id for run in await withdraw_created(store, older_than=timedelta(0), now=NOW)] == ["now"]
+
+
+@anyone
 async def test_an_invalid_age_is_refused() -> None:
     """Nothing is withdrawn by mistake."""
     for age in (timedelta(days=-1), 86_400):

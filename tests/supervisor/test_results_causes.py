@@ -58,6 +58,8 @@ async def test_a_limit_that_trips_while_somebody_ends_the_run_changes_nothing(
     assert len(finished) == 1
     assert "rules=[]" in finished[0]
     assert ends[0].reason in finished[0]  # type: ignore[union-attr]
+    assert result.reason
+    assert result.reason == ends[0].reason  # type: ignore[union-attr]
 
 
 @pytest.mark.trio
