@@ -92,7 +92,7 @@ async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
 async def test_an_age_of_nothing_is_every_created_run() -> None:
     """What was created up to this moment."""
     store = MemoryStore()
-    await created(store, "now", hours=0)
+    await created(store, "now", hours=0.001)
 
     assert [run.run_id for run in await withdraw_created(store, older_than=timedelta(0), now=NOW)] == ["now"]
 

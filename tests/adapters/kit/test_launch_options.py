@@ -233,6 +233,42 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
         assert client.exit_code == -9
 
 
+AT_ITS_END = """
+import pathlib, sys
+print("up", flush=True)
+sys.stdin.read()
+pathlib.Path("end-of-input").touch()
+"""
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_only_a_client_that_leaves_by_itself_is_given_the_time_to(tmp_path: Path, leaves: bool) -> None:
+    """At the end of its input it does what it has to do and ends; any other is ended with its input still open."""
+    command = [sys.executable, "-S", "-c", AT_ITS_END]
+    with anyio.fail_after(PATIENCE_S):
+        async with start_client(
+            "it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex, leaves=leaves
+        ) as client:
+            assert await anext(aiter(ByteLines(client.stdout))) == b"up"
+
+    assert (tmp_path / "end-of-input").exists() is leaves
+    assert client.exit_code == (0 if leaves else -9)
+
+
+async def test_a_client_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    """Its streams are closed with it, and nothing of it is left."""
+    command = [sys.executable, "-S", "-c", "print('up')"]
+    with anyio.fail_after(PATIENCE_S):
+        async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
+            assert await anext(aiter(ByteLines(client.stdout))) == b"up"
+            await client.wait_exit()
+
+    assert client.exit_code == 0
+    for stream in (client.stdout, client.stdin):
+        with pytest.raises((anyio.ClosedResourceError, anyio.BrokenResourceError)):
+            await (stream.receive() if hasattr(stream, "receive") else stream.send(b"x"))
+
+
 async def test_a_client_that_cannot_be_started_is_named_with_what_to_do(tmp_path: Path) -> None:
     """In one error."""
     with pytest.raises(ProviderUnavailableError, match=r"it cannot be started: .*none.*; install it"):
