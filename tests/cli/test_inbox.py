@@ -12,8 +12,14 @@ from typing import Any
 
 import anyio
 
+from proctor.adapters.agents.catalog import adapter_named
+from proctor.adapters.operations.service import OperatorService
+from proctor.adapters.operations.timeline import TimelineItems
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies import encode_event, load_policies
 from proctor.policies.events import Event, RunCompleted, RunStarted, ToolApprovalGranted, ToolApprovalRequested
+from proctor.supervisor import RunResult, run_once
+from proctor.supervisor.testing import FakeApprover
 
 Cli = Any
 
@@ -73,3 +79,48 @@ def test_it_watches_what_comes_and_what_becomes_of_it(tmp_path: Path) -> None:
     assert [line["approval_id"] for line in seen] == ["run_1.1", "run_1.2", "run_1.1", "run_1.2"]
     assert [(line["state"], line["by"]) for line in seen[2:]] == [("granted", "ana"), ("withdrawn", None)]
     assert code in (0, 3)
+
+
+ASKING = """
+name: p
+rules: [{type: before, id: by-a-person, first: human-approval, then: write}]
+tool_rules: [{deny: [deploy], id: prod, action: request_approval}]
+nets: [require human-approval before pay]
+"""
+STEPS = "name: a\ntools: [write, deploy, pay]\nsteps: [{call: write}, {call: deploy}, {call: pay}]\n"
+
+
+def test_an_approved_call_is_no_violation_on_any_surface(cli: Any, place: Path) -> None:
+    """The requirement was met: in the result, the list, the timeline, the explanation, `eval` and the page's view."""
+    place.joinpath("p.yaml").write_text(ASKING)
+    place.joinpath("a.yaml").write_text(STEPS)
+
+    async def approved() -> RunResult:
+        async with SQLiteStore("a.db") as store:
+            agent = adapter_named("scripted", script="a.yaml")
+            policies = load_policies("p.yaml")
+            return await run_once(agent, "go", policies=policies, store=store, approver=FakeApprover(True))
+
+    result = anyio.run(approved)
+    place.joinpath("s.jsonl").write_bytes(b"\n".join(map(encode_event, result.events)) + b"\n")
+    judged = cli("eval", "--policy", "p.yaml", "s.jsonl", "--json")
+    run, shown = cli("runs", "--store", "a.db", "--json").lines[0], cli("show", "last", "--store", "a.db")
+    explained = cli("explain", "last", "--store", "a.db", "--json")
+
+    async def viewed() -> tuple[int, list[str]]:
+        async with SQLiteStore("a.db") as store:
+            view = await OperatorService(store).run(result.run_id)
+            items = TimelineItems()
+            labels = [item.label for event in result.events if (item := items.of(event))]
+            return view.violations, labels
+
+    assert [call.name for call in result.calls] == ["write", "deploy", "pay"]
+    assert result.policy.violations == ()
+    assert (run["violations"], run["calls"]) == (0, 3)
+    assert (judged.code, judged.lines[0]["passed"], judged.lines[0]["violations"]) == (0, True, [])
+    assert judged.lines[0]["rules"]["by-a-person"] == "held"
+    assert "violation " not in shown.out
+    assert shown.out.count("approved") == 3
+    assert explained.code == 0
+    assert anyio.run(viewed)[0] == 0
+    assert "violation" not in anyio.run(viewed)[1]
