@@ -266,8 +266,7 @@ class Closing:
             self._lacking = self._lacking or retry.refused
             self._rewrite(end_without(retry.refused, None if end_refused else self._end))
             return
-        failed = retry.refused or retry.error
-        self._error = failed and (self._error or failed)
+        self._error = retry.error and (self._error or retry.error)
         self.state.outbox.at_once(self._finished())
 
     def due(self) -> Effect:

@@ -215,10 +215,11 @@ async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run(p
 
 @pytest.mark.trio
 async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hurts_no_run(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    permissive: Policy, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked again a second later."""
+    """It is asked again a second later, and the log says that it failed."""
     assert await cancelled_by_order(Unheard(RuntimeError), permissive) == ("cancelled", "enough")
+    assert len([line for line in caplog.messages if "instructions.unreadable" in line]) == 1
 
 
 @pytest.mark.trio
