@@ -126,7 +126,9 @@ class Trials:
             server.close()
 
     def _chosen(self, mutant: Mutant, reach: Reach, reached: Iterable[int]) -> dict[str, float]:
-        """The most promising for their time, with the seconds each may take by the clock."""
+        """The most promising for their time, with the seconds each may take by the clock: those first that noticed a
+        neighbour, then one case of every test function after another.
+        """
         near, nearer = mutant.file, f"{mutant.file} {mutant.where}"
 
         def promise(place: int) -> float:
@@ -134,8 +136,15 @@ class Trials:
             seen = 0.05 + self._noticed[near, name] + 5 * self._noticed[nearer, name]
             return seen / (0.01 + reach.seconds[place])
 
+        ranked = sorted(reached, key=promise, reverse=True)
+        cases: Counter[str] = Counter()
+        turns: dict[int, int] = {}
+        for place in ranked:
+            function = reach.tests[place].partition("[")[0]
+            turns[place] = 0 if self._noticed[near, reach.tests[place]] else cases[function]
+            cases[function] += 1
         left, chosen = self._seconds, {}
-        for place in sorted(reached, key=promise, reverse=True):
+        for place in sorted(ranked, key=turns.__getitem__):
             if reach.seconds[place] < left:
                 left -= reach.seconds[place]
                 chosen[reach.tests[place]] = 6 + 15 * reach.seconds[place]
