@@ -232,3 +232,28 @@ def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
             shown.append(of.narrow(["t"]))
 
     assert shown == [["t"], ["t"], ["t"], []] * 2
+
+
+def test_a_limit_of_calls_that_warned_is_not_reported_again() -> None:
+    """Once its violation is recorded, live and in a state that is rebuilt from the record."""
+    policy = Policy(name="p", limits=Limits(max_tool_calls=Limit(max=1, action="warn"), max_turns=9))
+    live, rebuilt = (compile_policy(policy).monitor(RunContext()) for _ in range(2))
+    live.propose(ToolCall(id="1", name="t"))
+    (found,) = live.propose(ToolCall(id="2", name="t")).violations
+    record = ev.PolicyViolated(policy="p", rule=found.rule, kind=found.kind, action="warn", tool_call_id="2")
+    live.observe(record)
+    for event in (
+        ev.ToolCallStarted(tool_call_id="1", tool_name="t"),
+        ev.ToolCallRequested(tool_call_id="2", tool_name="t"),
+        record,
+        ev.ToolCallStarted(tool_call_id="2", tool_name="t"),
+    ):
+        rebuilt.observe(event)
+
+    assert found.kind == "max_tool_calls"
+    for of in (live, rebuilt):
+        assert of.propose(ToolCall(id="3", name="t")).violations == ()
+    other = compile_policy(policy).monitor(RunContext())
+    other.propose(ToolCall(id="1", name="t"))
+    other.observe(ev.PolicyViolated(policy="p", rule="max_turns", kind="max_turns", action="warn"))
+    assert len(other.propose(ToolCall(id="2", name="t")).violations) == 1
