@@ -205,6 +205,25 @@ def test_the_status_of_nets_says_where_they_stand_and_what_they_let_through(driv
     assert drive({}).monitor.status() == ""
 
 
+def test_a_net_that_has_run_to_its_end_is_named_and_nothing_is_judged_by_it(drive: Any) -> None:
+    """One that has not is no violation either, and calls after the end are judged as before it."""
+    release = {
+        "name": "release",
+        "places": ["idle", "out"],
+        "initial_marking": {"idle": 1},
+        "terminal_places": ["out"],
+        "transitions": [{"name": "ship", "inputs": ["idle"], "outputs": ["out"], "tools": ["ship"]}],
+    }
+    session, other = drive({"nets": [release]}), drive({"nets": [release]})
+    before = session.monitor.metadata
+    session.ok("ship")
+
+    assert before == {}
+    assert session.monitor.metadata == {"ended_nets": ["release"]}
+    assert session.ask("read") == "allow"
+    assert (session.monitor.finish().violations, other.monitor.finish().violations) == ((), ())
+
+
 def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
     """In whatever order the state came about."""
     rules = [{"type": "blocklist", "tools": ["push"], "id": name} for name in ("b", "a", "d", "c")]

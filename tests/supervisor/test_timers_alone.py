@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import random
 import weakref
 
 import pytest
@@ -181,3 +182,21 @@ async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: t
         tasks.cancel_scope.cancel()
 
     assert rang == ["goes on"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_is_left_when_many_alarms_are_dropped_rings_in_its_order(seed: int) -> None:
+    """Each at its time, soonest first, whichever were dropped."""
+    order = random.Random(seed)
+    timers, rings = Timers(Clock()), []
+    times = order.sample(range(100_000), 400)
+    alarms = {at: timers.alarm(rings.append) for at in times}
+    for at, alarm in alarms.items():
+        alarm.set(at)
+    gone = set(order.sample(times, 300))
+    for at in gone:
+        alarms[at].drop()
+    while timers.due_ms < math.inf:
+        timers.fire(int(timers.due_ms))
+
+    assert rings == sorted(set(times) - gone)
