@@ -10,6 +10,7 @@ from proctor.policies import (
     Approval,
     Check,
     CheckContext,
+    Deny,
     Limit,
     Limits,
     Net,
@@ -235,25 +236,58 @@ def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
 
 
 def test_a_limit_of_calls_that_warned_is_not_reported_again() -> None:
-    """Once its violation is recorded, live and in a state that is rebuilt from the record."""
-    policy = Policy(name="p", limits=Limits(max_tool_calls=Limit(max=1, action="warn"), max_turns=9))
+    """Once its violation is recorded: of a call that never ran, live and in a state rebuilt from the record."""
+    limits = Limits(max_tool_calls=Limit(max=1, action="warn"))
+    policy = Policy(name="p", limits=limits, tool_rules=[Deny(("x",), action="deny")])
     live, rebuilt = (compile_policy(policy).monitor(RunContext()) for _ in range(2))
     live.propose(ToolCall(id="1", name="t"))
-    (found,) = live.propose(ToolCall(id="2", name="t")).violations
-    record = ev.PolicyViolated(policy="p", rule=found.rule, kind=found.kind, action="warn", tool_call_id="2")
-    live.observe(record)
-    for event in (
-        ev.ToolCallStarted(tool_call_id="1", tool_name="t"),
-        ev.ToolCallRequested(tool_call_id="2", tool_name="t"),
-        record,
-        ev.ToolCallStarted(tool_call_id="2", tool_name="t"),
+    found = {violation.kind: violation for violation in live.propose(ToolCall(id="2", name="x")).violations}
+    warned = found["max_tool_calls"]
+    record = ev.PolicyViolated(policy="p", rule=warned.rule, kind=warned.kind, action="warn", tool_call_id="2")
+    denied = ev.ToolCallDenied(tool_call_id="2", tool_name="x", decision="deny")
+    for of, events in (
+        (live, (record, denied)),
+        (
+            rebuilt,
+            (
+                ev.ToolCallStarted(tool_call_id="1", tool_name="t"),
+                ev.ToolCallRequested(tool_call_id="2", tool_name="x"),
+                record,
+                denied,
+            ),
+        ),
     ):
-        rebuilt.observe(event)
+        for event in events:
+            of.observe(event)
 
-    assert found.kind == "max_tool_calls"
+    assert set(found) == {"max_tool_calls", "deny"}
     for of in (live, rebuilt):
         assert of.propose(ToolCall(id="3", name="t")).violations == ()
-    other = compile_policy(policy).monitor(RunContext())
-    other.propose(ToolCall(id="1", name="t"))
-    other.observe(ev.PolicyViolated(policy="p", rule="max_turns", kind="max_turns", action="warn"))
-    assert len(other.propose(ToolCall(id="2", name="t")).violations) == 1
+
+
+@pytest.mark.parametrize(("held", "status"), [(True, "violated"), (False, "held")])
+def test_a_request_that_is_only_a_signal_makes_no_call_wait(held: bool, status: str) -> None:
+    """Where the agent cannot be held, nobody's answer was missing when the call did not run."""
+    policy = Policy(name="p", tool_rules=[Deny(("x",), id="ask", action="request_approval")])
+    of = compile_policy(policy).monitor(RunContext())
+    of.observe(ev.ToolCallRequested(tool_call_id="c", tool_name="x"))
+    asks = [{"policy": "p", "rule": "ask"}]
+    of.observe(ev.ToolApprovalRequested(tool_call_id="c", tool_name="x", approval_id="a", held=held, violations=asks))
+    of.observe(ev.ToolCallDenied(tool_call_id="c", tool_name="x"))
+
+    assert of.finish().rules["ask"].status == status
+
+
+def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> None:
+    """As after a restart: for that id, tool and input, and for no other."""
+    policy = Policy(name="p", tool_rules=[Deny(("x", "y"), id="ask", action="request_approval")])
+    first = compile_policy(policy).monitor(RunContext()).propose(ToolCall(id="c", name="x", input={"a": 1}))
+    for call, answer in (
+        (ToolCall(id="c", name="x", input={"a": 1}), "allow"),
+        (ToolCall(id="c", name="x", input={"a": 2}), "request_approval"),
+        (ToolCall(id="c", name="y", input={"a": 1}), "request_approval"),
+        (ToolCall(id="d", name="x", input={"a": 1}), "request_approval"),
+    ):
+        of = compile_policy(policy).monitor(RunContext())
+        of.observe(ev.ToolApprovalGranted(tool_call_id="c", tool_name="x", input_digest=first.input_digest))
+        assert of.propose(call).action == answer, call
