@@ -289,5 +289,7 @@ def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> 
         (ToolCall(id="d", name="x", input={"a": 1}), "request_approval"),
     ):
         of = compile_policy(policy).monitor(RunContext())
-        of.observe(ev.ToolApprovalGranted(tool_call_id="c", tool_name="x", input_digest=first.input_digest))
+        of.observe(
+            ev.ToolApprovalGranted(approval_id="a", tool_call_id="c", tool_name="x", input_digest=first.input_digest)
+        )
         assert of.propose(call).action == answer, call
