@@ -73,7 +73,7 @@ class Net(Statement, frozen=True):
         initial_marking: Tokens at the start, by place; 0 if not given.
         capacity: The most tokens a place may hold; more are dropped.
         transitions: The transitions.
-        terminal_places: Places where a net ends: with a token in one, `ended_nets` in the metadata of the result names
+        terminal_places: Places where a net ends: with a token in one, `ended_nets` in the metadata of the result has
             the net. They deny nothing, and nothing must reach them.
         free_tools: Tools that the net leaves alone.
     """
