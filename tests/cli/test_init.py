@@ -93,6 +93,23 @@ def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
     assert cli("hook", "install", "--policy", "proctor.yaml", "--json").lines[0]["changed"] is False
 
 
+@pytest.mark.parametrize(
+    ("agent", "uncounted"), [("gemini", True), ("cursor", True), ("copilot", True), ("opencode", False)]
+)
+def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
+    cli: Cli, place: Path, agent: str, uncounted: bool
+) -> None:
+    """Also of those that have no adapter; without hooks the next command installs them."""
+    wrote = cli("init", "--agent", agent, "--hook", "--json").lines[0]
+    notes = [note for note in wrote["notes"] if "`max_total_tokens: " in note and "will not hold" in note]
+
+    assert (len(notes), Path(wrote["hook"]).exists()) == (uncounted, True)
+    assert wrote["next"] == agent
+    if agent in ("cursor", "copilot"):
+        (later,) = cli("init", "--agent", agent, "--force", "--json").lines
+        assert later["next"] == f"proctor hook install --agent {agent} --policy proctor.yaml"
+
+
 @pytest.mark.parametrize("pack", PACKS)
 def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Cli, pack: str) -> None:
     """And no tool or command that it names is misspelt."""
@@ -126,6 +143,8 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
     ]
     assert cli("check", "from-claude.yaml").code == 0
     assert cli("init", "--from", "claude", "--pack", "careful-git").code == 2
+    assert found["agent"] == "claude"
+    assert found["next"] == "proctor hook install --agent claude --policy from-claude.yaml"
     assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Final
 
+    from proctor.policies import Findings
+
     from ...hooks.judge import Unmatched
     from ...hooks.messages import HookClient
     from ...hooks.settings import Scope
@@ -434,7 +436,7 @@ def put_hooks(
         keep_before()
     changed = installed(path, wanted, client, managed_ones=scope == "managed")
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
-    return path, changed, [*held, *_trusted(agent, path)]
+    return path, changed, [*_uncounted(policies, client), *held, *_trusted(agent, path)]
 
 
 def hooks_put(path: Path, changed: bool) -> str:
@@ -466,26 +468,41 @@ def _wanted(
     hold_s: int = 0,
 ) -> dict[str, Any]:
     """The hooks, once the policies are known to be good and the store to be one."""
-    from proctor.policies import Capabilities, merge_policies, preflight
     from proctor.supervisor.errors import UsageError
 
     from ...hooks.record import store_id
     from ...hooks.settings import hooks
-    from ..options import read_context, read_policies
+    from ..options import read_context
 
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
     if "-" in policies:
         raise UsageError("a hook reads its policies again; name files instead of `-`")
-    read = read_policies(policies)
-    can_do = Capabilities(gate="all", usage="per_turn" if client.usage is not None or client.tells_usage else "none")
-    preflight(merge_policies(read), can_do).check()
+    _findings(policies, client).check()
     path = _hook_store(store)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files, run_context = [Path(file) for file in policies], read_context(context)
     return hooks(
         files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http, hold_s=hold_s
     )
+
+
+def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
+    """What preflight finds in policies under an agent's hooks. Raises PolicyError."""
+    from proctor.policies import Capabilities, merge_policies, preflight
+
+    from ..options import read_policies
+
+    told = client.usage is not None or client.tells_usage
+    can_do = Capabilities(gate="all", usage="per_turn" if told else "none")
+    return preflight(merge_policies(read_policies(policies)), can_do)
+
+
+def _uncounted(policies: tuple[str, ...], client: HookClient) -> list[str]:
+    """The limits that will not hold, as the agent does not say what the model uses."""
+    return [
+        f"{client.title}: {each.message}" for each in _findings(policies, client) if each.code == "uncounted_limit"
+    ]
 
 
 def _hook_store(store: str | None) -> Path:

@@ -33,10 +33,11 @@ def _next(file: str) -> dict[str, str]:
 
 
 _AGENTS = tuple(_next(_FILE))
+_NAMED = tuple(dict.fromkeys((*_AGENTS, *HOOKED)))
 
 
 @click.command()
-@click.option("--agent", type=click.Choice(_AGENTS), help="The agent; `python` is a framework or your own loop.")
+@click.option("--agent", type=click.Choice(_NAMED), help="The agent; `python` is a framework or your own loop.")
 @click.option("--pack", type=click.Choice(PACKS), help="Write this pack instead, as PACK.yaml, with its tests.")
 @click.option(
     "--from", "source", type=click.Choice(FROM), help="Write the permissions in this agent's settings as a policy."
@@ -82,7 +83,7 @@ def init(
     for name in texts:
         if not force and (Path(name).exists() or Path(name).is_symlink()):
             raise click.UsageError(f"`{name}` exists; `--force` overwrites it")
-    chosen = agent or _agent(asks, yes or pack is not None or source is not None)
+    chosen = agent or source or _agent(asks, yes or pack is not None)
     if hook and chosen not in HOOKED:
         raise click.UsageError(f"`--hook` is for {', '.join(HOOKED)}, not for `{chosen}`")
     if hook is None:
@@ -91,7 +92,8 @@ def init(
         with Path(name).open("w" if force else "x", encoding="utf-8") as written:
             written.write(text)
     settings, changed, notes = put_hooks((file,), agent=chosen, hold_s=None) if hook else (None, False, [])
-    follows = chosen if hook else _next(file)[chosen]
+    install = f"proctor hook install --agent {chosen} --policy {file}"
+    follows = chosen if hook else install if source else _next(file).get(chosen, install)
     differ = _differences(given, file, sessions) if given and sessions else []
     if as_json:
         put = {"hook": str(settings), "notes": notes} if settings else {"hook": None}
