@@ -73,6 +73,7 @@ def take(browser: Browser, url: str, path: str, there: str, file: Path, *, phone
     size = (390, 760) if phone else (1180, 760)
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
+        device_scale_factor=2,
         color_scheme="dark" if scheme == "dark" else "light",
         reduced_motion="reduce",
     )
