@@ -493,8 +493,8 @@ def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
 
     from ..options import read_policies
 
-    told = client.usage is not None or client.tells_usage
-    can_do = Capabilities(gate="all", usage="per_turn" if told else "none")
+    reports = client.usage is not None or client.tells_usage
+    can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
     return preflight(merge_policies(read_policies(policies)), can_do)
 
 
