@@ -21,9 +21,6 @@ RETIRED = frozenset(
 PROMISED = {
     ("adapters/agents/acp/probe.py", "asked"): "a field of the report that `adapters probe --json` writes",
     ("adapters/cli/commands/agents.py", "asked"): "the same field, read",
-    ("policies/monitor/monitor.py", "asked"): "the same field, read",
-    ("policies/monitor/call_table.py", "asked"): "a field of stored snapshots",
-    ("policies/monitor/state.py", "asked"): "the same field, written",
 }
 """Where a retired word stands still, and why. It only shrinks."""
 LINES, BODY = 60, 35

@@ -61,18 +61,22 @@ class BoundPlan:
     __slots__ = ("attempts", "new", "outcomes", "plan", "remembers", "rounds", "spends")
 
     def __init__(
-        self, plan: CallPlan, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
+        self,
+        plan: CallPlan,
+        states: Mapping[int, Any],
+        rules: Mapping[int, CompiledRule],
+        failed_rules: Mapping[str, str],
     ) -> None:
         self.plan = plan
         self.new = True
         judges: list[AskedRule] = []
         for rule, mask, judge in plan.judges:
-            if rule.id in broken:
-                judge = _refusing(broken[rule.id])
+            if rule.id in failed_rules:
+                judge = _refusing(failed_rules[rule.id])
             if judge is not None:
                 judges.append((judge, states[rule.number], mask, rule))
         validators: list[AskedRule] = [
-            (validate, states[r.number], mask, r) for r, mask, validate in plan.validators if r.id not in broken
+            (validate, states[r.number], mask, r) for r, mask, validate in plan.validators if r.id not in failed_rules
         ]
         self.rounds = (judges, validators) if validators else (judges,)
         self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
@@ -217,21 +221,21 @@ class CallState(msgspec.Struct, gc=False):
     @property
     def messages(self) -> list[tuple[str, str]]:
         """The session's messages, with their roles."""
-        return self.memory.words.messages
+        return self.memory.user_text.messages
 
     @property
     def messages_forgotten(self) -> int:
         """How many messages were dropped."""
-        return self.memory.words.forgotten
+        return self.memory.user_text.forgotten
 
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
-        return self.memory.words.contain(text)
+        return self.memory.user_text.contain(text)
 
     def user_said(self, pattern: str, latest: bool) -> bool:
         """Whether a pattern was found in a user message, or in the last."""
-        words = self.memory.words
-        return pattern in (words.last if latest else words.ever)
+        text = self.memory.user_text
+        return pattern in (text.last if latest else text.ever)
 
     def is_again(self, name: str, input: Any) -> bool:
         """Whether the call has this tool and this input; False if the input cannot be read."""
@@ -278,7 +282,7 @@ class Session:
     turn: int = 0
     turn_base: int = 0
     turn_offset: int | None = None
-    asked: bool = False
+    any_requested: bool = False
     begun: int = 0
     finished: dict[str, bytes] = field(default_factory=dict)
     earlier: dict[str, bytes] = field(default_factory=dict)
@@ -287,11 +291,11 @@ class Session:
     granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
-    broken: dict[str, str] = field(default_factory=dict)
+    failed_rules: dict[str, str] = field(default_factory=dict)
     meter: TokenMeter = field(default_factory=TokenMeter)
     limits: LimitState = field(default_factory=LimitState)
     budgets: BudgetState = field(default_factory=BudgetState)
-    words: UserText = field(default_factory=UserText)
+    user_text: UserText = field(default_factory=UserText)
 
     def session_turn(self, turn: int) -> int:
         """The session's number of a turn that a run numbers `turn`; 0 is the current one."""
@@ -320,7 +324,7 @@ class Session:
         self.finished, self.earlier, self.denied, self.granted = {}, {}, {}, {}
         self.conflicting = EMPTY
         self.meter.new_run(model)
-        if self.budgets.open or self.budgets.shut:
+        if self.budgets.granted or self.budgets.exhausted:
             self.budgets = BudgetState()
 
     def begin_turn(self, turn: int) -> None:

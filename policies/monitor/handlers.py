@@ -113,15 +113,15 @@ def message(on: MonitorState, event: ev.MessageEvent) -> None:
     if not (event.role == "user" or on.program.keeps_messages) or not (text := message_text(event.content)):
         return
     if event.role == "user":
-        on.session.words.add(text, on.program.phrases, on.program.keeps_words)
+        on.session.user_text.add(text, on.program.phrases, on.program.keeps_words)
     if on.program.keeps_messages:
-        on.session.words.note(event.role, text)
+        on.session.user_text.note(event.role, text)
 
 
 def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:
     """Forget the latest user message, if messages are no longer recorded."""
     if event.code == ev.USER_MESSAGES_FULL:
-        on.session.words.last = EMPTY
+        on.session.user_text.last = EMPTY
 
 
 def turn(on: MonitorState, event: ev.TurnEvent) -> None:

@@ -281,25 +281,25 @@ _COUNTERS = {
 
 
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The store's answers in this run: `open` are the reserved budgets, `shut` the answers about exhausted ones."""
+    """The store's answers in this run: `granted` are the reserved budgets, `exhausted` the answers about the rest."""
 
-    open: list[str] = []
-    shut: dict[str, BudgetReserved] = {}
+    granted: list[str] = []
+    exhausted: dict[str, BudgetReserved] = {}
 
     def take(self, event: BudgetReserved) -> None:
         """Note an answer of the store."""
         share = account_id(event.budget, event.key)
-        self.shut.pop(share, None)
-        self.open = [other for other in self.open if other != share]
+        self.exhausted.pop(share, None)
+        self.granted = [other for other in self.granted if other != share]
         if event.granted:
-            self.open.append(share)
+            self.granted.append(share)
         else:
-            self.shut[share] = event
+            self.exhausted[share] = event
 
     def answered(self, claim: BudgetAccount) -> bool:
         """Whether the store has answered about it."""
         share = account_id(claim.budget, claim.key)
-        return share in self.shut or share in self.open
+        return share in self.exhausted or share in self.granted
 
 
 class BudgetChecker:
@@ -359,7 +359,7 @@ class BudgetChecker:
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets that deny a call, each with its finding."""
-        for answer in state.shut.values():
+        for answer in state.exhausted.values():
             entry = self.entry(answer.budget, answer.key)
             if entry is not None and entry.action != "warn":
                 yield entry, finding_of(entry, answer)

@@ -121,7 +121,7 @@ class SessionFacts:
     """Facts about a session that rules may look up besides their own state."""
 
     returned: dict[OutputRef, SeenValues]
-    words: UserText
+    user_text: UserText
     meter: TokenMeter
     context: RunContext
     tools: ToolTable

@@ -122,7 +122,7 @@ def _refusing(on: MonitorState, tool: str, kind: NamingKind) -> Iterator[str]:
     due = [(number, 0, 0) for number in on.due_next() if number not in named]
     for number, sure, maybe in [*((probe.rule.number, *probe.forecast(ahead)) for probe in probes), *due]:
         rule = on.rules[number]
-        if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.broken:
+        if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.failed_rules:
             continue
         if rule.machine.closed(on.states[number], sure, maybe, count, ahead):
             yield rule.id
@@ -180,7 +180,7 @@ def _status(on: MonitorState, rule: CompiledRule, *, unmet: bool, complete: bool
     if unmet:
         return "pending"
     exercised = rule.id in session.exercised or machine.always_exercised
-    return "held" if exercised or (machine.restricts_all and session.asked) else "not_exercised"
+    return "held" if exercised or (machine.restricts_all and session.any_requested) else "not_exercised"
 
 
 class Monitor:
@@ -467,7 +467,7 @@ class Monitor:
         nets = [(rule, rule.machine) for rule in on.program.rules]
         return {
             rule.id: "blocked"
-            if rule.id in on.session.broken
+            if rule.id in on.session.failed_rules
             else net.resolve(on.states[rule.number], call, masks.get(rule.number, 0))
             for rule, net in nets
             if isinstance(net, NetMachine)

@@ -17,7 +17,7 @@ from .memory import SeenValues
 from .program import CallPlan, Program
 from .state import MonitorState
 
-FORMAT = 5
+FORMAT = 6
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -89,7 +89,9 @@ class MonitorState:
 
     def rebind(self) -> None:
         """Bind the plans of the calls again, after rules or states were replaced."""
-        self.memory = SessionFacts(self.returned, self.session.words, self.session.meter, self.context, self.tools)
+        self.memory = SessionFacts(
+            self.returned, self.session.user_text, self.session.meter, self.context, self.tools
+        )
         self.calls.session, self.calls.memory, self.latest = self.session, self.memory, None
         self._bound.clear()
         for call in self.calls.values():
@@ -146,7 +148,7 @@ class MonitorState:
         if first:
             if bound.new:
                 bound.new = False
-                session.asked = True
+                session.any_requested = True
                 session.exercised |= bound.plan.exercised
             for state, mask, rule in bound.attempts:
                 rule.machine.requested(state, call, mask)
@@ -182,7 +184,7 @@ class MonitorState:
 
     def bound(self, plan: CallPlan) -> BoundPlan:
         """A plan bound to this session."""
-        return BoundPlan(plan, self.states, self.rules, self.session.broken)
+        return BoundPlan(plan, self.states, self.rules, self.session.failed_rules)
 
     def judged(
         self, call: CallState, errors: list[str], repeat: bool, answers: Mapping[str, Any] = NO_ANSWERS
@@ -238,7 +240,7 @@ class MonitorState:
             reported = session.limits.reported
             found = [each for each in found if each.number not in reported]
         violations = [self.exceeded(each, call) for each in found] if found else []
-        if session.budgets.shut and repeat:
+        if session.budgets.exhausted and repeat:
             refusing = self.program.budgets.refusing(session.budgets)
             violations += [self.used_up(entry, finding, call) for entry, finding in refusing]
         return violations
@@ -394,7 +396,7 @@ class MonitorState:
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
         """Have a rule deny from now on, as its machine raised while it changed its state."""
-        self.session.broken[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
+        self.session.failed_rules[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
         self._bound.clear()
 
     def reschedule(self, number: int) -> None:
