@@ -238,7 +238,7 @@ class Monitor:
         """
         on = self.state
         try:
-            subject = self._asked(call)
+            subject = self._requested(call)
             if subject is None:
                 return self._used(call)
             if checks is None:
@@ -260,7 +260,7 @@ class Monitor:
     def checks_of(self, call: ToolCall) -> tuple[AsyncCheck, ...]:
         """The asynchronous checks that `decide` needs for this call."""
         try:
-            subject = self._asked(call)
+            subject = self._requested(call)
         except (*UNREADABLE, AttributeError):
             return ()
         return self._needed(subject) if subject is not None and subject.bound.plan.async_checks else ()
@@ -297,7 +297,7 @@ class Monitor:
             return None
         return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, relation != "repeat")
 
-    def _asked(self, call: ToolCall) -> CallState | None:
+    def _requested(self, call: ToolCall) -> CallState | None:
         """The same, with a shortcut for the call that was recorded last."""
         subject = self.state.latest
         if subject is None or subject.status != REQUESTED or subject.given is not call.input:

@@ -370,7 +370,7 @@ async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
         claim = BudgetAccount(budget="org/money", key="", counts="cost_usd", window="", max=10)
         await store.reserve("r", [Reservation(claim=claim, used=1, want=9)], epoch=owner.epoch)
         there = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])
-        with pytest.raises(PolicyViolationError, match="9 reserved"):
+        with pytest.raises(PolicyViolationError, match=r"\$9\.00 reserved"):
             await there.wait()
         await store.release(owner.epoch)
         gone = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])

@@ -68,7 +68,7 @@ def test_what_killed_processes_have_set_aside_comes_back(where: str) -> None:
         for process in holders:
             assert process.stdout is not None
             assert process.stdout.readline() == "holds\n"
-        with pytest.raises(PolicyViolationError, match="9 reserved"):
+        with pytest.raises(PolicyViolationError, match=r"\$9\.00 reserved"):
             anyio.run(started, where)
     finally:
         for process in holders:
