@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN
-from .session_search import (
-    BOUNDED_BY,
-    AmountCertificate,
-    BudgetCertificate,
-    NothingCertificate,
-    ProofCertificate,
-    SameRuleCertificate,
-    ending_alike,
-)
+from .session_search import BOUNDED_BY, ending_alike
+from .session_search import AmountCertificate as Amount
+from .session_search import BudgetCertificate as Budget
+from .session_search import NothingCertificate as Nothing
+from .session_search import ProofCertificate as Proof
+from .session_search import SameRuleCertificate as SameRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ..stack.merge import BudgetEntry, LimitEntry
     from .alphabet import PlayedRule
@@ -34,10 +31,9 @@ if TYPE_CHECKING:
 
 def check(certificate: Certificate) -> list[str]:
     """The errors in a certificate, one sentence each; empty if it proves what it claims."""
-    if isinstance(certificate, ProofCertificate):
+    if isinstance(certificate, Proof):
         return list(_Checker(certificate).problems())
-    holds, otherwise = _CLAIMS[type(certificate)]
-    return [] if holds(*certificate) else [otherwise]
+    return [] if _CLAIMS[type(certificate)](*certificate) else [f"not so: {type(certificate).__doc__}"]
 
 
 def _as_strict(mine: str, other: str, standard: Standard) -> bool:
@@ -77,16 +73,12 @@ def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard)
     return alike and (mine[0].action == "deny" or agreed)
 
 
-_CLAIMS: dict[type, tuple[Callable[..., bool], str]] = {
-    SameRuleCertificate: (_is_same, "the rules are not the same"),
-    AmountCertificate: (_bounds, "the limits do not bound the amount"),
-    BudgetCertificate: (_holds_no_more, "the budgets are not the same"),
-    NothingCertificate: (_asks_nothing, "the property has rules"),
-}
+NONE: tuple[int, ...] = (-1,) * IN_FLIGHT
+_CLAIMS: dict[type, Any] = {SameRule: _is_same, Amount: _bounds, Budget: _holds_no_more, Nothing: _asks_nothing}
 
 
 class _Checker:
-    def __init__(self, certificate: ProofCertificate) -> None:
+    def __init__(self, certificate: Proof) -> None:
         product = certificate.product
         self.states, self.calls, self.texts = certificate.states, product.calls, product.texts
         self.stack = [_forgetful(part) for part in product.stack]
@@ -100,7 +92,7 @@ class _Checker:
         if [call.number for call in self.calls] != list(range(len(self.calls))):
             yield "the classes of calls are not numbered in order"
             return
-        start = (tuple(part.start for part in self.parts), (-1,) * IN_FLIGHT)
+        start = (tuple(part.start for part in self.parts), NONE)
         if start not in self.states:
             yield "the beginning of a session is not among the states"
         for state in self.states:
@@ -109,26 +101,20 @@ class _Checker:
                 continue
             if self._ends_wrong(state[0]):
                 yield f"the property is broken if the session ends at {state}"
-            yield from self._leads_out(state)
+            for after, what in self._moves(state):
+                if after not in self.states:
+                    where = "breaks the property" if after is None else f"leads to {after}, not among the states,"
+                    yield f"{what} {where} at {state}"
 
     def _fits(self, state: State) -> bool:
         at, flying = state
-        if (len(at), len(flying)) != (len(self.parts), IN_FLIGHT):
-            return False
-        in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=True))
-        return in_range and all(-1 <= number < len(self.calls) for number in flying)
+        right = (len(at), len(flying)) == (len(self.parts), IN_FLIGHT)
+        in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=False))
+        return right and in_range and all(-1 <= number < len(self.calls) for number in flying)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
-        least = NOTHING if self.standard.strict else WARN
         kept = all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
-        return kept and self.property.obligation(at[-1]) > least
-
-    def _leads_out(self, state: State) -> Iterator[str]:
-        for after, what in self._moves(state):
-            if after is None:
-                yield f"the property is broken by {what} at {state}"
-            elif after not in self.states:
-                yield f"{what} leads from {state} to {after}, which is not among the states"
+        return kept and self.property.obligation(at[-1]) > (NOTHING if self.standard.strict else WARN)
 
     def _moves(self, state: State) -> Iterator[tuple[State | None, str]]:
         at, flying = state
@@ -136,15 +122,14 @@ class _Checker:
             yield from self._of_call(at, flying, call)
         for slot, number in enumerate(flying):
             if number >= 0:
-                left = _with(flying, slot, -1)
-                for after in self._endings(at, self.calls[number], slot, left):
+                for after in self._endings(at, self.calls[number], slot, _with(flying, slot, -1)):
                     yield after, f"the end of a call of `{self.calls[number].name}`"
         if any(part.turns for part in self.parts):
-            found = [part.turned(n) for part, n in zip(self.parts, at, strict=True)]
-            yield from ((after, "another turn") for after in self._begun(found, flying))
+            begun = self._begun([part.turned(n) for part, n in zip(self.parts, at, strict=True)], flying)
+            yield from ((after, "another turn") for after in begun)
         if any(part.runs for part in self.parts):
-            found = [part.resumed(n) for part, n in zip(self.parts, at, strict=True)]
-            yield from ((after, "another run") for after in self._begun(found, (-1,) * IN_FLIGHT))
+            begun = self._begun([part.resumed(n) for part, n in zip(self.parts, at, strict=True)], NONE)
+            yield from ((after, "another run") for after in begun)
         for text in self.texts:
             yield (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), flying), "a user's message"
 
@@ -158,11 +143,10 @@ class _Checker:
             refused = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
             where = tuple(n for _, n in refused)
             ends = any(found >= DENY for found, _ in refused[:-1])
-            none: tuple[int, ...] = (-1,) * IN_FLIGHT
             if not ends:
                 yield (where, flying), f"{what}, refused,"
             if ends or self.any_refused:
-                yield (where, none), f"{what}, refused,"
+                yield (where, NONE), f"{what}, refused,"
         if level >= DENY:
             return
         found = self.property.level(at[-1], call)
@@ -173,8 +157,7 @@ class _Checker:
         if not any(part.watches_end(call) for part in self.parts):
             yield (ran, flying), what
             return
-        for after in self._endings(ran, call, IN_FLIGHT, flying):
-            yield after, what
+        yield from ((after, what) for after in self._endings(ran, call, IN_FLIGHT, flying))
         if -1 in flying:
             slot = flying.index(-1)
             yield (self._run(at, call, slot), _with(flying, slot, self.alike[call.number])), f"{what}, running,"
@@ -189,7 +172,7 @@ class _Checker:
             outcomes = [part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True)]
             level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
             if level >= DENY:
-                yield tuple(n for _, n in outcomes), (-1,) * IN_FLIGHT
+                yield tuple(n for _, n in outcomes), NONE
             yield from self._begun(outcomes, flying)
 
     def _begun(self, outcomes: list[Outcome], flying: tuple[int, ...]) -> Iterator[State | None]:
@@ -211,7 +194,6 @@ def _with(flying: tuple[int, ...], slot: int, number: int) -> tuple[int, ...]:
 
 
 def _forgetful(part: Component) -> Component:
-    """The component with its states, without the answers that the search was given."""
     made = copy.copy(part)
-    made.forget()
+    made.forget()  # the states stay, the answers that the search was given go
     return made

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from ..monitor.program import Program
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
@@ -36,10 +37,9 @@ from .session_search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..events.run_context import RunContext, Tool
-    from ..monitor.program import Program
     from ..values.work_budget import Work
     from .explorer import Explored
     from .split_component import Component
@@ -160,6 +160,17 @@ def _limits_by_id(stack: Side) -> Iterator[tuple[str, LimitEntry]]:
     return ((f"limit {n}", entry) for n, entry in enumerate(stack.limits))
 
 
+def _of_type(stack: Side, rule: Obligation) -> Program | None:
+    """The rules of the stack that have the type of a rule of the property, by themselves; None without any."""
+    if not isinstance(rule, PlayedRule):
+        return None
+    kinds = (each for each in stack.program.rules if each.id in stack.rules)
+    wanted = type(rule.clause.record)
+    alike = tuple(each for each in kinds if type(stack.rules[each.id].clause.record) is wanted)
+    made = stack.program
+    return Program(made.policy, alike, made.limits, made.budgets, made.tools) if alike else None
+
+
 def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
     """A rule's type and the tools that it names."""
     return type(rule.clause.record), frozenset(rule.clause.patterns(*rule.clause.roles.all()))
@@ -192,6 +203,7 @@ class _Refinement:
     def __init__(self, setting: Setting, rule: Obligation, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
         self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
+        self._alike = _of_type(setting.stack, rule)
         self.others, self.unasked = True, ""
         self.classes = self.states = self.depth = 0
 
@@ -302,6 +314,10 @@ class _Refinement:
         got = replay(steps, setting.stack.program, setting.property, setting.context, setting.standard)
         if got.broken:
             return self._answer("refuted", "", replayed=got)
+        if self._alike is not None:  # rules of the property's type are tried first: they mostly decide it
+            by_alike = replay(steps, self._alike, setting.property, setting.context, setting.standard)
+            if not by_alike.broken and self._join(by_alike.refusing):
+                return None
         return self._refine(got)
 
     def _without_phantoms(self, product: SessionProduct, imagined: set[str]) -> Implication | None:
@@ -321,15 +337,11 @@ class _Refinement:
 
     def _refine(self, got: Replayed) -> Implication | None:
         """Let a rule that refused the session join; None if one does."""
-        limits = [(id, entry) for id, entry in _limits_by_id(self.setting.stack) if entry.name in COUNTED_LIMITS]
         for name in got.refusing:
             rule = self.setting.stack.rules.get(name)
             if rule is not None and rule.unsupported and name not in self.included:
                 return self._answer("unknown", f"rule `{name}` of the stack: {rule.unsupported}")
-            joining: dict[str, PlayedRule | LimitEntry] = {id: entry for id, entry in limits if entry.name == name}
-            joining |= {name: rule} if rule is not None else {}
-            if joining.keys() - self.included.keys():
-                self.included |= joining
+            if self._join([name]):
                 return None
         if self.followed < (FOLLOWED if self.others else MOST_FOLLOWED):
             self.followed += 1
@@ -338,6 +350,18 @@ class _Refinement:
             self.others, self.followed = False, 2
             return None
         return self._answer("unknown", "replay: the session that the search found does not get through the stack")
+
+    def _join(self, names: Iterable[str]) -> bool:
+        """Let the first of these rules and limits join that has not; whether one did."""
+        limits = [(id, entry) for id, entry in _limits_by_id(self.setting.stack) if entry.name in COUNTED_LIMITS]
+        for name in names:
+            rule = self.setting.stack.rules.get(name)
+            joining: dict[str, PlayedRule | LimitEntry] = {id: entry for id, entry in limits if entry.name == name}
+            joining |= {name: rule} if rule is not None and not rule.unsupported else {}
+            if joining.keys() - self.included.keys():
+                self.included |= joining
+                return True
+        return False
 
     def _binds(self) -> bool:
         """Whether some rule looks at the values of keys."""
