@@ -73,13 +73,14 @@ class ObservedCall(NamedTuple):
 
 
 class ObservedSession(msgspec.Struct, frozen=True):
-    """One session: its calls in order, those that completed by then, and what it used."""
+    """One session: its calls in order, those that completed by then, and what it used; `tools` are its agent's."""
 
     id: str
     calls: tuple[ObservedCall, ...]
     messages: dict[int, str]
     used: dict[str, float]
     workspace: str | None = None
+    tools: tuple[Tool, ...] = ()
 
 
 def observe(session: TraceSession) -> ObservedSession:
@@ -106,7 +107,8 @@ def links_in(text: str) -> list[str]:
 class _Reader:
     def __init__(self, session: TraceSession) -> None:
         self._session = session
-        self._table = ToolTable(recorded_tools(session.events, session.format))
+        self._tools = recorded_tools(session.events, session.format)
+        self._table = ToolTable(self._tools)
         self._user = UserText()
         self._written: list[str] = []
         self._messages: dict[int, str] = {}
@@ -121,7 +123,7 @@ class _Reader:
         calls = (*self._done, *self._calls.values())
         self._used["max_tool_calls"] = len(calls)
         workspace = self._session.metadata.get("workspace")
-        return ObservedSession(self._session.id, calls, self._messages, self._used, workspace)
+        return ObservedSession(self._session.id, calls, self._messages, self._used, workspace, self._tools)
 
     def _take(self, event: Any) -> None:
         match event:

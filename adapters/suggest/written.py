@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from proctor.policies import merge_policies, parse_policies
+from proctor.policies import merge_policies, parse_policies, verify
 from proctor.policies.analysis.values import placed
 from proctor.policies.values.amounts import counted
 
@@ -14,11 +14,15 @@ from .inputs import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    from proctor.policies import Policy
+    from proctor.policies import Policy, Proved, Refuted, Unknown
+    from proctor.policies.events.run_context import Tool
 
     from .learning import Suggestion
     from .observed import ObservedCall, ObservedSession
+
+    Agent: TypeAlias = tuple[Tool, ...]
 
 _TESTED = 20
 """How many sessions become tests."""
@@ -172,62 +176,53 @@ def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any
     return None
 
 
-class _Answer(Protocol):
-    """A proof's answer; `session` is the shortest counterexample."""
-
-    @property
-    def verdict(self) -> str: ...
-
-    @property
-    def session(self) -> Sequence[Mapping[str, Any]]: ...
-
-
-def without_denied(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> Suggestion:
-    """The suggestion without the entries that are not proved to be no looser than the base.
-
-    `prove` says of a policy whether it is no looser than the base.
+def without_denied(suggestion: Suggestion, base: Policy, observed: Sequence[ObservedSession]) -> Suggestion:
+    """The suggestion without the entries that are not proved to be no looser than a base: with any tools, and with
+    those of each agent whose sessions were observed.
     """
+    agents = dict.fromkeys([(), *(session.tools for session in observed)])
+
+    def unproved(suggestion: Suggestion) -> tuple[Proved | Refuted | Unknown, Agent] | None:
+        """The first answer that is no proof, and with whose tools."""
+        policy = merge_policies(parse_policies(suggestion.policy()))
+        answers = ((verify(policy, no_looser_than=base, tools=agent or None), agent) for agent in agents)
+        return next((each for each in answers if each[0].verdict != "proved"), None)
+
     left = suggestion
-    while left.tools:
-        answer = prove(_policy(left))
-        if answer.verdict == "proved":
-            return left
+    while left.tools and (found := unproved(left)) is not None:
+        answer, agent = found
         if answer.verdict == "unknown":
-            return _one_by_one(left, prove)
-        denied = _culprits(left, answer.session) or left.tools
-        left = left.without(denied, "the base denies it")
+            return _one_by_one(left, unproved)
+        left = left.without(_culprits(left, answer.session, agent) or left.tools, "the base denies it")
     return left
 
 
-def _one_by_one(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> Suggestion:
+def _one_by_one(suggestion: Suggestion, unproved: Callable[[Suggestion], object]) -> Suggestion:
     """Only the tools of which a proof is found, each alone and all together."""
     left = suggestion
     for entry in suggestion.tools:
         others = [each for each in suggestion.tools if each is not entry]
-        if prove(_policy(suggestion.without(others, ""))).verdict != "proved":
+        if unproved(suggestion.without(others, "")) is not None:
             left = left.without([entry], "not proved to be no looser than the base")
-    if left.tools and prove(_policy(left)).verdict != "proved":
+    if left.tools and unproved(left) is not None:
         left = left.without(left.tools, "together not proved to be no looser than the base")
     return left
 
 
-def _culprits(suggestion: Suggestion, session: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def _culprits(suggestion: Suggestion, session: Sequence[Mapping[str, Any]], agent: Agent) -> list[Entry]:
     """The entries that allow the last call of a session: the commands of its line, else the tool."""
+    portable = {tool.name.casefold(): tool.every_act for tool in agent}
     for call in reversed(session):
-        names = (str(call["tool"]).casefold(),)
-        tools = [entry for entry in suggestion.tools if entry.tool.casefold() in names]
+        name = str(call["tool"]).casefold()
+        tools = [entry for entry in suggestion.tools if entry.tool.casefold() in (name, *portable.get(name, ()))]
         for entry in tools:
             commands = suggestion.of(entry.tool, "command")
             texts = [value for value in call["input"].values() if isinstance(value, str)]
             run = {name for text in texts for name in names_in(text) or ()}
             named = [each for each in commands if any(_admits(each.part["runs"], name) for name in run)]
-            return named if named and len(named) < len(commands) else [entry]
+            return named if named and len(named) < len(commands) else tools
     return []
 
 
 def _admits(named: str, run: str) -> bool:
     return run == named or run.startswith(f"{named} ") or named.startswith(f"{run} ")
-
-
-def _policy(suggestion: Suggestion) -> Policy:
-    return merge_policies(parse_policies(suggestion.policy()))

@@ -294,7 +294,7 @@ class Alphabet:
             self._keep(call)
             if loops:
                 self._keep(msgspec.structs.replace(call, fresh=True))
-        missing: dict[NamingKind, dict[str, Any]] = {kind: {} for kind in self._tools.missing(name)}
+        missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
         if not (everything and self._is_complete(name, tested, bound)):
             missing = {**self._tools.kinds(name), **missing}
         self._add_phantoms(name, missing, list(found), list(found.values()))
@@ -432,7 +432,7 @@ class Alphabet:
         return not looking or (not types and (looking <= LENGTHS or not looking & LENGTHS))
 
     def _add_phantoms(
-        self, name: str, kinds: dict[NamingKind, dict[str, Any]], keys: list[Any], found: list[InputClass]
+        self, name: str, kinds: dict[NamingKind, dict[str, Any] | None], keys: list[Any], found: list[InputClass]
     ) -> None:
         """Add calls of some kinds that meet the sets of conditions of which no example was found."""
         seen = set(keys)
@@ -443,11 +443,11 @@ class Alphabet:
             asks = [(n, bit) for n, bit in asks if not self._is_ruled_out(name, n, bit, document)]
             self._add_phantoms_of(name, asks, [probe.mask for probe in probes], keys, found, seen)
 
-    def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any]) -> bool:
-        """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input."""
+    def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any] | None) -> bool:
+        """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input if any."""
         slot = _inner(self._parts[n]).rule.machine.slots[bit.bit_length() - 1]
         return all(
-            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document)
+            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot._permits)
             for item in items_of(slot.selector)
         )
 

@@ -283,11 +283,24 @@ class ToolKinds:
             if path == f"$.{key}" or path.startswith((f"$.{key}.", f"$.{key}[")):
                 yield from (f"{place}{path.removeprefix(f'$.{key}')}" for place in paths if place != f"$.{key}")
 
-    def rules_out(self, name: str, where: Sequence[Condition], input: dict[str, Any]) -> bool:
-        """Whether conditions want none of an act that an input does."""
+    def rules_out(
+        self, name: str, where: Sequence[Condition], input: dict[str, Any] | None, *, permits: bool
+    ) -> bool:
+        """Whether conditions want none of an act that an input does; one that tells of no act may do every act, and
+        has no value at a place of one, which conditions that permit would need. Of no known input nothing is ruled
+        out.
+        """
+        if input is None:
+            return False
         tool = self._tool(name)
-        marks = {path for paths in tool.acts_where.values() for path in paths[:1]} if tool is not None else set()
-        return any(c.path in marks and c.exists is False and bool(compile_path(c.path)(input)) for c in where)
+        marks = tuple(tool.acts_where.values()) if tool is not None else ()
+        done = {paths[0] for paths in marks if compile_path(paths[0])(input)}
+        unwanted = {c.path for c in where if c.exists is False}
+        if done:
+            return bool(unwanted & done)
+        places = tuple(path for paths in marks for path in paths)
+        needs = any(isinstance(c.path, str) and c.path.startswith(places) and c.exists is not False for c in where)
+        return permits and needs and any(paths[0] in unwanted for paths in marks)
 
 
 def _is_item(path: str) -> bool:

@@ -181,6 +181,26 @@ def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Cli, 
     assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1
 
 
+def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Cli, place: Path) -> None:
+    """`MultiEdit` is an `edit` of Claude Code, so an allowed `edit` would let it through."""
+    about: dict[str, Any] = {"provider": "claude"}
+    seen = b""
+    for n in range(9):
+        named = {**about, "session_id": f"s{n}", "run_id": f"r{n}"}
+        events = [RunStarted(seq=1, **named)]
+        for m, tool in enumerate(("Edit", "Grep")):
+            call = {"tool_call_id": f"c{m}", "tool_name": tool, **named}
+            events.append(ToolCallStarted(seq=2 + 2 * m, tool_input={"file_path": "a.py", "pattern": "x"}, **call))
+            events.append(ToolCallCompleted(seq=3 + 2 * m, tool_output="", **call))
+        seen += b"".join(encode_event(event) + b"\n" for event in events)
+    place.joinpath("seen.jsonl").write_bytes(seen)
+    place.joinpath("base.yaml").write_text("name: base\ntool_rules: [{deny: [MultiEdit]}]\n")
+    [answer] = cli("suggest", "seen.jsonl", "--base", "base.yaml", "--json").lines
+
+    assert [entry["tool"] for entry in answer["entries"] if entry["kind"] == "tool"] == ["grep"]
+    assert [entry["reason"] for entry in answer["left_out"]] == ["the base denies it"]
+
+
 def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
     """A run that was recorded, by the names that its agent has."""
     place.joinpath("agent.yaml").write_text(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from proctor.policies import Event, Policy
+    from proctor.policies import Event
 
     from ...evaluate import SessionReport
     from ...evaluate.judge import FailOn
@@ -332,7 +332,9 @@ def suggest(
     The policy allows the tools, commands, folders, hosts and values that the sessions used, and gives the evidence
     for each in a comment. With --base, each entry is proved to be no looser than the base.
     """
-    from ...suggest import learn, observe, policy_text, tests_text
+    from proctor.policies import merge_policies
+
+    from ...suggest import learn, observe, policy_text, tests_text, without_denied
     from ..options import check_standard_input, read_policies
 
     check_format(format)
@@ -351,7 +353,7 @@ def suggest(
     if not found.tools:
         raise click.UsageError("the sessions have no call that ran: there is nothing to learn from")
     if base:
-        found = _over(found, base)
+        found = without_denied(found, merge_policies(base), observed)
     if as_json:
         echo_json(_data(found))
     if output is not None or not as_json:
@@ -401,16 +403,6 @@ def _counted(sessions: Iterator[TraceSession]) -> Iterator[TraceSession]:
             progress(count)
     finally:
         progress.done()
-
-
-def _over(found: Suggestion, base: list[Policy]) -> Suggestion:
-    """The part that is proved to be no looser than the base."""
-    from proctor.policies import merge_policies, verify
-
-    from ...suggest import without_denied
-
-    merged = merge_policies(base)
-    return without_denied(found, lambda policy: verify(policy, no_looser_than=merged))
 
 
 def _data(found: Suggestion) -> dict[str, Any]:
