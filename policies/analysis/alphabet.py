@@ -78,6 +78,14 @@ class PlayedRule(NamedTuple):
     virtual_tools: tuple[VirtualTool, ...] = ()
 
     @property
+    def sentence(self) -> tuple[type, dict[str, Any]]:
+        """Its meaning: what is written, without its id, where it holds, and what becomes of a violation."""
+        silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
+        record = self.clause.record
+        written = msgspec.structs.asdict(record)
+        return type(record), {name: value for name, value in written.items() if name not in silent}
+
+    @property
     def wheres(self) -> Iterator[ToolWhere]:
         """Its selectors that ask for more than a name."""
         for selector in self.clause.roles.all():

@@ -46,7 +46,7 @@ def _as_strict(mine: str, other: str, standard: Standard) -> bool:
 def _is_same(mine: PlayedRule, rule: PlayedRule, standard: Standard) -> bool:
     as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
     names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
-    return as_strict and names and mine.clause.record == rule.clause.record
+    return as_strict and names and mine.sentence == rule.sentence
 
 
 def _holds_no_more(mine: BudgetEntry, budget: BudgetEntry, standard: Standard) -> bool:

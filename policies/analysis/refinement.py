@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import msgspec
-
 from ..monitor.program import Program
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
@@ -148,9 +146,9 @@ def _alike(stack: Side, rule: Obligation) -> Iterator[tuple[str, PlayedRule | Li
         yield from ((id, e) for id, e in _limits_by_id(stack) if e.name == rule.name)
     if not isinstance(rule, PlayedRule):
         return
-    wanted, names = _sentence(rule), _names(rule)
+    wanted, names = rule.sentence, _names(rule)
     usable = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
-    same = [(id, each) for id, each in usable if _sentence(each) == wanted]
+    same = [(id, each) for id, each in usable if each.sentence == wanted]
     kind = [(id, each) for id, each in usable if _names(each) == names and not each.bound_paths]
     yield from itertools.islice(same or kind, 1)
 
@@ -174,13 +172,6 @@ def _of_type(stack: Side, rule: Obligation) -> Program | None:
 def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
     """A rule's type and the tools that it names."""
     return type(rule.clause.record), frozenset(rule.clause.patterns(*rule.clause.roles.all()))
-
-
-def _sentence(rule: PlayedRule) -> bytes:
-    """A rule's meaning, without its id and its action on a violation."""
-    silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
-    written = msgspec.to_builtins(rule.clause.record)
-    return msgspec.json.encode({k: v for k, v in written.items() if k not in silent}, order="deterministic")
 
 
 def _refusals_matter(product: SessionProduct) -> bool:

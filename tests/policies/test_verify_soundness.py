@@ -10,7 +10,12 @@ import pytest
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
 from proctor.policies.analysis.certificate import check
-from proctor.policies.analysis.session_search import AmountCertificate, BudgetCertificate, NothingCertificate
+from proctor.policies.analysis.session_search import (
+    AmountCertificate,
+    BudgetCertificate,
+    NothingCertificate,
+    SameRuleCertificate,
+)
 from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
@@ -510,6 +515,15 @@ ONE_BY_ONE: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy(), {"no_looser_than": policy(limits={"max_turns": {"max": 3, "action": "warn"}})}
     ),
 }  # fmt: skip
+
+
+def test_the_same_rule_in_other_words_is_a_proof_where_the_search_takes_too_long() -> None:
+    """What the model is told, and what it is called, decide nothing."""
+    loop = {"type": "loop", "window": 8, "threshold": 3}
+    stack = policy({**loop, "id": "circle", "tell_model": "Try something else."})
+    answer = verify(stack, keeps=policy(loop), steps=2_000)
+    assert [type(each) for each in answer.certificates] == [SameRuleCertificate], answer.reason
+    assert verify(stack, keeps=policy({**loop, "window": 9}), steps=2_000).verdict == "unknown"
 
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
