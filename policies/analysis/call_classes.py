@@ -286,21 +286,19 @@ class ToolKinds:
     def rules_out(
         self, name: str, where: Sequence[Condition], input: dict[str, Any] | None, *, permits: bool
     ) -> bool:
-        """Whether conditions want none of an act that an input does; one that tells of no act may do every act, and
-        has no value at a place of one, which conditions that permit would need. Of no known input nothing is ruled
-        out.
+        """Whether conditions want none of an act that an input does, or a value at a place of one that it does not;
+        an input that tells of no act may do every act, and one that does every act has all places. Of no known input
+        nothing is ruled out.
         """
-        if input is None:
-            return False
         tool = self._tool(name)
-        marks = tuple(tool.acts_where.values()) if tool is not None else ()
+        marks = list(tool.acts_where.values()) if tool is not None and input is not None else []
         done = {paths[0] for paths in marks if compile_path(paths[0])(input)}
-        unwanted = {c.path for c in where if c.exists is False}
-        if done:
-            return bool(unwanted & done)
-        places = tuple(path for paths in marks for path in paths)
-        needs = any(isinstance(c.path, str) and c.path.startswith(places) and c.exists is not False for c in where)
-        return permits and needs and any(paths[0] in unwanted for paths in marks)
+        unwanted = {c.path for c in where if c.exists is False} & {paths[0] for paths in marks}
+        lacking = [path_steps(path) for paths in marks if paths[0] not in done for path in paths]
+        wanting = (c.path for c in where if c.exists is True or (permits and c.exists is not False))
+        wants = (path_steps(path) for path in wanting if isinstance(path, str))
+        misses = any(steps[: len(place)] == place for steps in wants for place in lacking)
+        return bool(unwanted & done) or misses if done else bool(unwanted) and misses
 
 
 def _is_item(path: str) -> bool:

@@ -329,6 +329,9 @@ def test_an_approval_that_reaches_further_is_looser_where_both_ask(name: str) ->
     assert isinstance(verify(never, no_looser_than=policy(ATTEMPTED, approval=other)), Proved)
 
 
+DELETION = "$.changes[?@.kind == 'delete']"
+NO_DELETION = {"path": DELETION, "exists": False}
+EDITED = {"path": "$.changes[?@.kind == 'update'].path", "within": "src"}
 PATCHES: dict[str, tuple[Policy, dict[str, Any], str]] = {
     "one act of a patch is allowed": (policy(tool_rules=[{"allow": ["write"]}]), {"reach": "apply_patch"}, "refuted"),
     "one act is denied, not the others": (
@@ -352,6 +355,21 @@ PATCHES: dict[str, tuple[Policy, dict[str, Any], str]] = {
     "an act in a folder": (
         policy(tool_rules=[{"allow": [{"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}]}]),
         {"reach": {"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}},
+        "refuted",
+    ),
+    "a patch with a deletion deletes": (
+        policy(tool_rules=[{"deny": ["delete"]}]),
+        {"reach": {"tool": "apply_patch", "where": [{"path": DELETION, "exists": True}]}},
+        "proved",
+    ),
+    "a patch that edits a file of a folder and deletes none": (
+        policy(tool_rules=[{"allow": [{"tool": "apply_patch", "where": [NO_DELETION, EDITED]}]}]),
+        {"no_looser_than": policy(tool_rules=[{"deny": ["delete"]}])},
+        "proved",
+    ),
+    "a patch that tells of nothing may delete": (
+        policy(tool_rules=[{"allow": [{"tool": "apply_patch", "where": [NO_DELETION]}]}]),
+        {"no_looser_than": policy(tool_rules=[{"deny": ["delete"]}])},
         "refuted",
     ),
 }  # fmt: skip
