@@ -6,6 +6,8 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,33 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
+def _each_given_once(command: click.Command) -> click.Command:
+    """A command to which an option that takes one value is given once: click would let the last one win."""
+    for each in command.commands.values() if isinstance(command, click.Group) else (command,):
+        setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
+    return command
+
+
+def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx: click.Context) -> Any:
+    parser = make_parser(command, ctx)
+    parse = parser.parse_args
+
+    def parse_args(args: list[str]) -> Any:
+        options, rest, order = parse(args)
+        given: dict[str | None, click.Option] = {}
+        for option in (each for each in order if isinstance(each, click.Option) and not each.multiple):
+            other = given.setdefault(option.name, option)
+            first, second = (max(each.opts, key=len) for each in (other, option))
+            if first != second:
+                raise click.UsageError(f"`{first}` and `{second}` are given; give one of them", ctx)
+            if not option.is_flag and order.count(option) > 1:
+                raise click.UsageError(f"`{first}` is given twice; give it once", ctx)
+        return options, rest, order
+
+    parser.parse_args = parse_args
+    return parser
+
+
 class _Commands(click.Group):
     """Imports a command when it is called."""
 
@@ -79,7 +108,7 @@ class _Commands(click.Group):
             return None
         module, _, attribute = entry[0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        return command
+        return _each_given_once(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 import click
 import pytest
 
+from proctor.adapters.cli.app import app
 from proctor.adapters.cli.options import read_context
 
 
@@ -77,6 +80,46 @@ def test_a_fact_is_given_once(given: tuple[str, str]) -> None:
     """The later one does not win without a word."""
     with pytest.raises(click.UsageError, match="is given twice"):
         read_context(given)
+
+
+def commands(group: Any = app, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command, with the words it is called by."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def options_of(command: click.Command) -> list[click.Option]:
+    """Those that take one value."""
+    each = [one for one in command.params if isinstance(one, click.Option)]
+    return [one for one in each if not one.multiple and (not one.is_flag or one.name == "scope")]
+
+
+@pytest.mark.parametrize(("words", "command"), [*commands()], ids=str)
+def test_no_option_of_a_command_wins_over_another_without_a_word(words: tuple[str, ...], command: Any) -> None:
+    """Each that takes one value, twice; each two of which one is chosen, together. Nothing is read or written."""
+    options = options_of(command)
+    for option in (each for each in options if not each.is_flag):
+        twice = (option.opts[-1], "1", option.opts[-1], "2")
+        with pytest.raises(click.UsageError, match=f"`{max(option.opts, key=len)}` is given twice; give it once"):
+            app.main([*words, *twice], standalone_mode=False)
+    for one, other in permutations((each.opts[0] for each in options if each.is_flag), 2):
+        with pytest.raises(click.UsageError, match=f"`{one}` and `{other}` are given; give one of them"):
+            app.main([*words, one, other], standalone_mode=False)
+
+
+def test_two_values_of_one_label_and_two_things_to_do_are_errors(cli: Any, place: Any) -> None:
+    """`runs` would list those of the later label, `store` would copy and create nothing."""
+    labels = cli("runs", "--label", "a=1", "--label", "a=2")
+    store = cli("store", "--make", "--backup", "copy.db")
+
+    assert (labels.code, store.code) == (2, 2)
+    assert "`--label a=...` is given twice" in labels.err
+    assert "choose one of `--make` and `--backup FILE`" in store.err
+    assert not place.joinpath("copy.db").exists()
 
 
 def test_an_option_of_the_adapter_is_given_once(cli: Any, place: Any) -> None:

@@ -193,6 +193,8 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
     from ...stores.store_names import shown
     from ..options import is_there_as_named, opened, store_named
 
+    if make and backup is not None:
+        raise click.UsageError("choose one of `--make` and `--backup FILE`")
     if backup is not None:
         _copy(store, backup, as_json=as_json)
         return

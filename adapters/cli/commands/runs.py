@@ -83,7 +83,7 @@ def runs(
     where = RunFilter(
         status=frozenset(() if waiting else statuses),
         tenant=tenant,
-        labels=dict(_label(text) for text in labels),
+        labels=_labels(labels),
         provider=agent,
         since=since,
         until=until,
@@ -101,6 +101,14 @@ def runs(
         out.print(line, no_wrap=True, overflow="ignore", crop=False)
     if more:
         note(f"older ones: `--before {found[-1].run_id}`, or a larger `--limit`")
+
+
+def _labels(texts: tuple[str, ...]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for name, value in map(_label, texts):
+        if labels.setdefault(name, value) != value:
+            raise click.UsageError(f"`--label {name}=...` is given twice; give it once")
+    return labels
 
 
 def _label(text: str) -> tuple[str, str]:
