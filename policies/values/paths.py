@@ -162,10 +162,29 @@ def _elements(value: Any, lone: list[Any]) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else lone
 
 
-_UNTOLD = re.compile(r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$|\{[^{}]*(?:,|\.\.)[^{}]*\}")
-"""Texts that some tools read as another path: Windows paths, URLs, variables, blanks at an edge, `{a,b}`."""
-_LINKS = {"proc": {"root", "cwd", "fd", "task", "exe", "map_files"}, "dev": {"fd", "stdin", "stdout", "stderr"}}
-"""Links of every Linux that lead elsewhere, by the first part of their path."""
+_UNTOLD = re.compile(
+    r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$|\{[^{}]*(?:,|\.\.)[^{}]*\}"
+    r"|:\$|(?:^|/)[^/.]{1,6}~[0-9]{1,2}(?:\.[^/]{0,3})?(?:/|$)"
+)
+"""Texts that some tools read as another path: Windows paths, its short names and streams, URLs, variables, blanks at
+an edge, `{a,b}`.
+"""
+_LINKS = {
+    "proc": {"root", "cwd", "fd", "task", "exe", "map_files"},
+    "dev": {"fd", "stdin", "stdout", "stderr"},
+    "run": {"host"},
+    "Volumes": {"Macintosh HD", "Macintosh HD - Data"},
+}
+"""Links that lead elsewhere on most systems, by the first part of their path."""
+_ELSEWHERE = {".vol", ".nofollow", ".resolve"}
+"""Folders of macOS's root by which every file has another path."""
+_SAME_PLACES = (
+    *((("sbin",), ("usr", "bin")), (("usr", "sbin"), ("usr", "bin"))),
+    *(((name,), ("usr", name)) for name in ("bin", "lib", "lib32", "lib64", "libx32")),
+    *((("var", "run"), ("run",)), (("var", "lock"), ("run", "lock"))),
+    *((("usr", "tmp"), ("var", "tmp")), (("var", "mail"), ("var", "spool", "mail"))),
+)
+"""Folders that are links on most Linux systems, and where they lead."""
 _SAME_ROOTS = (("private",), ("System", "Volumes", "Data"))
 """Places of macOS where the root's folders are, too."""
 
@@ -207,13 +226,15 @@ def _walked(base: PathPlace, rest: str) -> PathPlace | None:
     up, down = base.up, list(base.down)
     for part in rest.split("/"):
         if part == "..":
+            if base.start == "/" and any(tuple(down) == link for link, _ in _SAME_PLACES):
+                return None
             if down:
                 down.pop()
             elif base.start != "/":
                 up += 1
         elif part not in ("", "."):
             down.append(part)
-            if base.start == "/" and len(down) > 1 and part in _LINKS.get(down[0], ()):
+            if base.start == "/" and (down[0] in _ELSEWHERE or (len(down) > 1 and part in _LINKS.get(down[0], ()))):
                 return None
     return PathPlace(base.start, up, tuple(down))
 
@@ -233,9 +254,11 @@ def inside(place: PathPlace | None, directory: PathPlace | None) -> bool | None:
 
 
 def _bare(place: PathPlace) -> tuple[str, ...]:
-    """The names on the way, without the folder in which macOS has all of the root's."""
-    roots = () if place.start != "/" else _SAME_ROOTS
-    return next((place.down[len(root) :] for root in roots if place.down[: len(root)] == root), place.down)
+    """The names on the way, as they are on a system whose folders of old are links."""
+    if place.start != "/":
+        return place.down
+    down = next((place.down[len(root) :] for root in _SAME_ROOTS if place.down[: len(root)] == root), place.down)
+    return next(((*to, *down[len(link) :]) for link, to in _SAME_PLACES if down[: len(link)] == link), down)
 
 
 def _may_lead(down: tuple[str, ...], directory: tuple[str, ...]) -> bool:

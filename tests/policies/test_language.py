@@ -312,6 +312,16 @@ def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, An
         ("secret /x", "secret", None),
         ("se\u200ccret/x", "secret", None),
         (".../x", "secret", False),
+        *(("/bin/a", "/usr/bin", None), ("/usr/bin/a", "/bin", None), ("/sbin/a", "/usr/sbin", None)),
+        *(("/lib/x.so", "/usr/lib", None), ("/lib64/a", "/usr", None), ("/usr/lib/a", "/usr/bin", False)),
+        *(("/usr/sbin/a", "/usr/bin", None), ("/usr/bin/a", "/usr/bin", True), ("/bin/a", "/etc", False)),
+        *(("/var/run/docker.sock", "/run", None), ("/run/a", "/var/run", None), ("/var/lock/a", "/run", None)),
+        *(("/usr/tmp/a", "/var/tmp", None), ("/var/mail/a", "/var/spool/mail", None), ("/var/lib/a", "/run", False)),
+        *(("/var/run/../etc/a", "/etc", None), ("/bin/../x", "/x", None), ("/var/runs/../etc/a", "/etc", False)),
+        *(("/run/host/etc/a", "/etc", None), ("/run/hosts/a", "/etc", False), ("/.vol/1/2", "/etc", None)),
+        *(("/.nofollow/etc/a", "/etc", None), ("/Volumes/Macintosh HD/etc/a", "/etc", None)),
+        *(("/Volumes/work/a", "/Volumes/work", True), ("GIT~1/config", ".git", None), ("a/b~12.c/d", "a", None)),
+        *(("backup~2024/x", "secret", False), ("notes.txt~", "secret", False), (".env::$DATA", ".env", None)),
     ],
 )
 def test_a_place_is_inside_another_as_their_texts_tell(path: str, directory: str, answer: bool | None) -> None:
