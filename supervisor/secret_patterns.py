@@ -80,6 +80,11 @@ TOKENS = (
     Token("shippo-token", "shippo_", r"shippo_(?:live|test)_[a-f0-9]{40}"),
     Token("easypost-key", "EZ[AT]K", r"\bEZ[AT]K[A-Za-z0-9]{54}"),
     Token("square-token", "sq0atp-", r"sq0atp-[\w-]{22,}"),
+    Token(
+        "discord-webhook",
+        r"discord(?:app)?\.com/api/webhooks",
+        r"discord(?:app)?\.com/api/webhooks/[0-9]+/[\w-]{40,}",
+    ),
     Token("mailgun-key", "key-[a-f0-9]{8}", r"\bkey-[a-f0-9]{32}\b"),
     Token(
         "password-hash",
@@ -146,7 +151,8 @@ _NAMED = re.compile(
     r"|secret_?key|private_?key|credentials?|cookies?|basic_auth"
     r"|(?:encryption|signing|master|auth|functions|subscription|app)_?key|passcode|psk|otp|creds"
     r"|pass_?key|(?:password|passwd|pwd)_?hash"
-    r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass)"
+    r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass|ssh_pass|secret_key_base"
+    r"|(?:db|smtp|admin|root|user|ssh)_pw)"
     r"|(?:(?:user|card|sim|login)_)?pin"
 )
 
@@ -209,6 +215,12 @@ PASSWORD_OPTIONS = (
     ("smbclient|rpcclient|winexe|wmiexec", r"-U\s*[\"'\\]*[^\s%\"'\\]+%"),
     ("lftp", r"-u\s*[\"'\\]*[^\s,\"'\\]+,"),
     ("xfreerdp3?", r"/p:"),
+    ("hydra|medusa|ncrack|crackmapexec|netexec|nxc|evil-winrm|altool|certutil|mutool", r"-p\s+"),
+    ("osslsigncode", r"-pass\s+"),
+    ("signtool(?:\\.exe)?", r"/p\s+"),
+    ("dotnet|nuget", r"(?:-k|--api-key|-ApiKey)\s+"),
+    ("ffmpeg|ffprobe", r"-decryption_key\s+"),
+    (r"impacket-\w+|(?:ps|wmi|smb|at|dcom)exec\.py|secretsdump(?:\.py)?", r"[^\s:\"'\\-][^\s:\"'\\]*:"),
 )
 """Programs that are given a password by an option whose name does not say so, and what stands before it."""
 
@@ -234,7 +246,12 @@ PASSWORD_PLACES = (
     (r"\bbw", rf"(?:unlock|login\s+{_WORD})\s*"),
     ("rclone", r"config\s+(?:create|update)\b.*?\s(?:pass|password|secret_access_key|token|client_secret)[ =]"),
     ("(?i:net1?(?:\\.exe)?)", rf"(?i:user)\s+{_WORD}"),
-    ("(?:fly(?:ctl)?|heroku|wrangler|railway)", r"(?:secrets?\s+set|config:set|variables? +set)\s+(?:-\S+\s+)*\w+="),
+    ("cargo", r"login\s+"),
+    ("pulumi", rf"config\s+set\s+(?:-\S+\s+)*?--secret\s+{_WORD}"),
+    (
+        "(?:fly(?:ctl)?|heroku|wrangler|railway|doppler)",
+        r"(?:secrets?\s+set|config:set|variables? +set)\s+(?:-\S+\s+)*\w+=",
+    ),
     ("smbclient", r"[\"']?[\\/][^\s\"']+[\"']?\s+"),
     ("mc", rf"alias\s+set\s+{_WORD}{_WORD}{_WORD}"),
     ("poetry", r"config\s+pypi-token\.\S+\s+"),
@@ -347,15 +364,18 @@ _AFTER = {
         r"(?:^|[\s;&|({\"'])(?:[A-Z0-9_]*_)?(?:PG)?(?:PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|SECRET|TOKEN|API_?KEY)="
         r"(?:'([^'\n]{4,})'|\\*\"([^\"$\\\n]{4,})\\*\")",
         r"\b(?i:password|passwd|passphrase)='([^'\n]{4,})'",
-        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:API|APP)_?KEY"
+        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|_PW|_PSK|SECRET_KEY_BASE|(?:API|APP)_?KEY"
         r"|(?:ACCESS|PRIVATE|ENCRYPTION|SIGNING|MASTER|AUTH)_KEY)=[\"']?([^\s\"'$()\\]{4,})",
         rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)",
         r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)",
         r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin|otp|passcode|psk)\\*\""
         r"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
-        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
+        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:=?|<-)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
+        r"\b\w*(?:(?:ssh|become|sudo)_pass|(?:SSH|BECOME|SUDO)_PASS)\s*[:=]\s*[\"'\\]*([^\s\"'\\$({<]{4,})",
+        r"(?i:\botp=)([0-9]{4,8})\b",
+        r"(?i:\byour +(?:[\w-]+ +)?code(?: +is:?|:) +)([0-9]{4,8})\b",
         r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?"
-        r"|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
+        r"|:=?|<-)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
         rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</",
         rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)",
         r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})",
@@ -416,6 +436,7 @@ TRIGGERS = "|".join(
         r"|keyctl|sqlplus|sqlldr|rman[^\w]|(?:exp|imp)dp"
         r"|alias(?s:.*)set|pypi-token|(?i:requirepass|masterauth|securestring)"
         r"|set(?:x|env|\W)(?s:.*)(?:PASS|SECRET|TOKEN|KEY)",
+        r"cargo(?s:.*)login|impacket-|exec\.py|secretsdump|pulumi|_P(?:W|SK)=|(?:ssh|become|sudo)_pass|(?:SSH|BECOME|SUDO)_PASS|(?i:otp=)|doppler",
         r"encrypt_string|vault[^\w](?s:.*)login|qpdf|(?i:net1?(?:\.exe)?[^\w](?s:.*)use)|rabbitmqctl|_KEY=|APPKEY="
         r"|_auth|npmAuth|secret[ _-]key|smbclient|(?i:(?:auth|access|functions|subscription)-?(?:key"
         r"|token)|-token|pass_?key)",

@@ -12,6 +12,26 @@ from proctor.supervisor.redaction import Redactor
 S, W, N, Q = "Tr0ub4dor&3x", "correcthorse", "739214", "p9QzL2mVt7Xk"
 """Passwords: a strong one, one of letters, one of figures, one that is generated."""
 SHAPES: list[tuple[Any, str]] = [
+    # of programs that test, sign and publish, and of languages that assign otherwise
+    *(
+        (f"{before}%s", Q)
+        for before in (
+            *("hydra -l u h ssh -p ", "ncrack -p ", "crackmapexec smb h -u u -p ", "nxc smb h -u u -p "),
+            *("evil-winrm -i h -u u -p ", "xcrun altool -u u -p ", "certutil -p ", "mutool clean -p "),
+            *("osslsigncode sign -pass ", "signtool sign /f x /p ", "dotnet nuget push x -k ", "cargo login "),
+            *("nuget push x -ApiKey ", "pulumi config set --secret x ", "doppler secrets set X=", "ADMIN_PW="),
+            *("ansible_ssh_pass: ", "WIFI_PSK=", "export SECRET_KEY_BASE=", "ffmpeg -decryption_key "),
+        )
+    ),
+    ("impacket-psexec d/u:%s@h", Q),
+    ('password := "%s"', S),
+    ('password <- "%s"', S),
+    ("https://discord.com/api/webhooks/123456789012345678/%s", "Ab" * 34),
+    ("otp=%s", N),
+    ("your code: %s", N),
+    ("your login code is %s", N),
+    ({"ssh_pass": "%s"}, Q),
+    ({"secret_key_base": "%s"}, Q),
     # of sql and database clients
     ("sqlplus scott/%s@orcl", Q),
     ("sqlplus -s scott/%s@//db:1521/x @q.sql", Q),
