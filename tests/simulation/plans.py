@@ -98,23 +98,27 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`. A `caller`,
-    the task that starts a run, is cancelled.
+    the task that starts a run, is cancelled, or the whole supervisor of an `owner`. `rounds`: how often everybody who
+    is ready runs before, as much happens at one moment.
     """
 
     at: float
     what: str
     value: str = ""
+    rounds: int = 0
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
     """Looks for approvals every so many seconds and answers what it finds, in turn by these answers. With an `owner`,
-    that supervisor's approver: who is asked, and takes so many seconds.
+    that supervisor's approver: who is asked, and takes so many seconds. `hurry_s`: after so many seconds the person
+    goes away in the middle.
     """
 
     name: str
     every_s: float
     answers: tuple[bool, ...]
     owner: int | None = None
+    hurry_s: float | None = None
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,11 +215,20 @@ def _with_more(chance: random.Random, plan: Plan) -> Plan:
                for start in starts if some(8)]  # fmt: skip
     approver = Person(name="eva", every_s=chance.choice((0.0, 1.0, 40.0)), answers=(True, False, True), owner=0)
     bounds = {"max_messages": chance.choice((1, 20)), "max_events": chance.choice((2, 8, 15))}
+    orders = [*plan.orders, *callers]
+    if some(8):
+        leaves = chance.choice((0.0, 0.5, 3.0, 10.0))
+        orders.append(Order(at=leaves, what="owner", value=str(chance.randrange(plan.owners))))
+    people = [
+        msgspec.structs.replace(person, hurry_s=chance.choice((None, None, 0.0, 0.3))) for person in plan.people
+    ]
     return msgspec.structs.replace(
         plan,
         starts=starts,
-        orders=(*plan.orders, *callers),
-        people=(*plan.people, approver) if some(4) else plan.people,
+        orders=tuple(
+            msgspec.structs.replace(each, rounds=chance.choice((0, chance.randrange(60)))) for each in orders
+        ),
+        people=(*people, approver) if some(4) else tuple(people),
         faults=(*plan.faults, *(_more_faults(chance, plan.owners) if plan.faults else ())),
         budgets=tuple(name for name in BUDGETS if some(3)),
         record={name: most for name, most in bounds.items() if some(5)},
@@ -338,6 +351,9 @@ def smaller(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
     return plan
 
 
+_PLAINEST: Final = msgspec.structs.asdict(Plan(seed=0))
+
+
 def _less(plan: Plan) -> Iterator[Plan]:
     """The plan with one thing less, each in turn; the largest things first."""
     for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps"):
@@ -348,7 +364,14 @@ def _less(plan: Plan) -> Iterator[Plan]:
         for k in range(len(start.steps)):
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
+    for name in ("budgets", "record", "quick", "restored", "latency"):
+        if getattr(plan, name):
+            yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
+    for n, order in enumerate(plan.orders):
+        if order.rounds:
+            at_once = msgspec.structs.replace(order, rounds=0)
+            yield msgspec.structs.replace(plan, orders=(*plan.orders[:n], at_once, *plan.orders[n + 1 :]))
     named = {start.owner for start in plan.starts} | {fault.owner for fault in plan.faults}
-    named |= {stop.owner for stop in plan.stops}
+    named |= {stop.owner for stop in plan.stops} | {int(each.value) for each in plan.orders if each.what == "owner"}
     if plan.owners > 1 and max(named, default=0) < plan.owners - 1:
         yield msgspec.structs.replace(plan, owners=plan.owners - 1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import cache
 from itertools import cycle
 from typing import Any, Final, cast
 
@@ -51,11 +52,14 @@ from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import ProviderError, StoreError
+from proctor.supervisor.launch import plan as launch_plan
+from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
 from proctor.supervisor.ports.budget_ledger import window_at
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
 from proctor.supervisor.run.actor import RunActor
+from proctor.supervisor.run.provider_session import capabilities_of
 from proctor.supervisor.run.recovery import LEASE_S
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing import Stop as StopTalking
@@ -63,7 +67,8 @@ from proctor.supervisor.testing.fakes import Step as FakeStep
 from proctor.supervisor.testing.fakes import Together as FakeTogether
 
 from . import plans
-from .plans import Call, End, Fault, Flood, Order, Person, Plan, Result, Says, Start, Stop, Together, Usage, Wait
+from .boundary import Boundary
+from .plans import Call, End, Flood, Order, Person, Plan, Result, Says, Start, Stop, Together, Usage, Wait
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
 from .witness import A_WEEK, LIE, PLACES, WatchedStore, Witness
 
@@ -74,9 +79,11 @@ SHARED: Final[dict[str, dict[str, Any]]] = {
 }
 HORIZON_S: Final = 300.0
 """Virtual seconds until all that the plan says has happened, and what it broke is over."""
+QUIET_S: Final = 80.0
+"""Longer than anything in a plan is silent: a store that is slow, then a lease that ends."""
+LOOK_S: Final = 5.0
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
-_PASSED_ON: Final = ("read", "log", "session", "budgets", "prune", "size", "compact", "aclose")
 MONDAY: Final = 1_800_230_400.0
 """When a week of budgets begins."""
 
@@ -85,7 +92,7 @@ def simulate(plan: Plan) -> list[str]:
     """Carry a plan out; gives what must not have happened."""
     world = World(plan)
     try:
-        with world.restoring():
+        with world.restoring(), changed((launch_plan, "make_plan", _plan_once)):
             run_seeded(world.run, plan.seed, backend=plan.backend)
     except BaseException as error:
         world.witness.found.append(f"{_innermost(error)!r}")
@@ -96,58 +103,6 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup | trio.TrioInternalError):
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or StuckError()
     return error
-
-
-class Boundary:
-    """The store as one owner reaches it: each use of it may break."""
-
-    def __init__(self, store: WatchedStore, faults: Sequence[Fault], latency: float, chance: random.Random) -> None:
-        self._store = store
-        self._latency = latency
-        self._faults = {(fault.operation, fault.nth): fault for fault in faults}
-        self._uses: Counter[str] = Counter()
-        self._chance = chance
-        self.gone = False
-
-    async def use(self, name: str, *args: Any, **options: Any) -> Any:
-        """Use an operation of the store."""
-        await (anyio.sleep(self._chance.uniform(0, self._latency)) if self._latency else checkpoint())
-        if self.gone:
-            raise StoreError("the store is closed", kind="closed")
-        self._uses[name] += 1
-        fault = self._faults.get((name, self._uses[name]))
-        if fault is None:
-            return await getattr(self._store, name)(*args, **options)
-        if fault.kind == "fails":
-            raise StoreError("the disk is full", kind="unwritable")
-        if fault.kind == "slow":
-            await anyio.sleep(fault.seconds)
-        given = await getattr(self._store, name)(*args, **options)
-        if fault.kind == "late":
-            await anyio.sleep(fault.seconds)
-        if fault.kind == "unheard":
-            raise StoreError("the connection was lost", kind="unwritable")
-        return given
-
-
-def _used(name: str) -> Any:
-    async def operation(self: Boundary, *args: Any, **options: Any) -> Any:
-        return await self.use(name, *args, **options)
-
-    return operation
-
-
-def _passed_on(name: str) -> Any:
-    def operation(self: Boundary, *args: Any, **options: Any) -> Any:
-        return getattr(self._store, name)(*args, **options)
-
-    return operation
-
-
-for _name in {*plans.OPERATIONS, *plans.PEOPLES}:
-    setattr(Boundary, _name, _used(_name))
-for _name in _PASSED_ON:
-    setattr(Boundary, _name, _passed_on(_name))
 
 
 class Agent(FakeAdapter):
@@ -286,8 +241,10 @@ class World:
         self._handles: dict[str, RunHandle] = {}
         self._callers: defaultdict[str, anyio.CancelScope] = defaultdict(anyio.CancelScope)
         """Of each run's caller; one may be cancelled before it has begun."""
+        self._scopes: defaultdict[int, anyio.CancelScope] = defaultdict(anyio.CancelScope)
+        """Of each owner, whose supervisor is left when it is cancelled."""
         self._ordered: set[str] = set()
-        self._policies = parse_policies(_policy(plan))
+        self._policies = _policies(plan.budget, plan.budgets, plan.quick)
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
@@ -336,18 +293,28 @@ class World:
         self._finish = anyio.Event()
         with anyio.fail_after(LONGEST_S):
             async with anyio.create_task_group() as everything:
-                scopes = [anyio.CancelScope() for _ in range(self.plan.owners)]
-                for n, scope in enumerate(scopes):
-                    everything.start_soon(self._owner, n, scope)
+                for n in range(self.plan.owners):
+                    everything.start_soon(self._owner, n)
                 async with anyio.create_task_group() as beside:
                     self._script(beside.start_soon)
-                    await anyio.sleep(HORIZON_S)
+                    await self._until_quiet()
                     beside.cancel_scope.cancel()
                 await self._check_orders()
-                await self._end_all(scopes)
+                await self._end_all()
             await anyio.sleep(LEASE_S + 1)
             await reap(self._store)
         await self._check_the_end()
+
+    async def _until_quiet(self) -> None:
+        """Until all that the plan says has begun, and nothing was stored for longer than anything in it takes."""
+        plan = self.plan
+        begins = [each.at for each in (*plan.starts, *plan.orders)] + [at for at, _ in plan.jumps]
+        begun = quiet = max([0.0, *begins, *(stop.at + (stop.seconds or 0.0) for stop in plan.stops)])
+        stored = 0
+        while anyio.current_time() < min(HORIZON_S, quiet + QUIET_S):
+            if len(self.witness.events) > stored:
+                stored, quiet = len(self.witness.events), max(begun, anyio.current_time())
+            await anyio.sleep(LOOK_S)
 
     def _script(self, start_soon: Callable[..., Any]) -> None:
         for order in self.plan.orders:
@@ -360,20 +327,20 @@ class World:
         for at, seconds in self.plan.jumps:
             start_soon(self._jump, at, seconds)
 
-    async def _end_all(self, scopes: Sequence[anyio.CancelScope]) -> None:
+    async def _end_all(self) -> None:
         """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
         await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
         killed = [stop.owner for stop in self.plan.stops if self._freezer.is_frozen(stop.owner)]
         for owner in killed:
             self._boundaries[owner].gone = True
-            scopes[owner].cancel()
+            self._scopes[owner].cancel()
             self._freezer.thaw(owner)
         self._finish.set()
 
-    async def _owner(self, number: int, scope: anyio.CancelScope) -> None:
+    async def _owner(self, number: int) -> None:
         OWNER.set(number)
         boundary = self._boundaries[number]
-        with scope:
+        with self._scopes[number]:
             async with (
                 Supervisor(
                     boundary,  # type: ignore[arg-type]
@@ -434,7 +401,7 @@ class World:
         if start.owner in troubled:
             return  # it may have judged what was never stored
         state = _state(live)
-        folded = compile_policy(merge_policies(self._policies)).monitor()
+        folded = _compiled(self.plan.budget, self.plan.budgets, self.plan.quick).monitor()
         is_over = False
         async for event in self._store.read(start.session):
             if not is_over:
@@ -445,8 +412,11 @@ class World:
 
     async def _order(self, order: Order) -> None:
         await anyio.sleep(order.at)
-        if order.what == "caller":
-            self._callers[order.value].cancel()
+        for _ in range(order.rounds):
+            await checkpoint()
+        if order.what in ("caller", "owner"):
+            scope = self._callers[order.value] if order.what == "caller" else self._scopes[int(order.value)]
+            scope.cancel()
             return
         if order.what == "handle" and order.value in self._handles:
             owner = next(start.owner for start in self.plan.starts if start.run == order.value)
@@ -454,8 +424,8 @@ class World:
                 self._ordered.add(order.value)
                 await self._handles[order.value].cancel(by="cy")
             return
-        scope: Any = {"all": {"everything": True}, "session": {"session_id": order.value}}
-        named = scope.get(order.what, {"run_id": order.value})
+        scopes: Any = {"all": {"everything": True}, "session": {"session_id": order.value}}
+        named = scopes.get(order.what, {"run_id": order.value})
         going_on = {run.run_id: run for run in await self._store.runs() if run.status in NOT_OVER}
         with suppress(ProctorError):  # it is not there yet
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
@@ -465,7 +435,7 @@ class World:
         answered = 0
         while True:
             await anyio.sleep(person.every_s)
-            with suppress(StoreError):  # they try again
+            with suppress(StoreError), anyio.move_on_after(person.hurry_s):  # they try again
                 for request in await approval_inbox.pending(self._peoples):
                     granted = person.answers[answered % len(person.answers)]
                     answered += 1
@@ -551,14 +521,15 @@ def _state(monitor: Monitor) -> dict[str, Any]:
     return state
 
 
-def _policy(plan: Plan) -> dict[str, Any]:
+@cache
+def _policies(budget: int, shared: tuple[str, ...], quick: int | None) -> list[Policy]:
     policy: dict[str, Any] = {
         "name": "team",
         "approval": {"timeout_s": 30},
         "limits": {"max_tool_calls": {"max": 6, "action": "deny"}, "max_total_tokens": 1_000},
         "budgets": [
-            {"name": "calls", "max_tool_calls": plan.budget, "action": "deny"},
-            *(SHARED[name] for name in plan.budgets),
+            {"name": "calls", "max_tool_calls": budget, "action": "deny"},
+            *(SHARED[name] for name in shared),
         ],
         "rules": [
             {"type": "blocklist", "tools": ["write"], "action": "request_approval"},
@@ -566,6 +537,22 @@ def _policy(plan: Plan) -> dict[str, Any]:
             {"type": "before", "first": "read", "then": "deploy", "action": "deny"},
         ],
     }
-    if plan.quick is not None:
-        policy["limits"]["max_duration_ms"] = plan.quick
-    return policy
+    if quick is not None:
+        policy["limits"]["max_duration_ms"] = quick
+    return parse_policies(policy)
+
+
+@cache
+def _compiled(*about: Any) -> CompiledPolicy:
+    return compile_policy(merge_policies(_policies(*about)))
+
+
+_plans: Final[dict[Any, Any]] = {}
+
+
+async def _plan_once(adapter: Any, policies: tuple[Policy, ...], hooks: Any, *, answerable: bool = True) -> Any:
+    """A plan of all simulations: a policy is merged, checked and compiled once for agents that can do the same."""
+    key = (*map(id, policies), capabilities_of(adapter), answerable)
+    if key not in _plans:
+        _plans[key] = await make_plan(adapter, policies, hooks, answerable=answerable)
+    return _plans[key]
