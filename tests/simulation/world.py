@@ -57,7 +57,7 @@ from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
 from proctor.supervisor.ports.budget_ledger import window_at
-from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer, RunInfo
 from proctor.supervisor.run.actor import RunActor
 from proctor.supervisor.run.provider_session import capabilities_of
 from proctor.supervisor.run.recovery import LEASE_S
@@ -79,8 +79,8 @@ SHARED: Final[dict[str, dict[str, Any]]] = {
 }
 HORIZON_S: Final = 300.0
 """Virtual seconds until all that the plan says has happened, and what it broke is over."""
-QUIET_S: Final = 80.0
-"""Longer than anything in a plan is silent: a store that is slow, then a lease that ends."""
+QUIET_S: Final = 60.0
+"""Longer than anything in a plan is silent but for its faults."""
 LOOK_S: Final = 5.0
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
@@ -308,10 +308,12 @@ class World:
     async def _until_quiet(self) -> None:
         """Until all that the plan says has begun, and nothing was stored for longer than anything in it takes."""
         plan = self.plan
-        begins = [each.at for each in (*plan.starts, *plan.orders)] + [at for at, _ in plan.jumps]
+        begins = [start.at for start in plan.starts] + [order.at for order in plan.orders]
+        begins += [at for at, _ in plan.jumps]
         begun = quiet = max([0.0, *begins, *(stop.at + (stop.seconds or 0.0) for stop in plan.stops)])
+        longest = QUIET_S + sum(fault.seconds for fault in plan.faults)
         stored = 0
-        while anyio.current_time() < min(HORIZON_S, quiet + QUIET_S):
+        while anyio.current_time() < min(HORIZON_S, quiet + longest):
             if len(self.witness.events) > stored:
                 stored, quiet = len(self.witness.events), max(begun, anyio.current_time())
             await anyio.sleep(LOOK_S)
@@ -503,13 +505,19 @@ class World:
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
         started = sum(self.witness.started.values())
         spent = {"tool_calls": started, "total_tokens": sum(run.usage.total_tokens for run in runs), "running": 0}
+        least = spent | {"total_tokens": spent["total_tokens"] - sum(self._unsettled(run) for run in runs)}
         for budget in await self._store.budgets():
             unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
-            amount = 0 if budget.window else spent[budget.counts]
+            fewest, amount = (0, 0) if budget.window else (least[budget.counts], spent[budget.counts])
             more = budget.used > (budget.max + self.witness.unasked if budget.window else amount)
-            if budget.used < amount or (more and not unsure) or budget.reserved:
+            if budget.used < fewest or (more and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
+
+    def _unsettled(self, run: RunInfo) -> int:
+        """The tokens of a run that another owner has ended: a sum that it reported may count its session's runs."""
+        seen = [event.run_id for event in self.witness.events if event.session_id == run.session_id and event.run_id]
+        return run.usage.total_tokens if run.status == "failed" and seen[0] != run.run_id else 0
 
 
 def _state(monitor: Monitor) -> dict[str, Any]:

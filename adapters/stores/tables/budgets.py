@@ -213,7 +213,7 @@ def _held(tables: Tables, counter: int, run_id: str) -> _Held:
     sql = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END), status,
         {owner_columns(tables.dialect)}
         FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id
-        JOIN owners ON owners.epoch = runs.epoch WHERE counter = ? AND budget_shares.epoch != 0
+        LEFT JOIN owners ON owners.epoch = runs.epoch WHERE counter = ? AND budget_shares.epoch != 0
             AND (status = 'running' OR status = 'created' AND runs.epoch = budget_shares.epoch)
         GROUP BY status, owners.epoch"""
     all, mine, runs = 0.0, 0.0, 0

@@ -34,11 +34,15 @@ pytestmark = [pytest.mark.anyio, needs_postgres]
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2
 STEPS = 150
 AT = datetime(2026, 1, 2, tzinfo=UTC)
-RUNS = [f"r{n}" for n in range(8)]
+RUNS = [f"r{n}" for n in range(12)]
 CLAIMS = [
     BudgetAccount(budget="b/usd", key="", counts="cost_usd", window="", max=9),
     BudgetAccount(budget="b/calls", key="k", counts="tool_calls", window="", max=4),
+    BudgetAccount(budget="b/week", key="", counts="tool_calls", window="week", max=6),
 ]
+LEASES = (3600, 3600, 3600, -1)
+"""In seconds; an owner whose lease is over is gone."""
+TENANTS = ("t", "t", "", None)
 _OWN = (
     "position",
     "after",
@@ -77,20 +81,31 @@ class Uses:
         self._owners = 0
         self._owner: dict[str, int] = {}  # of runs
         self._claims = ("", 0)  # what the latest use claims, if it is granted
+        self._unit: tuple[str, int, list[ev.Event]] | None = (
+            None  # the latest that was stored, with its run and owner
+        )
+        self._asked: list[str] = []
+        self._appends: tuple[str, int, list[ev.Event]] = ("", 0, [])
 
     def next(self, name: str = "") -> tuple[str, Callable[[Store, list[int]], Any]]:
         """A use and its name: what it does to a store, given the epochs of the owners."""
         name = name or self.chance.choice(_NAMES)
         return name, getattr(self, f"_{name}")()
 
-    def granted(self, name: str) -> None:
-        """The use was not refused."""
+    def granted(self, name: str, given: Any) -> None:
+        """The use was not refused; what it gave."""
         if name in ("create_run", "claim_run"):
             run, owner = self._claims
             self._owner[run] = owner
+        if name == "append":
+            run, owner, unit = self._appends
+            self._asked += [event.approval_id for event in unit if isinstance(event, ev.ToolApprovalRequested)]
+            places = zip(unit, given, strict=True)
+            self._unit = run, owner, [msgspec.structs.replace(event, seq=stored["seq"]) for event, stored in places]
 
     def _run(self) -> str:
-        return self.chance.choice(RUNS)
+        """One that has an owner, mostly."""
+        return self.chance.choice(list(self._owner) if self._owner and self.chance.random() < 0.7 else RUNS)
 
     def _session(self, run: str) -> str:
         return f"s{int(run[1:]) % 5}"
@@ -98,31 +113,42 @@ class Uses:
     def _whose(self, run: str = "") -> Callable[[list[int]], int]:
         """That of the run, mostly; another, or nobody."""
         n = self.chance.randrange(-1, self._owners)
-        if run in self._owner and self.chance.random() < 0.8:
+        if run in self._owner and self.chance.random() < 0.9:
             n = self._owner[run]
         self._claims = (run, n)
         return lambda epochs: epochs[n] if n >= 0 else 0
 
     def _register(self) -> Any:
-        owner = Owner(owner_id=f"o{self._owners}", host="h")
+        owner, lease_s = Owner(owner_id=f"o{self._owners}", host="h"), self.chance.choice(LEASES)
         self._owners += 1
 
         async def use(store: Store, epochs: list[int]) -> Any:
-            epochs.append((await store.register(owner, lease_s=3600)).epoch)
+            registered = await store.register(owner, lease_s=lease_s)
+            epochs.append(registered.epoch)
+            return registered
 
         return use
+
+    def _renew(self) -> Any:
+        whose, lease_s = self._whose(), self.chance.choice(LEASES)
+        return lambda store, epochs: store.renew(whose(epochs), lease_s=lease_s)
 
     def _release(self) -> Any:
         whose = self._whose()
         return lambda store, epochs: store.release(whose(epochs)) if whose(epochs) else store.lost_runs()
 
     def _create_run(self) -> Any:
-        run = self._run()
+        run = self.chance.choice(RUNS)
         whose = self._whose(run)
-        info = RunInfo(
-            run_id=run, session_id=self._session(run), spec={"prompt": "go", "context": {"tenant": "t"}}, provider="p"
-        )
+        spec = {"prompt": "go", "context": self._context()}
+        provider = self.chance.choice(("p", ""))
+        info = RunInfo(run_id=run, session_id=self._session(run), spec=spec, provider=provider)
         return lambda store, epochs: store.create_run(info, epoch=whose(epochs))
+
+    def _context(self) -> dict[str, Any]:
+        labels = self.chance.choice(({}, *({"team": value} for value in ("a", "", 1, None))))
+        context = {"tenant": self.chance.choice(TENANTS), "labels": labels}
+        return {name: value for name, value in context.items() if value is not None}
 
     def _claim_run(self) -> Any:
         run, lost = self._run(), self.chance.random() < 0.3
@@ -142,7 +168,21 @@ class Uses:
         if self.chance.random() < 0.3:
             n = self.chance.randrange(4)
             unit[0] = msgspec.structs.replace(unit[0], event_id=f"e{n}")
+        self._appends = run, self._claims[1], unit
         return lambda store, epochs: store.append(unit, epoch=whose(epochs))
+
+    def _append_again(self) -> Any:
+        """The latest unit that was stored, as one whose answer was lost: alone, with more, or changed."""
+        run, owner, unit = self._unit or ("r0", -1, [ev.RunStarted(run_id="r0", session_id="s0", at=AT, seq=1)])
+        if self.chance.random() < 0.3:
+            owner = self.chance.randrange(-1, self._owners)
+        if self.chance.random() < 0.3:
+            unit = [*unit, msgspec.structs.replace(self._event(run), run_id=run, session_id=self._session(run))]
+        if self.chance.random() < 0.2:
+            unit = [
+                msgspec.structs.replace(self._event(run), run_id=run, session_id=self._session(run), seq=unit[0].seq)
+            ]
+        return lambda store, epochs: store.append(unit, epoch=epochs[owner] if owner >= 0 else 0)
 
     def _event(self, run: str) -> ev.Event:
         chance = self.chance
@@ -151,7 +191,7 @@ class Uses:
         approval = f"{run}.{n}"
         drawn = chance.choice(
             [
-                ev.RunStarted(),
+                ev.RunStarted(metadata={"context": self._context()}),
                 ev.MessageReceived(content=f"m{chance.randrange(9)}"),
                 ev.TokenUsageUpdated(input_tokens=chance.randrange(9), cost_usd=0.5),
                 ev.ToolCallRequested(**call, tool_input={"n": n}),
@@ -159,15 +199,18 @@ class Uses:
                 ev.ToolCallStarted(**call, tool_input={"n": n}),
                 ev.ToolCallCompleted(**call, tool_output="x"),
                 requested(approval),
+                requested(approval),
                 ev.ToolApprovalGranted(approval_id=approval, **call, by="ana"),
                 ev.ToolApprovalExpired(approval_id=approval, **call),
-                ev.RunCompleted(output="done") if chance.random() < 0.5 else ev.RunCancelled(reason="x"),
+                chance.choice((ev.RunCompleted(output="done"), ev.RunCancelled(reason="x"), ev.RunStarted())),
             ]
         )
         return msgspec.structs.replace(drawn, at=AT)
 
     def _answer(self) -> Any:
         approval, granted = f"{self._run()}.{self.chance.randrange(3)}", self.chance.random() < 0.5
+        if self._asked and self.chance.random() < 0.9:
+            approval = self.chance.choice(self._asked[-3:])
         given = ApprovalAnswer(granted=granted, by="ana", input_digest=self.chance.choice((None, "other")))
         return lambda store, epochs: store.answer(approval, given, at=AT)
 
@@ -221,6 +264,9 @@ class Uses:
             (
                 RunFilter(),
                 RunFilter(tenant="t"),
+                RunFilter(tenant=""),
+                RunFilter(labels={"team": self.chance.choice(("", "a", "1", "null"))}),
+                RunFilter(provider=self.chance.choice(("", "p"))),
                 RunFilter(status=frozenset({"lost", "running"})),
                 RunFilter(begins="r1"),
             )
@@ -238,6 +284,8 @@ class Uses:
                 await store.approval(f"{run}.0"),
                 await store.blocks(),
                 await store.commands(),
+                await store.last_command(),
+                await store.size(),
                 await store.budgets(),
                 await store.last_seq(session),
                 [event async for event in store.read(session, after=1)],
@@ -249,8 +297,9 @@ class Uses:
 
 
 _NAMES = [name[1:] for name in vars(Uses) if name.startswith("_") and name[1:2] != "_"]
-_NAMES = [name for name in _NAMES if name not in ("run", "session", "whose", "event", "owner", "owners", "claims")]
-_NAMES += ["append"] * 8 + ["claim_run", "create_run"] * 2
+_NAMES = [name for name in _NAMES if name not in ("run", "session", "whose", "event", "context")]
+_NAMES += [name for name in _NAMES if name not in ("release", "release_run", "prune")] * 2
+_NAMES += ["append"] * 24 + ["create_run", "claim_run"] * 4
 
 
 async def _given(store: Store, use: Any, epochs: list[int]) -> Any:
@@ -284,3 +333,5 @@ async def test_any_sequence_of_uses_has_the_same_answers(seed: int, tmp_path: Pa
             done.append((name, given[0]))
 
             assert given[1:] == [given[0]] * 2, (seed, len(done), done[-8:])
+            if not isinstance(given[0], str):
+                uses.granted(name, given[0])
