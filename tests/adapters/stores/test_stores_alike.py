@@ -84,7 +84,7 @@ class Uses:
         self._unit: tuple[str, int, list[ev.Event]] | None = (
             None  # the latest that was stored, with its run and owner
         )
-        self._asked: list[str] = []
+        self._requested: list[str] = []
         self._appends: tuple[str, int, list[ev.Event]] = ("", 0, [])
 
     def next(self, name: str = "") -> tuple[str, Callable[[Store, list[int]], Any]]:
@@ -99,7 +99,7 @@ class Uses:
             self._owner[run] = owner
         if name == "append":
             run, owner, unit = self._appends
-            self._asked += [event.approval_id for event in unit if isinstance(event, ev.ToolApprovalRequested)]
+            self._requested += [event.approval_id for event in unit if isinstance(event, ev.ToolApprovalRequested)]
             places = zip(unit, given, strict=True)
             self._unit = run, owner, [msgspec.structs.replace(event, seq=stored["seq"]) for event, stored in places]
 
@@ -209,8 +209,8 @@ class Uses:
 
     def _answer(self) -> Any:
         approval, granted = f"{self._run()}.{self.chance.randrange(3)}", self.chance.random() < 0.5
-        if self._asked and self.chance.random() < 0.9:
-            approval = self.chance.choice(self._asked[-3:])
+        if self._requested and self.chance.random() < 0.9:
+            approval = self.chance.choice(self._requested[-3:])
         given = ApprovalAnswer(granted=granted, by="ana", input_digest=self.chance.choice((None, "other")))
         return lambda store, epochs: store.answer(approval, given, at=AT)
 
