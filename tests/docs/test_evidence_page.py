@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.evidence import PROGRAMS
@@ -17,14 +19,31 @@ PAGE = (ROOT / "docs" / "evidence" / "index.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.*(?:tests/|python -m).*) \|$", PAGE.partition("## README")[2], re.MULTILINE)
 CLAIMS = dict(ROWS)
 SHOWN_BY = re.findall(r"`([^`]+)`", " ".join(CLAIMS.values()))
-NO_CLAIM = ("What nothing stops",)
-"""Sections of the security model that promise nothing."""
+NO_CLAIM = ("What nothing stops", "More")
+"""Sections that promise nothing."""
+PROMISES_NOTHING = (
+    *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
+    *("A team adds a rule", "The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
+    *(
+        "What proctor stops, and what it can't",
+        "Trusted are only",
+        "Assume that the model",
+        "Each claim on this page",
+    ),
+    *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
+    "the events from that commit on are lost",
+)
+"""The other sentences, by what they hold: summaries, how to go on, what is assumed, what is not promised."""
 ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
 
 
 def _sections(page: str) -> dict[str, str]:
     parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _without_links(page: str) -> str:
+    return re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", page)
 
 
 def _first_cells(section: str) -> list[str]:
@@ -45,16 +64,36 @@ def test_every_claim_of_the_readme_has_its_evidence() -> None:
 
 
 def test_every_claim_of_the_security_model_has_its_evidence() -> None:
-    """The rows of its tables, and its sections without one."""
+    """The rows of its tables."""
     sections = {name: text for name, text in _sections(SECURITY).items() if name not in NO_CLAIM}
-    claims = [claim for name, text in sections.items() for claim in _first_cells(text) or [name]]
+    claims = [claim for text in sections.values() for claim in _first_cells(text)]
 
     assert [claim for claim in claims if claim not in CLAIMS] == []
 
 
+def _sentences(page: str) -> Iterator[str]:
+    page = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    for name, text in {"": page.partition("\n## ")[0], **_sections(page)}.items():
+        if name not in NO_CLAIM:
+            for line in re.findall(r"^(?![#|!]).*\w.*$", text, re.MULTILINE):
+                yield from re.split(r"(?<=[.:]) (?=[A-Z`])", line.removeprefix("- "))
+
+
+@pytest.mark.parametrize("page", [README, SECURITY], ids=["README", "security"])
+def test_every_sentence_has_its_evidence_or_promises_nothing(page: str) -> None:
+    """Each holds a claim of the page of evidence; what none does is named here."""
+    known = (*CLAIMS, *PROMISES_NOTHING)
+    sentences = list(_sentences(_without_links(page)))
+
+    assert [sentence for sentence in sentences if not any(text in sentence for text in known)] == []
+    assert len(sentences) > 20
+
+
 def test_no_evidence_is_for_a_claim_that_nobody_makes() -> None:
     """A claim that is taken back leaves the page."""
-    assert [claim for claim in CLAIMS if claim not in README and claim not in SECURITY] == []
+    pages = _without_links(README) + _without_links(SECURITY)
+
+    assert [claim for claim in CLAIMS if claim not in pages] == []
 
 
 def test_the_programs_of_the_page_are_there() -> None:
