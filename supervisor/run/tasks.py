@@ -146,6 +146,7 @@ RELEASE_S = 5.0
 
 _tasks: set[Any] = set()
 """The running tasks: asyncio itself keeps only weak references."""
+_forget = _tasks.discard  # one object for all tasks, as each idle run keeps two of them
 
 
 def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -160,7 +161,7 @@ def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     else:
         task = asyncio.get_running_loop().create_task(run())
         _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+        task.add_done_callback(_forget)
 
 
 class DetachedTask(Generic[T]):
