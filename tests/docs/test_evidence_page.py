@@ -82,10 +82,10 @@ def _sentences(page: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", [README, SECURITY], ids=["README", "security"])
 def test_every_sentence_has_its_evidence_or_promises_nothing(page: str) -> None:
     """Each holds a claim of the page of evidence; what none does is named here."""
-    known = (*CLAIMS, *PROMISES_NOTHING)
+    parts = (*CLAIMS, *PROMISES_NOTHING)
     sentences = list(_sentences(_without_links(page)))
 
-    assert [sentence for sentence in sentences if not any(text in sentence for text in known)] == []
+    assert [sentence for sentence in sentences if not any(text in sentence for text in parts)] == []
     assert len(sentences) > 20
 
 
