@@ -99,7 +99,7 @@ class ClaimingChecks(StoreChecks):
             assert [one.attempts for one in await store.runs()] == [3]
 
     async def test_each_reason_not_to_claim_has_its_kind(self) -> None:
-        """A run there is not, one that is over, one without an owner to claim it."""
+        """A run there is not, one that is over, one without an owner to claim it, one that its owner runs already."""
         async with self.open_store() as store:
             epoch = await owner(store)
             await store.create_run(RunInfo(run_id="over", session_id="s"), epoch=epoch)
@@ -109,6 +109,9 @@ class ClaimingChecks(StoreChecks):
             assert await kind_of_refusal(store.claim_run("nobody", epoch=epoch)) == "no_run"
             assert await kind_of_refusal(store.claim_run("over", epoch=epoch)) == "run_over"
             assert await kind_of_refusal(store.claim_run("r", epoch=epoch + 1)) == "fenced"
+            await begun(store, epoch, "mine", "other")
+            assert await kind_of_refusal(store.claim_run("mine", epoch=epoch)) == "claimed"
+            assert await kind_of_refusal(store.claim_run("mine", epoch=epoch, lost=True)) == "claimed"
 
     async def test_a_session_has_one_claimed_run_at_a_time(self) -> None:
         """The next is claimed when that is over, also by whoever has the first."""
