@@ -293,3 +293,25 @@ def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> 
             ev.ToolApprovalGranted(approval_id="a", tool_call_id="c", tool_name="x", input_digest=first.input_digest)
         )
         assert of.propose(call).action == answer, call
+
+
+@pytest.mark.parametrize(
+    ("conditions", "admitted"),
+    [
+        ([{"path": "$.command", "runs": ["git", "ls"]}], True),
+        ([{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "regex": "^git"}], True),
+        ([{"path": "$.command", "regex": "^git"}], False),
+        ([{"any_of": [{"path": "$.command", "runs": ["git"]}, {"path": "$.command", "regex": "^git"}]}], False),
+        ([{"any_of": [{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "runs": ["ls"]}]}], True),
+        ([], True),
+    ],
+)
+def test_an_allow_list_admits_several_commands_where_one_condition_reads_them_all(
+    conditions: list[dict[str, Any]], admitted: bool
+) -> None:
+    """Whatever else the entry asks for."""
+    entry = {"tool": "bash", "where": conditions} if conditions else "bash"
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": [entry]}]}))
+    call = ToolCall(id="c", name="bash", input={"command": "git status && ls"})
+
+    assert bool(compile_policy(policy).monitor().admission(call).rules) == admitted
