@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     from proctor.supervisor.ports.stored_types import ApprovalRequest
 
+    from ..evaluate.judge import FailOn, SessionReport
+    from ..evaluate.reports import Case
     from ..operations.views import BlockView
+    from ..traces import TraceSession
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -278,6 +281,51 @@ def replaced(path: str | Path) -> Iterator[IO[bytes]]:
             why = f"there is no folder `{folder}`" if not folder.is_dir() else (error.strerror or str(error)).lower()
             raise click.UsageError(f"`{path}` cannot be written: {why}") from error
         yield file
+
+
+def report_options(command: Callable[..., T]) -> Callable[..., T]:
+    """`--junit` and `--sarif`: reports for other programs beside what is printed; see `ReportFiles`."""
+    for option, what in (("--sarif", "SARIF 2.1.0"), ("--junit", "JUnit XML")):
+        path = click.Path(dir_okay=False)
+        command = click.option(option, type=path, metavar="FILE", help=f"Also write {what}.")(command)
+    return command
+
+
+class ReportFiles:
+    """The reports that a command was asked for, written at its end.
+
+    Raises UsageError before anything is judged if there is no folder for one.
+    """
+
+    def __init__(self, junit: str | None, sarif: str | None, fail_on: FailOn = "deny") -> None:
+        from ..evaluate.reports import JUnitReport, SarifReport
+
+        for file in (junit, sarif):
+            if file and not Path(file).parent.is_dir():
+                raise click.UsageError(f"`{file}` cannot be written: there is no folder `{Path(file).parent}`")
+        self._wanted: list[tuple[str, JUnitReport | SarifReport, Callable[[], bytes]]] = []
+        if junit:
+            xml = JUnitReport(fail_on=fail_on)
+            self._wanted.append((junit, xml, xml.xml))
+        if sarif:
+            json = SarifReport(version())
+            self._wanted.append((sarif, json, json.json))
+
+    def add(self, session: TraceSession, found: SessionReport) -> None:
+        """Add a recorded session."""
+        for _, report, _ in self._wanted:
+            report.add(session, found)
+
+    def add_case(self, case: Case) -> None:
+        """Add a policy test, or a question about every session."""
+        for _, report, _ in self._wanted:
+            report.add_case(case)
+
+    def write(self) -> None:
+        """Write each report, replacing its file."""
+        for path, _, document in self._wanted:
+            with replaced(path) as file:
+                file.write(document())
 
 
 class _Printed(io.TextIOWrapper):

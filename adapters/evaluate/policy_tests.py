@@ -37,7 +37,7 @@ from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import call_lines, judge_session
 from .proofs import ProofQuestion, ProofRecord, SharedTime, read_call, record_of
-from .reports import append_call, append_field, append_gap
+from .reports import Case, append_call, append_field, append_gap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -424,6 +424,12 @@ def failed_test(session: TraceSession, judged: JudgedTest) -> Text:
     text.append("\n")
     _trace(text, session, judged.mismatches[0].call)
     return text
+
+
+def case_of(judged: JudgedTest, kind: str, details: str, *, undecided: bool = False) -> Case:
+    """A test or a proof for a report; `details` is its failure on a terminal."""
+    wrong = "; ".join(f"expected {each.expected}, got {each.actual}" for each in judged.mismatches)
+    return Case(kind=kind, name=judged.test, file=judged.file, wrong=wrong, details=details, undecided=undecided)
 
 
 def _trace(text: Text, session: TraceSession, call: int | None) -> None:

@@ -160,9 +160,28 @@ _NOT_RUN = {
 }
 
 
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy test or a question about every session, as a report has it.
+
+    Attributes:
+        kind: `test`, or the kind of the question.
+        file: the file of the test, or of the policy that is asked about.
+        wrong: one line that says what is wrong; empty if nothing is.
+        details: all of it, as on a terminal.
+        undecided: whether `wrong` says why there is no answer.
+    """
+
+    kind: str
+    name: str
+    file: str
+    wrong: str = ""
+    details: str = ""
+    undecided: bool = False
+
+
 class JUnitReport:
-    """Collects sessions; `xml()` is the document. A rule that was not exercised counts as skipped, one that was
-    broken less strictly than `fail_on` as passed.
+    """Collects sessions and cases; `xml()` is the document. A rule that was not exercised counts as skipped, one that
+    was broken less strictly than `fail_on` as passed.
     """
 
     def __init__(self, name: str = "proctor", fail_on: FailOn = "deny") -> None:
@@ -187,6 +206,16 @@ class JUnitReport:
             elif rule not in broken and (reason := _NOT_RUN.get(report.rules[rule])) is not None:
                 counts["skipped"] += 1
                 SubElement(case, "skipped", {"message": reason})
+
+    def add_case(self, case: Case) -> None:
+        """Add a test or a question; one without an answer is an error."""
+        suite = self._suite(case.file)
+        self._counts[case.file]["tests"] += 1
+        element = SubElement(suite, "testcase", {"classname": case.kind, "name": _clean(case.name)})
+        if case.wrong:
+            self._counts[case.file]["errors" if case.undecided else "failures"] += 1
+            tag = "error" if case.undecided else "failure"
+            SubElement(element, tag, {"type": case.kind, "message": _clean(case.wrong)}).text = _clean(case.details)
 
     def xml(self) -> bytes:
         """The document, UTF-8."""
@@ -224,11 +253,19 @@ def _clean(text: str) -> str:
 
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+_CASES = {
+    "test": "a policy test: a session with the decisions that are expected",
+    "property": "a property that every allowed session keeps",
+    "no_looser_than": "everything that is allowed is also allowed by the base",
+    "same_as": "both policies decide every call alike",
+    "reach": "whether some allowed session comes to a call",
+    "sanity": "every rule has an effect, and every tool can be called",
+}
 _LEVELS = {"warn": "warning", "request_approval": "warning", "deny": "error", "cancel": "error"}
 
 
 class SarifReport:
-    """Collects sessions; `json()` is the document."""
+    """Collects sessions and cases; `json()` is the document."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -238,6 +275,24 @@ class SarifReport:
     def add(self, session: TraceSession, report: SessionReport) -> None:
         """Add the violations of one session."""
         self._results.extend(self._result(session, violation) for violation in report.violations)
+
+    def add_case(self, case: Case) -> None:
+        """Add a test or a question that went wrong."""
+        if not case.wrong:
+            return
+        key = "", case.kind
+        about = {"shortDescription": {"text": _CASES.get(case.kind, f"a question of the kind `{case.kind}`")}}
+        self._rules.setdefault(key, {"id": case.kind, "name": case.kind, **about})
+        self._results.append(
+            {
+                "ruleId": case.kind,
+                "ruleIndex": list(self._rules).index(key),
+                "level": "warning" if case.undecided else "error",
+                "message": {"text": f"{case.name}: {case.wrong}"},
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(case.file)}}}],
+                "partialFingerprints": {"case/v1": f"{case.file}/{case.kind}/{case.name}"},
+            }
+        )
 
     def json(self) -> bytes:
         """The document, UTF-8."""
@@ -250,11 +305,9 @@ class SarifReport:
         if key not in self._rules:
             self._rules[key] = _rule(violation)
         where = violation.tool_call_id or "end"
-        path = Path(session.source)
-        uri = path.as_uri() if path.is_absolute() else quote(session.source)
         named = {"name": violation.tool_name or "session", "fullyQualifiedName": f"{session.id}/{where}"}
         place = {
-            "physicalLocation": {"artifactLocation": {"uri": uri}},
+            "physicalLocation": {"artifactLocation": {"uri": _uri(session.source)}},
             "logicalLocations": [{**named, "kind": "member"}],
         }
         return {
@@ -266,6 +319,11 @@ class SarifReport:
             "partialFingerprints": {"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
             "properties": {"policy": violation.policy, "action": violation.action, "seq": violation.seq},
         }
+
+
+def _uri(source: str) -> str:
+    path = Path(source)
+    return path.as_uri() if path.is_absolute() else quote(source)
 
 
 def _rule(violation: ViolationRecord) -> dict[str, Any]:

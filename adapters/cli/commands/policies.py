@@ -12,6 +12,7 @@ from ...kit.display_text import escape_control
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import check_format, context_option, format_option, json_option, write_document
 from ..output import (
+    ReportFiles,
     console,
     echo,
     echo_hanging,
@@ -20,16 +21,22 @@ from ..output import (
     output_option,
     output_parameter,
     replaced,
+    report_options,
     written_to,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
+
+    from rich.text import Text
 
     from proctor.policies import Capabilities, Monitor, Policy, PolicyError
     from proctor.policies.analysis import Findings, PreflightFinding
     from proctor.supervisor.ports.adapter import LaunchOptions
+
+    from ...evaluate.policy_tests import JudgedTest, PolicyTests
+    from ...evaluate.reports import Case
 
 
 @click.command()
@@ -304,23 +311,17 @@ def schema(as_json: bool) -> None:
 
 @click.command(name="test")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@report_options
 @output_option
 @json_option
-def test(files: tuple[str, ...], as_json: bool) -> int:
+def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: bool) -> int:
     """Run unit tests of policies: lists of calls with the expected decisions, and `prove` blocks.
 
     Exit code 1: a test failed. --json prints one line per test.
     """
     from proctor.policies.errors import read_each
 
-    from ...evaluate.policy_tests import (
-        PolicyTests,
-        failed_test,
-        judge_expected_proof,
-        judge_test,
-        read_policy_tests,
-    )
-    from ...evaluate.proofs import SharedTime, answer_text
+    from ...evaluate.policy_tests import read_policy_tests
     from ..options import check_standard_input, read_text
 
     def read(file: str) -> PolicyTests:
@@ -328,24 +329,38 @@ def test(files: tuple[str, ...], as_json: bool) -> int:
         return read_policy_tests(text, name, Path() if file == "-" else Path(file).parent)
 
     check_standard_input(*files)
+    reports = ReportFiles(junit, sarif)
     passed = failed = 0
     for given in read_each(read, files):
-        for one, context in given.tests:
-            session, judged = judge_test(given.compiled, one, context, file=given.file)
+        for judged, case, text in _judged(given):
             passed, failed = passed + judged.passed, failed + (not judged.passed)
+            reports.add_case(case)
             if as_json:
                 echo_json(judged)
             elif not judged.passed:
-                console().print(failed_test(session, judged))
-        time = SharedTime(len(given.proofs))
-        for proof in given.proofs:
-            judged, record = judge_expected_proof(given, proof, time)
-            passed, failed = passed + judged.passed, failed + (not judged.passed)
-            if as_json:
-                echo_json(judged)
-            elif not judged.passed:
-                console().print(f"FAILED {escape_control(judged.test)}\n  file:       {escape_control(judged.file)}")
-                console().print(answer_text(record), end="")
+                console().print(text)
+    reports.write()
     if not as_json:
         echo(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")
     return VIOLATED if failed else FINE
+
+
+def _judged(given: PolicyTests) -> Iterator[tuple[JudgedTest, Case, Text]]:
+    """The tests and proofs of a file, each judged: as a record, for a report, and as a failure on a terminal."""
+    from rich.text import Text
+
+    from ...evaluate.policy_tests import case_of, failed_test, judge_expected_proof, judge_test
+    from ...evaluate.proofs import SharedTime, answer_text
+
+    for one, context in given.tests:
+        session, judged = judge_test(given.compiled, one, context, file=given.file)
+        text = Text() if judged.passed else failed_test(session, judged)
+        yield judged, case_of(judged, "test", text.plain), text
+    time = SharedTime(len(given.proofs))
+    for proof in given.proofs:
+        judged, record = judge_expected_proof(given, proof, time)
+        heading = f"FAILED {escape_control(judged.test)}\n  file:       {escape_control(judged.file)}\n"
+        text = Text.assemble(heading, answer_text(record))
+        text.rstrip()
+        undecided = record.verdict == "unknown"
+        yield judged, case_of(judged, proof.question.kind, text.plain, undecided=undecided), text

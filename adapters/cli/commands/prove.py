@@ -14,7 +14,7 @@ import click
 
 from ..exits import FINE, UNPROVED, VIOLATED
 from ..options import context_option, json_option, read_policies
-from ..output import console, echo, echo_json, note, output_option, replaced
+from ..output import ReportFiles, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from proctor.policies.events.run_context import Tool
 
     from ...evaluate.proofs import ProofQuestion, ProofRecord
+    from ...evaluate.reports import Case
 
 _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 
@@ -67,6 +68,7 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
     help="Draw the session found: SVG if the name ends in .svg, else Mermaid.",
 )
 @context_option
+@report_options
 @output_option
 @json_option
 def prove(
@@ -81,6 +83,8 @@ def prove(
     write_session: str | None,
     graph: str | None,
     context: tuple[str, ...],
+    junit: str | None,
+    sarif: str | None,
     as_json: bool,
 ) -> int:
     """Answer questions about every session that a policy allows: with a proof, or with a shortest counterexample.
@@ -95,6 +99,7 @@ def prove(
     from ..options import check_standard_input, read_context
 
     check_standard_input(*policies, *properties, *bases, *same)
+    reports = ReportFiles(junit, sarif)
     stack = read_policies(policies)
     merged = merge_policies(stack)
     questions = list(_questions(properties, bases, same, reached))
@@ -106,10 +111,12 @@ def prove(
     with _Search(len(questions) or sanity_questions(stack)) as search:
         for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
             found.append((question, record))
+            reports.add_case(_case(question, record, policies[0]))
             search.clear()
             _show(record, as_json=as_json)
     if not questions and not as_json:
         _sum_up([record for _, record in found])
+    reports.write()
     _write(found, merged, policies, adapter, (write_test, write_session, graph))
     return _exit_code([record.verdict for _, record in found], stopped=search.stopped)
 
@@ -174,6 +181,20 @@ def _show(record: ProofRecord, *, as_json: bool) -> None:
         record = _without_session(record)
     out = console()
     out.print(answer_text(record, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
+
+
+def _case(question: ProofQuestion | None, record: ProofRecord, file: str) -> Case:
+    from ...evaluate.proofs import answer_text
+    from ...evaluate.reports import Case
+
+    return Case(
+        kind=question.kind if question else "sanity",
+        name=record.question,
+        file=file,
+        wrong="" if record.verdict == "proved" else f"{record.verdict}: {record.reason}",
+        details=answer_text(record).plain,
+        undecided=record.verdict == "unknown",
+    )
 
 
 def _without_session(record: ProofRecord) -> ProofRecord:

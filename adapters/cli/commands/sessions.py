@@ -23,6 +23,7 @@ from ..options import (
 )
 from ..output import (
     Progress,
+    ReportFiles,
     console,
     echo,
     echo_hanging,
@@ -31,7 +32,7 @@ from ..output import (
     output_option,
     output_parameter,
     replaced,
-    version,
+    report_options,
     written_to,
 )
 
@@ -60,8 +61,7 @@ SHOWN = 20
 @policy_option
 @format_option
 @context_option
-@click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Also write JUnit XML.")
-@click.option("--sarif", type=click.Path(dir_okay=False), metavar="FILE", help="Also write SARIF 2.1.0.")
+@report_options
 @click.option(
     "--failures",
     type=click.IntRange(min=0),
@@ -95,9 +95,9 @@ def evaluate(
 
     check_format(format)
     check_standard_input(*policies, *traces)
-    _check_folders(junit, sarif)
+    files = ReportFiles(junit, sarif, fail_on)
     compiled = read_compiled(policies)
-    report = _Report(as_json=as_json, junit=junit, sarif=sarif, failures=failures, fail_on=fail_on)
+    report = _Report(files, as_json=as_json, failures=failures, fail_on=fail_on)
     sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
     progress = Progress()
     try:
@@ -111,27 +111,16 @@ def evaluate(
     return FINE if report.summary.all_passed else VIOLATED
 
 
-def _check_folders(*files: str | None) -> None:
-    """Before anything is judged: what takes long is not lost at the end."""
-    for file in files:
-        if file and not Path(file).parent.is_dir():
-            raise click.UsageError(f"`{file}` cannot be written: there is no folder `{Path(file).parent}`")
-
-
 class _Report:
     """Takes sessions as they are judged; what is long is written at the end."""
 
-    def __init__(
-        self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int, fail_on: FailOn
-    ) -> None:
-        from ...evaluate import EvalSummary, JUnitReport, SarifReport
+    def __init__(self, files: ReportFiles, *, as_json: bool, failures: int, fail_on: FailOn) -> None:
+        from ...evaluate import EvalSummary
 
         self.summary = EvalSummary(fail_on=fail_on)
         self._fail_on = fail_on
         self._as_json = as_json
-        self._junit = JUnitReport(fail_on=fail_on) if junit else None
-        self._sarif = SarifReport(version()) if sarif else None
-        self._files = (junit, sarif)
+        self._files = files
         self._left = failures
         self._console: Any = console()
 
@@ -147,9 +136,7 @@ class _Report:
 
         found = redacted(found)
         self.summary.add(found, session.source)
-        for report in (self._junit, self._sarif):
-            if report is not None:
-                report.add(session, found)
+        self._files.add(session, found)
         if self._as_json:
             sys.stdout.write(escape_control_json(msgspec.json.encode(found).decode()) + "\n")
         elif self._left > 0:
@@ -167,13 +154,7 @@ class _Report:
     def finish(self) -> None:
         from ...evaluate import summary_table
 
-        junit, sarif = self._files
-        if self._junit is not None and junit:
-            with replaced(junit) as file:
-                file.write(self._junit.xml())
-        if self._sarif is not None and sarif:
-            with replaced(sarif) as file:
-                file.write(self._sarif.json())
+        self._files.write()
         if not self._as_json:
             self._console.print(summary_table(self.summary))
 

@@ -1,0 +1,117 @@
+"""`--junit` and `--sarif` of `test` and `prove`: what another program reads of policy tests and of proofs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, parse
+
+import pytest
+
+Cli = Any
+POLICY = """\
+name: pay
+on_violation: deny
+rules:
+  - {id: approved, type: before, first: approve, then: pay}
+"""
+TESTS = """\
+policies: [pay.yaml]
+tests:
+  - {name: unapproved, calls: [{tool: pay, expect: deny}]}
+  - {name: approved, calls: [approve, {tool: pay, expect: deny}]}
+prove:
+  - {name: payable, reach: pay}
+  - {name: never, unreachable: pay}
+"""
+HUGE = """\
+name: huge
+tool_rules:
+  - allow: [{tool: send, where: [{path: $.text, length: 500000000}]}]
+"""
+
+
+@pytest.fixture
+def files(place: Path) -> Path:
+    """A policy with tests, of which a unit test and a proof fail."""
+    place.joinpath("pay.yaml").write_text(POLICY)
+    place.joinpath("pay.test.yaml").write_text(TESTS)
+    return place
+
+
+def cases(path: Path) -> dict[str, Element]:
+    """The cases of a JUnit document by name."""
+    return {case.attrib["name"]: case for case in parse(path).iter("testcase")}
+
+
+def test_failed_tests_and_proofs_are_failures(cli: Cli, files: Path) -> None:
+    """Each with what was expected, and the session that shows otherwise; what passed is a case without a failure."""
+    ran = cli("test", "pay.test.yaml", "--junit", "out.xml", "--sarif", "out.sarif")
+
+    found = cases(files / "out.xml")
+    failures = {name: case.find("failure") for name, case in found.items()}
+    root = parse(files / "out.xml").getroot()
+    (run,) = json.loads((files / "out.sarif").read_text())["runs"]
+    assert ran.code == 1
+    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("4", "2", "0")
+    assert {name for name, failure in failures.items() if failure is not None} == {"approved", "never"}
+    assert failures["approved"] is not None
+    assert failures["approved"].attrib["message"] == "expected deny, got allow"
+    assert failures["never"] is not None
+    assert "pay" in str(failures["never"].text)
+    assert {result["ruleId"] for result in run["results"]} == {"test", "reach"}
+    assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == {"test", "reach"}
+    (place,) = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in run["results"]}
+    assert place == "pay.test.yaml"
+
+
+@pytest.mark.parametrize(
+    ("question", "code", "counts"),
+    [
+        (["--reach", "pay"], 1, ("1", "1", "0")),
+        (["--reach", "pay", "--tools", "pay"], 0, ("1", "0", "0")),
+        ([], 0, None),
+    ],
+)
+def test_a_refuted_question_is_a_failure(
+    cli: Cli, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
+) -> None:
+    """A proved one passes; without a question, each rule and tool is a case."""
+    asked = cli("prove", "pay.yaml", *question, "--junit", "out.xml", "--sarif", "out.sarif")
+
+    root = parse(files / "out.xml").getroot()
+    (run,) = json.loads((files / "out.sarif").read_text())["runs"]
+    assert asked.code == code
+    if counts is not None:
+        assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == counts
+    else:
+        assert {case.attrib["classname"] for case in root.iter("testcase")} == {"sanity"}
+        assert set(cases(files / "out.xml")) == {"rule approved", "callable approve", "callable pay"}
+    assert [result["level"] for result in run["results"]] == ["error"] * int(root.attrib["failures"])
+
+
+def test_a_question_without_an_answer_is_an_error(cli: Cli, files: Path) -> None:
+    """Exit code 3; a report does not count it as passed."""
+    files.joinpath("huge.yaml").write_text(HUGE)
+    asked = cli("prove", "huge.yaml", "--reach", "send", "--junit", "out.xml", "--sarif", "out.sarif")
+
+    root = parse(files / "out.xml").getroot()
+    (run,) = json.loads((files / "out.sarif").read_text())["runs"]
+    assert asked.code == 3
+    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("1", "0", "1")
+    assert cases(files / "out.xml")["reach send"].find("error") is not None
+    assert [result["level"] for result in run["results"]] == ["warning"]
+
+
+@pytest.mark.parametrize("command", [["test", "pay.test.yaml"], ["prove", "pay.yaml"]])
+@pytest.mark.parametrize("option", ["--junit", "--sarif"])
+def test_a_report_without_a_folder_is_refused_before_anything_is_judged(
+    cli: Cli, files: Path, command: list[str], option: str
+) -> None:
+    """One clear error, exit code 2."""
+    ran = cli(*command, option, "no/out")
+
+    assert ran.code == 2
+    assert "`no/out` cannot be written: there is no folder `no`" in ran.err
+    assert ran.out == ""
