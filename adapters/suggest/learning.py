@@ -49,12 +49,24 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
         return [entry for entry in self.entries if entry.tool == tool and entry.kind in kinds]
 
     def without(self, entries: Sequence[Entry], why: str) -> Suggestion:
-        """The same without these entries, and without entries that only concern their tools."""
-        tools = {entry.tool for entry in entries if entry.kind == "tool"}
+        """The same without these entries, and without entries that only concern their tools.
+
+        A tool of whose commands none is left goes too: without a name, every command line would be allowed.
+        """
+        commands = {entry.tool for entry in entries if entry.kind == "command"}
+        nameless = {tool for tool in commands if all(each in entries for each in self.of(tool, "command"))}
+        tools = {entry.tool for entry in entries if entry.kind == "tool"} | nameless
         about_them = [e for e in self.entries if tools & {e.tool, e.part.get("first")} and e.kind != "limit"]
         left = tuple(e for e in self.entries if e not in entries and e not in about_them)
         return msgspec.structs.replace(
             self, entries=left, dropped=(*self.dropped, *((entry, why) for entry in entries))
+        )
+
+    def edited(self, entry: Entry, part: dict[str, Any]) -> Suggestion:
+        """The same with another part of the policy in an entry's place; no call is known that it stops."""
+        changed = msgspec.structs.replace(entry, part=part, about=f"{entry.about}, edited", stops={})
+        return msgspec.structs.replace(
+            self, entries=tuple(changed if each is entry else each for each in self.entries)
         )
 
     def policy(self) -> dict[str, Any]:

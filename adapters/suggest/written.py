@@ -13,7 +13,7 @@ from .entries import Entry, flow
 from .inputs import names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from proctor.policies import Policy, Proved, Refuted, Unknown
@@ -90,25 +90,30 @@ def _one_line(text: str) -> str:
     return re.sub(r"[^\x20-\x7e]+", " ", text)
 
 
-def tests_text(suggestion: Suggestion, sessions: Sequence[ObservedSession], policy: str) -> str:
+def tests_text(
+    suggestion: Suggestion, sessions: Sequence[ObservedSession], policy: str, without: Collection[str]
+) -> str:
     """Tests of the policy: sessions it was learnt from, which it allows, and a call that each restriction stops.
 
     Args:
         suggestion: what the policy says.
         sessions: what it was learnt from; those are tests that the policy allows, the fewest that use every tool.
         policy: the policy's file, as seen from the folder of the tests.
+        without: the names of tests to leave out.
     """
     sourced = any(entry.part.get("type") == "provenance" for entry in suggestion.entries)
     lines = [f"policies: [{flow(policy)}]", "tests:"]
     for session in _chosen(suggestion, sessions):
-        lines += _session_test(session, sourced)
+        lines += _session_test(session, sourced) if session.id not in without else ()
     names = {entry.tool for entry in suggestion.tools}
     stopped = [e for e in suggestion.entries if "value" in e.stops and e.tool in names]
     for entry in stopped:
         example = _example(entry, sessions)
         if example is not None:
-            name = flow(f"stops another {entry.stops['path']} of {entry.tool}")
-            lines += [f"  - name: {name}", "    calls:"]
+            name = f"stops another {entry.stops['path']} of {entry.tool}"
+            if name in without:
+                continue
+            lines += [f"  - name: {flow(name)}", "    calls:"]
             lines += [f"      - {flow({**example, 'expect': suggestion.action})}"]
     lines += ["  - name: stops a tool that was never used", "    calls:"]
     lines += [f"      - {{tool: never-used, expect: {suggestion.action}}}"]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from terminal import Terminal
 
 from proctor.policies import Before, load_policies
 from proctor.policies.events import RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
@@ -23,6 +28,16 @@ def session(id: str, user: str, *calls: Call) -> dict[str, Any]:
         events.append({"type": "tool_call", "id": f"c{n}", "name": name, "input": given, "turn": n})
         events.append({"type": "tool_result", "id": f"c{n}", "output": output, "turn": n})
     return {"id": id, "events": events}
+
+
+def payment(n: int) -> dict[str, Any]:
+    """An amount that grows, and a command line of two programs."""
+    return session(
+        f"p{n}",
+        "go",
+        ("pay", {"amount": 10 + n}, "done"),
+        ("bash", {"command": f"git status && pytest tests/test_{n}.py"}, "passed"),
+    )
 
 
 def refund(n: int) -> dict[str, Any]:
@@ -258,3 +273,93 @@ def test_bad_input_is_one_message(cli: Cli, place: Path, arguments: tuple[str, .
 
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
+
+
+EDITOR = """\
+#!/bin/sh
+sed -i "$EDITS" "$1"
+"""
+ENTRIES = ["bash", "git status", "pytest", "pay", "$.amount", "`pay` before `bash`", "max_tool_calls", "max_turns"]
+"""What `suggest` proposes after the payments, in this order."""
+
+
+@pytest.fixture
+def review(cli: Cli, place: Path) -> Callable[..., str]:
+    """`suggest -i` on a terminal with a line for each question; returns the screen."""
+    place.joinpath("editor.sh").write_text(EDITOR)
+    place.joinpath("editor.sh").chmod(0o755)
+    lines = (json.dumps(payment(n)) for n in range(12))
+    place.joinpath("sessions.jsonl").write_text("\n".join(lines) + "\n")
+
+    def reviewed(*answers: str, edits: str = "") -> str:
+        command = [sys.executable, "-m", "proctor.adapters.cli", "suggest", "sessions.jsonl", "-i"]
+        env = {**os.environ, "EDITOR": str(place / "editor.sh"), "EDITS": edits}
+        terminal = Terminal(
+            [*command, "-o", "learnt.yaml", "--tests", "learnt.test.yaml"], env, place, columns=160, rows=80
+        )
+        terminal.press("".join(f"{answer}\n" for answer in answers))
+        code = terminal.ended()
+        screen = terminal.text
+        terminal.close()
+        assert code == 0, screen
+        return screen
+
+    return reviewed
+
+
+def test_a_person_accepts_edits_and_rejects_each_entry(cli: Cli, review: Any, place: Path) -> None:
+    """Each is shown with its evidence; the policy is what was left, and its tests are those that it passes."""
+    screen = review(
+        *("accept", "accept", "reject", "accept", "edit", "reject", "rest"), edits="s/lte: [0-9]*/lte: 12/"
+    )
+
+    policy = yaml.safe_load(place.joinpath("learnt.yaml").read_text())
+    shown = [line.partition("of 8  ")[2] for line in screen.splitlines() if " of 8  " in line]
+    assert [word in line for word, line in zip(ENTRIES[:7], shown, strict=True)] == [True] * 7
+    assert "would stop pay {$.amount: 43}" in screen
+    assert "without it, any value is allowed" in screen
+    bash, pay = policy["tool_rules"][0]["allow"]
+    assert bash["where"] == [{"path": "$.command", "runs": ["git status"]}]
+    assert pay["where"] == [{"path": "$.amount", "gte": 0, "lte": 12}]
+    assert set(policy["limits"]) == {"max_tool_calls", "max_turns"}
+    assert "rules" not in policy
+    tested = cli("test", "learnt.test.yaml")
+    assert tested.code == 0, tested.out
+    assert "`pytest` (12 sessions, 12 calls): rejected" in place.joinpath("learnt.yaml").read_text()
+
+
+def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
+    """Rejecting the last name of a command line does not allow every command line."""
+    review("accept", "reject", "reject", "rest")
+
+    policy = yaml.safe_load(place.joinpath("learnt.yaml").read_text())
+    assert [item["tool"] for item in policy["tool_rules"][0]["allow"]] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ("s/[$].amount/amount/", "not a part of a policy"),
+        ("s/lte/ltee/", "unknown key `ltee`"),
+        ("s/{/[/", "not a part of a policy"),
+        ("s/.*/text/", "nothing is changed"),
+    ],
+)
+def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edits: str, said: str) -> None:
+    """The person is told why, and the entry stays as it was."""
+    screen = review("edit", *["accept"] * 4, "edit", "rest", edits=edits)
+
+    (policy,) = load_policies(place / "learnt.yaml")
+    assert "is a name: accept or reject it" in screen
+    assert said in screen
+    assert "lte: 42" in place.joinpath("learnt.yaml").read_text()
+    assert policy.rules
+
+
+def test_without_a_terminal_nobody_is_asked(cli: Cli, place: Path) -> None:
+    """One clear error, exit code 2."""
+    place.joinpath("sessions.jsonl").write_text(json.dumps(payment(1)) + "\n")
+    asked = cli("suggest", "sessions.jsonl", "--interactive")
+
+    assert (asked.code, asked.out) == (2, "")
+    assert "`--interactive` asks on a terminal" in asked.err

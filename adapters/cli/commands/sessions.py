@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...kit.display_text import escape_control, escape_control_lines
 from ..exits import FINE, VIOLATED
 from ..options import (
     check_format,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ...evaluate import SessionReport
     from ...evaluate.judge import FailOn
     from ...suggest import Suggestion
+    from ...suggest.entries import Entry
     from ...traces import TraceSession
 
 
@@ -294,6 +296,7 @@ def _offered(events: Sequence[Event]) -> list[str]:
 @click.option(
     "--tests", type=click.Path(dir_okay=False), metavar="FILE", help="Also write tests of the policy. Needs -o."
 )
+@click.option("-i", "--interactive", is_flag=True, help="Accept, edit or reject each entry on the terminal.")
 @format_option
 @output_parameter
 @json_option
@@ -304,6 +307,7 @@ def suggest(
     name: str,
     action: str | None,
     tests: str | None,
+    interactive: bool,
     format: str | None,
     output: str | None,
     as_json: bool,
@@ -328,11 +332,15 @@ def suggest(
         )
     if tests and (not output or output == "-"):
         raise click.UsageError("`--tests` goes with `--output FILE`: the tests name the policy's file")
+    if interactive and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("`--interactive` asks on a terminal, and there is none; leave it out")
     base = read_policies(bases) if bases else []
     observed = [observe(session) for session in _counted(_read(sessions, store, format))]
     found = learn(observed, name=name, action=action or ("deny" if bases else "request_approval"))
     if not found.tools:
         raise click.UsageError("the sessions have no call that ran: there is nothing to learn from")
+    if interactive:
+        found = _reviewed(found)
     if base:
         found = without_denied(found, merge_policies(base), observed)
     if as_json:
@@ -342,11 +350,93 @@ def suggest(
             write_document(policy_text(found))
     if tests and output:
         beside = os.path.relpath(output, Path(tests).parent)
+        text = tests_text(found, observed, beside, without=())
+        if interactive:
+            text = tests_text(found, observed, beside, without=_failing(text, tests))
         with replaced(tests) as file:
-            file.write(tests_text(found, observed, beside).encode())
+            file.write(text.encode())
     if found.dropped:
-        note(f"left out because of the base: {len(found.dropped)}; the policy says why")
+        note(f"left out: {len(found.dropped)}; the policy says why")
     return FINE
+
+
+def _reviewed(found: Suggestion) -> Suggestion:
+    """The suggestion as a person on the terminal leaves it; questions go to standard error."""
+    entries = found.entries
+    for number, entry in enumerate(entries, 1):
+        if entry not in found.entries:
+            continue  # its tool was rejected
+        for line in ("", f"{number} of {len(entries)}  {entry.about}", *_proposed(entry)):
+            click.echo(escape_control(line), err=True)
+        chosen = None
+        while chosen is None:
+            chosen = click.prompt(
+                "accept, edit, reject, or accept all the rest", type=_CHOICES, show_choices=False, err=True
+            )
+            if chosen == "edit":
+                edited = _edited(found, entry)
+                found, chosen = edited or found, "edit" if edited else None
+        if chosen == "reject":
+            found = found.without([entry], "rejected")
+        elif chosen == "rest":
+            break
+    return found
+
+
+_CHOICES = click.Choice(["accept", "edit", "reject", "rest"])
+
+
+def _proposed(entry: Entry) -> Iterator[str]:
+    """What an entry adds to the policy, the evidence for it, and a call that it would have stopped."""
+    from ...suggest.entries import flow
+
+    yield (
+        f"  {entry.tool}: {flow(entry.part)}" if entry.part and entry.tool else f"  {flow(entry.part or entry.tool)}"
+    )
+    yield f"  {entry.evidence}"
+    if "path" in entry.stops:
+        yield f"  would stop {entry.stops['tool']} {flow({entry.stops['path']: entry.stops['value']})}"
+    elif entry.stops:
+        yield f"  would stop {entry.stops['tool']} as the first call"
+    if entry.kind == "input":
+        yield "  without it, any value is allowed"
+
+
+def _edited(found: Suggestion, entry: Entry) -> Suggestion | None:
+    """The suggestion with an entry as a person writes it in an editor; None, saying why, if it stays as it is."""
+    import yaml
+
+    from proctor.policies import PolicyError, parse_policies
+
+    from ...suggest.entries import flow
+
+    if not entry.part:
+        click.echo(f"`{entry.tool}` is a name: accept or reject it; what restricts it follows", err=True)
+        return None
+    try:
+        text = click.edit(f"{flow(entry.part)}\n", extension=".yaml")
+        part = yaml.safe_load(text or "")
+        if not isinstance(part, dict):
+            click.echo("nothing is changed", err=True)
+            return None
+        changed = found.edited(entry, part)
+        parse_policies(changed.policy())
+    except click.ClickException as error:
+        click.echo(f"no editor: {error.message}", err=True)
+        return None
+    except (yaml.YAMLError, PolicyError, LookupError) as error:
+        click.echo(escape_control_lines(f"not a part of a policy: {error}"), err=True)
+        return None
+    return changed
+
+
+def _failing(text: str, file: str) -> list[str]:
+    """The names of the tests that the policy does not pass."""
+    from ...evaluate.policy_tests import judge_test, read_policy_tests
+
+    given = read_policy_tests(text, file, Path(file).parent)
+    judged = [judge_test(given.compiled, test, context, file=file)[1] for test, context in given.tests]
+    return [each.test for each in judged if not each.passed]
 
 
 def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> Iterator[TraceSession]:
