@@ -14,7 +14,7 @@ import yaml
 from terminal import Terminal
 
 from proctor.policies import Before, load_policies
-from proctor.policies.events import RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
+from proctor.policies.events import Event, RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
 from proctor.policies.language.selectors import ToolWhere
 
 CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
@@ -202,7 +202,7 @@ def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Cli, 
     seen = b""
     for n in range(9):
         named = {**about, "session_id": f"s{n}", "run_id": f"r{n}"}
-        events = [RunStarted(seq=1, **named)]
+        events: list[Event] = [RunStarted(seq=1, **named)]
         for m, tool in enumerate(("Edit", "Grep")):
             call = {"tool_call_id": f"c{m}", "tool_name": tool, **named}
             events.append(ToolCallStarted(seq=2 + 2 * m, tool_input={"file_path": "a.py", "pattern": "x"}, **call))
@@ -299,7 +299,7 @@ def review(cli: Cli, place: Path) -> Callable[..., str]:
         )
         terminal.press("".join(f"{answer}\n" for answer in answers))
         code = terminal.ended()
-        screen = terminal.text
+        screen = str(terminal.text)
         terminal.close()
         assert code == 0, screen
         return screen
