@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -391,7 +392,7 @@ def test_an_argument_that_is_json_as_text_is_judged_as_a_server_takes_it(tmp_pat
     """The SDK decodes the text of an object or a list, as some clients write nothing else (`pre_parse_json`)."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "server.py").write_text(TAKING_JSON)
-    tried = [
+    tried: list[tuple[str, str, Callable[[str], object]]] = [
         ("keep", "to", lambda file: {"file": f"{file}-secret"}),
         *(
             ("run", "args", lambda file, words=words: [*words, file])

@@ -271,7 +271,7 @@ def test_a_request_that_is_only_a_signal_makes_no_call_wait(held: bool, status: 
     policy = Policy(name="p", tool_rules=[Deny(("x",), id="ask", action="request_approval")])
     of = compile_policy(policy).monitor(RunContext())
     of.observe(ev.ToolCallRequested(tool_call_id="c", tool_name="x"))
-    asks = [{"policy": "p", "rule": "ask"}]
+    asks = ({"policy": "p", "rule": "ask"},)
     of.observe(ev.ToolApprovalRequested(tool_call_id="c", tool_name="x", approval_id="a", held=held, violations=asks))
     of.observe(ev.ToolCallDenied(tool_call_id="c", tool_name="x"))
 

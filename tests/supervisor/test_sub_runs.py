@@ -141,7 +141,7 @@ budgets: [{name: money, max_cost_usd: 10}]
 
     store, found = MemoryStore(), list[RunResult]()
     sub = partial(run_once, agent(spend, calls=0), "go", policies=FREE)
-    with pytest.raises(PolicyViolationError, match="USD"):
+    with pytest.raises(PolicyViolationError, match=r"\$12\.00 used"):
         await run_once(agent(starting(sub, found), calls=0), "go", policies=priced, store=store)
 
     assert 10 < (await used(store))["org/money"] < 20  # of 20, had nobody counted

@@ -188,7 +188,8 @@ async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: t
 async def test_what_is_left_when_many_alarms_are_dropped_rings_in_its_order(seed: int) -> None:
     """Each at its time, soonest first, whichever were dropped."""
     order = random.Random(seed)
-    timers, rings = Timers(Clock()), []
+    timers = Timers(Clock())
+    rings: list[float] = []
     times = order.sample(range(100_000), 400)
     alarms = {at: timers.alarm(rings.append) for at in times}
     for at, alarm in alarms.items():
