@@ -78,11 +78,11 @@ def test_a_refuted_question_is_a_failure(
     cli: Cli, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
 ) -> None:
     """A proved one passes; without a question, each rule and tool is a case."""
-    asked = cli("prove", "pay.yaml", *question, "--junit", "out.xml", "--sarif", "out.sarif")
+    answer = cli("prove", "pay.yaml", *question, "--junit", "out.xml", "--sarif", "out.sarif")
 
     root = parse(files / "out.xml").getroot()
     (run,) = json.loads((files / "out.sarif").read_text())["runs"]
-    assert asked.code == code
+    assert answer.code == code
     if counts is not None:
         assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == counts
     else:
@@ -94,11 +94,11 @@ def test_a_refuted_question_is_a_failure(
 def test_a_question_without_an_answer_is_an_error(cli: Cli, files: Path) -> None:
     """Exit code 3; a report does not count it as passed."""
     files.joinpath("huge.yaml").write_text(HUGE)
-    asked = cli("prove", "huge.yaml", "--reach", "send", "--junit", "out.xml", "--sarif", "out.sarif")
+    answer = cli("prove", "huge.yaml", "--reach", "send", "--junit", "out.xml", "--sarif", "out.sarif")
 
     root = parse(files / "out.xml").getroot()
     (run,) = json.loads((files / "out.sarif").read_text())["runs"]
-    assert asked.code == 3
+    assert answer.code == 3
     assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("1", "0", "1")
     assert cases(files / "out.xml")["reach send"].find("error") is not None
     assert [result["level"] for result in run["results"]] == ["warning"]

@@ -337,7 +337,7 @@ def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edits", "said"),
+    ("edits", "message"),
     [
         ("s/[$].amount/amount/", "not a part of a policy"),
         ("s/lte/ltee/", "unknown key `ltee`"),
@@ -345,13 +345,13 @@ def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
         ("s/.*/text/", "nothing is changed"),
     ],
 )
-def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edits: str, said: str) -> None:
+def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edits: str, message: str) -> None:
     """The person is told why, and the entry stays as it was."""
     screen = review("edit", *["accept"] * 4, "edit", "rest", edits=edits)
 
     (policy,) = load_policies(place / "learnt.yaml")
     assert "is a name: accept or reject it" in screen
-    assert said in screen
+    assert message in screen
     assert "lte: 42" in place.joinpath("learnt.yaml").read_text()
     assert policy.rules
 
@@ -359,7 +359,7 @@ def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edit
 def test_without_a_terminal_nobody_is_asked(cli: Cli, place: Path) -> None:
     """One clear error, exit code 2."""
     place.joinpath("sessions.jsonl").write_text(json.dumps(payment(1)) + "\n")
-    asked = cli("suggest", "sessions.jsonl", "--interactive")
+    answer = cli("suggest", "sessions.jsonl", "--interactive")
 
-    assert (asked.code, asked.out) == (2, "")
-    assert "`--interactive` asks on a terminal" in asked.err
+    assert (answer.code, answer.out) == (2, "")
+    assert "`--interactive` asks on a terminal" in answer.err
