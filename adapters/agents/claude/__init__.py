@@ -3,7 +3,6 @@
 ROOMS = (
     "adapter",
     "log",
-    "usage_log",
     "session",
     "launch",
     "translation",

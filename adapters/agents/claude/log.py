@@ -1,9 +1,13 @@
-"""Claude Code session logs: `~/.claude/projects/<folder>/<session>.jsonl`, and its stream of JSON lines."""
+"""Claude Code session logs: `~/.claude/projects/<folder>/<session>.jsonl`, and its stream of JSON lines.
+
+`ClaudeUsageLog` reads only the usage, of a session that goes on; `read` gives the whole session as events.
+"""
 
 from __future__ import annotations
 
 import posixpath
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
@@ -14,13 +18,94 @@ import msgspec
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 
 from ...kit.trace_lines import TraceLog, message_kind, open_lines, text_of, tool_input
-from .usage_log import NOT_A_MODEL, LogUsage
+from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Final
 
     from ...kit.trace_lines import TraceLines, TraceSession
+
+
+NOT_A_MODEL = "<synthetic>"
+"""The model's name in the log for messages that the client wrote itself."""
+
+
+class ClaudeUsageLog(UsageLog):
+    """The usage in the log of a session, and in those in the folder of its subagents.
+
+    A turn is written as several lines with one message id, each with the usage so far; the highest figures count.
+    """
+
+    def below(self, main: Path) -> Iterable[Path]:
+        return (main.with_suffix("") / "subagents").rglob("*.jsonl")
+
+    def read_line(self, line: bytes) -> Used | None:
+        return used(line)
+
+
+class _Details(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class LogUsage(msgspec.Struct, kw_only=True):
+    """The usage of a response in a line of the log; `input_tokens` leaves out tokens from the cache."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _Details | None = None
+
+    def tokens(self) -> LoggedTokens:
+        """Its tokens by kind."""
+        details = self.output_tokens_details
+        return LoggedTokens(
+            self.input_tokens or 0,
+            self.output_tokens or 0,
+            self.cache_read_input_tokens or 0,
+            self.cache_creation_input_tokens or 0,
+            (details.thinking_tokens if details else None) or 0,
+        )
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    text: str = ""
+
+
+class _UsageMessage(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: LogUsage | None = None
+    content: list[_Block] | str | None = None
+
+
+class _UsageLine(msgspec.Struct):
+    type: str = ""
+    timestamp: datetime | None = None
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_usage_lines = msgspec.json.Decoder(_UsageLine)
+_usage_messages = msgspec.json.Decoder(_UsageMessage)
+
+
+def used(line: bytes) -> Used | None:
+    """The usage in a line; None if the line has none. Raises msgspec.MsgspecError."""
+    if b'"usage"' not in line or b'"assistant"' not in line:
+        return None
+    record = _usage_lines.decode(line)
+    if record.type != "assistant":
+        return None
+    message = _usage_messages.decode(record.message)
+    if message.usage is None or message.model == NOT_A_MODEL:
+        return None
+    blocks = message.content if isinstance(message.content, list) else ()
+    calls = tuple(block.id for block in blocks if block.type == "tool_use" and block.id)
+    text = "".join(block.text for block in blocks if block.type == "text")
+    return Used(message.id or "", message.model or "", message.usage.tokens(), record.timestamp, calls, text)
 
 
 _FILES: Final = {
