@@ -84,9 +84,14 @@ def adopts(process: psutil.Process) -> bool:
 
 
 def is_guardian(process: psutil.Process) -> bool:
-    """Whether it is a guardian, and not its child that is about to become the command."""
+    """Whether it is a guardian, and not its child that is about to become the command; or not known yet.
+
+    A process has no command line for a moment when it begins a program (between Linux's `exec` and its end).
+    """
     try:
         line = process.cmdline()
+        if not line:
+            return True
         if guardian.__file__ not in line[:4]:
             return False
         parent = process.parent()

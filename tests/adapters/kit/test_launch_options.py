@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import psutil
 import pytest
 
 from proctor.adapters import AmpAdapter, ClaudeAdapter, CodexAdapter
@@ -231,6 +232,32 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
                 assert client.exit_code is None
 
         assert client.exit_code == -9
+
+
+async def test_a_guardian_whose_command_line_is_not_there_yet_is_left_to_end_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a program begins: killed by us, it would be taken for one that the agent killed."""
+    shown = psutil.Process.cmdline
+    empty: set[int] = set()
+
+    def cmdline(process: psutil.Process) -> list[str]:
+        line = shown(process)
+        if process.pid in empty:
+            return line
+        empty.add(process.pid)
+        return []
+
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(10000)"]
+    with anyio.fail_after(PATIENCE_S):
+        async with start_client(
+            "it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex, leaves=False
+        ) as client:
+            monkeypatch.setattr(psutil.Process, "cmdline", cmdline)
+
+    assert client.guardian_killed() is None
+    assert client.exit_code == -9
+    assert empty
 
 
 AT_ITS_END = """
