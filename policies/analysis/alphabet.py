@@ -455,7 +455,7 @@ class Alphabet:
         """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input if any."""
         slot = _inner(self._parts[n]).rule.machine.slots[bit.bit_length() - 1]
         return all(
-            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot._permits)
+            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot.permits)
             for item in items_of(slot.selector)
         )
 
@@ -507,7 +507,7 @@ class Alphabet:
             tuple(v.name for v in slot.virtual_names),
             id(self._played[n].virtual_tools) if slot.virtual_names else 0,
         )
-        return (words, *tail), slot._permits
+        return (words, *tail), slot.permits
 
     def _outputs(self, call: InputClass) -> tuple[Any, ...]:
         """The outputs such calls may return, as far as the rules can tell them apart."""

@@ -216,7 +216,7 @@ class Slot:
         items = selector if isinstance(selector, tuple | list) else (selector,)
         self.selector = selector
         self._parts = [_Part(item, scope, permits) for item in items]
-        self.own, self._acts, self._every_act, self._permits = own, acts, every_act, permits
+        self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
 
@@ -239,7 +239,7 @@ class Slot:
         return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
     def _seen(self, names: CallNames) -> CallNames:
-        acts = names.acts if self._acts and not (names.in_part and self._permits) else ()
+        acts = names.acts if self._acts and not (names.in_part and self.permits) else ()
         return names._replace(own=names.own if self.own else (), acts=acts)
 
     def conditions_on(self, names: CallNames) -> tuple[str, ...]:

@@ -274,9 +274,9 @@ def policies_among(folder: Path) -> tuple[list[Path], dict[Path, str]]:
 
 def _other_than_policy(path: Path) -> str:
     """What a file holds that has no policy; "" if it has one, or cannot be read."""
-    if _holds_tests(path):
-        return "tests of policies"
     roots = _roots(path)
+    if _are_tests(roots):
+        return "tests of policies"
     return "" if any(is_policy(root, Policy.__struct_fields__) for root in roots) or not roots else "no policy"
 
 
@@ -293,14 +293,13 @@ def _read_of_folder(path: Path) -> Document:
     try:
         return _read(path)
     except PolicyError:
-        if _holds_tests(path):
+        if _are_tests(_roots(path)):
             return Document([], contracts=False)
         raise
 
 
-def _holds_tests(path: Path) -> bool:
-    """Whether a file has tests, and the policies that they are about."""
-    roots = _roots(path)
+def _are_tests(roots: Sequence[MapNode]) -> bool:
+    """Whether the documents of a file are tests, and the policies that they are about."""
     return bool(roots) and all({"policies", "tests"} <= root.entries.keys() for root in roots)
 
 

@@ -184,11 +184,8 @@ def settings(
     from ...kit.display_text import escape_control_json
 
     client = _client(agent)
-    text = document(
-        _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s),
-        client,
-        managed_ones=as_managed,
-    )
+    wanted, _ = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
+    text = document(wanted, client, managed_ones=as_managed)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
@@ -429,14 +426,14 @@ def put_hooks(
     client, path = _client(agent), _path(agent, scope)
     if hold_s is None:
         hold_s = MOST_HELD_S if client.hears == "call" else 0
-    wanted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
+    wanted, uncounted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
     changed = installed(path, wanted, client, managed_ones=scope == "managed")
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
-    return path, changed, [*_uncounted(policies, client), *held, *_trusted(agent, path)]
+    return path, changed, [*uncounted, *held, *_trusted(agent, path)]
 
 
 def hooks_put(path: Path, changed: bool) -> str:
@@ -466,8 +463,10 @@ def _wanted(
     *,
     http: bool = False,
     hold_s: int = 0,
-) -> dict[str, Any]:
-    """The hooks, once the policies are known to be good and the store to be one."""
+) -> tuple[dict[str, Any], list[str]]:
+    """The hooks, once the policies are known to be good and the store to be one; and the limits that will not hold,
+    as the agent does not say what the model uses.
+    """
     from proctor.supervisor.errors import UsageError
 
     from ...hooks.record import store_id
@@ -478,13 +477,15 @@ def _wanted(
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
     if "-" in policies:
         raise UsageError("a hook reads its policies again; name files instead of `-`")
-    _findings(policies, client).check()
+    findings = _findings(policies, client)
+    findings.check()
     path = _hook_store(store)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files, run_context = [Path(file) for file in policies], read_context(context)
+    uncounted = [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
     return hooks(
         files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http, hold_s=hold_s
-    )
+    ), uncounted
 
 
 def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
@@ -496,13 +497,6 @@ def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
     reports = client.usage is not None or client.tells_usage
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
     return preflight(merge_policies(read_policies(policies)), can_do)
-
-
-def _uncounted(policies: tuple[str, ...], client: HookClient) -> list[str]:
-    """The limits that will not hold, as the agent does not say what the model uses."""
-    return [
-        f"{client.title}: {each.message}" for each in _findings(policies, client) if each.code == "uncounted_limit"
-    ]
 
 
 def _hook_store(store: str | None) -> Path:
