@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 
 from proctor.policies.errors import PolicyError
-from proctor.policies.events import Event, RunStarted
+from proctor.policies.events import Event, RunStarted, TokenUsageUpdated
 from proctor.policies.events.run_context import Usage
 from proctor.policies.limits import BUDGETS
 from proctor.policies.policy import Policy
@@ -22,7 +22,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave, process_mark
-from ..ports.store import RunRegistry, Store
+from ..ports.store import RunRegistry, Store, closing
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
 from .tasks import call_isolated
@@ -134,6 +134,8 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
     identity = RunIdentity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
     judge = _judge(events)
+    if any(isinstance(event, TokenUsageUpdated) and event.scope == "cumulative" for event in events):
+        await _observe_earlier_usage(store, run.session_id, events[0].seq, judge)
     machine = RunMachine.resume(identity, judge, events)
     machine.handle(cause)
     machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
@@ -145,6 +147,16 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
             return False
         raise
     return True
+
+
+async def _observe_earlier_usage(store: Store, session_id: str, before: int, judge: Judge) -> None:
+    """What the session's earlier runs used, which a sum that an agent reports may include."""
+    async with closing(store.read(session_id)) as events:
+        async for event in events:
+            if event.seq >= before:
+                return
+            if isinstance(event, RunStarted | TokenUsageUpdated):
+                judge.observe(event)
 
 
 def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:

@@ -45,7 +45,7 @@ from proctor.policies.events.run_context import FIGURES, Usage
 from ..errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any, TypeAlias
 
     from proctor.policies.events import Event
@@ -218,16 +218,6 @@ class RunDelta:
         elif isinstance(event, TERMINAL):
             self.ended = event
             self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
-
-    def off(self) -> Iterator[tuple[str, float, float]]:
-        """Each figure whose sum of reports differs from what the run's end states, with both. A stated cost may be
-        higher: it can come from prices.
-        """
-        for n, name in enumerate(FIGURES):
-            stated, counted = self.settled[n], max(self.added[n], self.floor[n])
-            close = 1e-9 * max(1.0, counted)
-            if stated is not None and (counted - stated > close or (stated - counted > close and name != "cost_usd")):
-                yield name, stated, counted
 
     def then(self, later: RunDelta) -> RunDelta:
         """The changes of these events followed by the later ones."""

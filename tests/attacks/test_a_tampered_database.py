@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import RunContext
-from proctor.supervisor import create_run, run_once
+from proctor.supervisor import KillSwitch, create_run, run_once
 from proctor.supervisor.ports.stored_types import Block
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
@@ -149,6 +149,35 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with new_database() as url:
         anyio.run(recorded, url)
         yield url
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [((0, 100, 0.5), (0, 150, 0.7)), ((0, 100, 0.5), (0, 20, 0.1)), ((0, 10, None), (0, 20, 0.9), (5, 30, 1.0))],
+    ids=["over runs", "from zero", "costs from prices"],
+)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def test_runs_of_one_session_add_up(kind: str, sums: Sequence[Any], tmp_path: Path) -> None:
+    """Each to its own part of a sum that goes on over the session's runs; a run that never began has none."""
+    priced = parse_policies({"name": "p", "prices": {"*": {"input_usd_per_mtok": 1000, "output_usd_per_mtok": 0}}})
+
+    async def recorded(place: str) -> None:
+        async with open_store(place) as store:
+            given: Any = {"policies": priced, "store": store, "session_id": "s", "continuation": "replay"}
+            for more, tokens, cost in sums:
+                steps = [
+                    TokenUsageUpdated(scope="cumulative", input_tokens=tokens, cost_usd=cost, model="m"),
+                    TokenUsageUpdated(input_tokens=more, model="m"),
+                ]
+                await run_once(FakeAdapter(steps), "go", **given)
+            await create_run(store, "go", run_id="r", session_id="s")
+            await KillSwitch(store).kill(by="ana", run_id="r")
+
+    with new_database() if kind == "postgres" else nullcontext(str(tmp_path / "s.db")) as place:
+        anyio.run(recorded, place)
+        report = audited(place)
+
+    assert (report.intact, [finding.message for finding in report.findings]) == (True, [])
 
 
 def rewrite(place: str, change: Callable[[Records], None]) -> None:

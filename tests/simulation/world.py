@@ -57,7 +57,7 @@ from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
 from proctor.supervisor.ports.budget_ledger import window_at
-from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer, RunInfo
+from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
 from proctor.supervisor.run.actor import RunActor
 from proctor.supervisor.run.provider_session import capabilities_of
 from proctor.supervisor.run.recovery import LEASE_S
@@ -505,19 +505,13 @@ class World:
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
         started = sum(self.witness.started.values())
         spent = {"tool_calls": started, "total_tokens": sum(run.usage.total_tokens for run in runs), "running": 0}
-        least = spent | {"total_tokens": spent["total_tokens"] - sum(self._unsettled(run) for run in runs)}
         for budget in await self._store.budgets():
             unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
-            fewest, amount = (0, 0) if budget.window else (least[budget.counts], spent[budget.counts])
+            amount = 0 if budget.window else spent[budget.counts]
             more = budget.used > (budget.max + self.witness.unasked if budget.window else amount)
-            if budget.used < fewest or (more and not unsure) or budget.reserved:
+            if budget.used < amount or (more and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
-
-    def _unsettled(self, run: RunInfo) -> int:
-        """The tokens of a run that another owner has ended: a sum that it reported may count its session's runs."""
-        seen = [event.run_id for event in self.witness.events if event.session_id == run.session_id and event.run_id]
-        return run.usage.total_tokens if run.status == "failed" and seen[0] != run.run_id else 0
 
 
 def _state(monitor: Monitor) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from proctor.policies.events import (
     TERMINAL,
@@ -18,6 +19,7 @@ from proctor.policies.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    TokenUsageUpdated,
     ToolApprovalExpired,
     ToolApprovalRequested,
     ToolCallStarted,
@@ -224,6 +226,31 @@ async def test_a_held_call_of_a_lost_run_is_asked_again(denying: Callable[..., P
     assert (closed.approval_id, closed.withdrawn, closed.run_id) == (request.approval_id, True, run_id)
     assert [e.run_id for e in events if isinstance(e, ToolCallStarted)] == [handle.run_id]
     assert len([e for e in events if isinstance(e, ToolApprovalRequested)]) == 2
+
+
+@anyone
+@pytest.mark.parametrize(("reported", "own"), [((150,), 50), ((150, 160), 60), ((40,), 40)])
+async def test_a_lost_run_used_what_its_session_had_not_used_before(
+    permissive: Policy, reported: tuple[int, ...], own: int
+) -> None:
+    """Of a sum that goes on over runs its own part, as its owner would have said; a sum from zero is all its own."""
+
+    def says(tokens: int) -> TokenUsageUpdated:
+        return TokenUsageUpdated(scope="cumulative", input_tokens=tokens)
+
+    store = MemoryStore()
+    given: Any = {"policies": [permissive], "store": store, "session_id": "s", "continuation": "replay"}
+    await run_once(FakeAdapter([says(100)]), "go", **given)
+    owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
+    run = await store.create_run(RunInfo(run_id="left", session_id="s"), epoch=owner.epoch)
+    ids: Any = {"session_id": "s", "run_id": run.run_id}
+    await store.append([RunStarted(**ids), *(replace(says(each), **ids) for each in reported)], epoch=owner.epoch)
+    await store.release(owner.epoch)
+
+    assert [run.run_id for run in await reap(store)] == ["left"]
+    lost = await store.run("left")
+    assert lost is not None
+    assert lost.usage.total_tokens == own
 
 
 @anyone

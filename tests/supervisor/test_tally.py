@@ -70,21 +70,3 @@ def test_a_tenant_and_labels_are_those_the_run_was_created_with_else_those_of_it
     assert (after(created, start).tenant, after(created, start).labels) == ("t", {"a": "b"})
     assert (first.tenant, first.labels, first.started_seq) == ("late", {"a": "late"}, 1)
     assert after(first, RunCompleted(), RunStarted()).started_seq == 1
-
-
-def test_an_end_that_states_otherwise_than_was_reported_is_told() -> None:
-    """More or fewer tokens, and a cost that is less; a cost may be stated that nobody reported."""
-
-    def off(*events: Event) -> list[str]:
-        delta = RunDelta()
-        for event in events:
-            delta.count(event)
-        return [name for name, _, _ in delta.off()]
-
-    report = TokenUsageUpdated(input_tokens=5, cost_usd=0.5)
-    assert off(report, RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == off(report, RunCompleted()) == []
-    assert off(report, report, RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == [
-        "input_tokens",
-        "cost_usd",
-    ]
-    assert off(RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == ["input_tokens"]

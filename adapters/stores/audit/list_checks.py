@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from proctor.policies.errors import EventError
 from proctor.policies.events import (
     EVENT_TYPES,
     TERMINAL,
@@ -17,10 +18,12 @@ from proctor.policies.events import (
     MessageSent,
     RunStarted,
     SessionEvent,
+    TokenUsageUpdated,
     at_ms,
     decode_event,
 )
 from proctor.policies.events.run_context import FIGURES
+from proctor.policies.monitor.usage import TokenMeter
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
@@ -100,10 +103,23 @@ class _Run:
     with its code and seq.
     """
 
-    __slots__ = ("_calls", "_late", "delta", "first_seq", "flaws", "given", "provider", "session_id", "status")
+    __slots__ = (
+        "_calls",
+        "_late",
+        "_meter",
+        "delta",
+        "first_seq",
+        "flaws",
+        "given",
+        "provider",
+        "session_id",
+        "status",
+    )
 
-    def __init__(self, session_id: str, first_seq: int) -> None:
+    def __init__(self, session_id: str, first_seq: int, meter: TokenMeter) -> None:
         self.session_id = session_id
+        self._meter = meter
+        meter.new_run("")
         self.first_seq = first_seq
         self.delta = RunDelta()
         self.status = "running" if first_seq else "created"
@@ -141,9 +157,25 @@ class _Run:
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
             self.status = status
-            for name, stated, counted in self.delta.off():
+            self._check_usage(event)
+        elif isinstance(event, TokenUsageUpdated) and not self.ended:
+            with suppress(EventError):
+                self._meter.add(event, None)
+
+    def _check_usage(self, end: Event) -> None:
+        """Note each figure of the end that is not the sum of the reports. A stated cost may be higher: it can come
+        from prices.
+        """
+        for name, stated in zip(FIGURES, self.delta.settled, strict=True):
+            counted = getattr(self._meter.run, name)
+            close = _CLOSE * max(1.0, counted)
+            if stated is None:
+                continue
+            if counted - stated > close or (stated - counted > close and name != "cost_usd"):
                 message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
-                self.flaws.append(("adds_up", event.seq, message))
+                self.flaws.append(("adds_up", end.seq, message))
+            if name == "cost_usd":
+                self._meter.reported.cost_usd += max(0.0, stated - counted)
 
     def row(self, created: RunInfo) -> ListedRun:
         """The run's row by its records, if it was created so."""
@@ -177,6 +209,7 @@ class Lists:
 
     def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
         self._runs: dict[str, _Run] = {}
+        self._meters: dict[str, TokenMeter] = {}
         self._answers = answers
         self._approvals = ApprovalTable()
         self._requests: dict[str, ToolApprovalRequested] = {}
@@ -187,7 +220,8 @@ class Lists:
     def take(self, record: StoredRecord) -> None:
         """Add the next record; an unreadable one is skipped, as it is a finding elsewhere."""
         if record.run_id and record.run_id not in self._runs:
-            self._runs[record.run_id] = _Run(record.session_id, record.seq)
+            meter = self._meters.setdefault(record.session_id, TokenMeter())
+            self._runs[record.run_id] = _Run(record.session_id, record.seq, meter)
         run = self._runs.get(record.run_id)
         if record.session_id not in self._providers or (run is not None and not (run.provider or run.ended)):
             self._learn_provider(record, run)
@@ -271,7 +305,7 @@ class Lists:
                     verifier.find("integrity", "list_changed", message, session_id=session_id, seq=0)
 
     def _check_run(self, verifier: Verifier, run: ListedRun, gone: set[str]) -> None:
-        read = self._runs.get(run["run_id"]) or _Run(run["session_id"], 0)
+        read = self._runs.get(run["run_id"]) or _Run(run["session_id"], 0, TokenMeter())
         created = _created(run)
         differs = []
         if created is None:
