@@ -22,12 +22,11 @@ from ..rules.per_key import Keyed, KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..rules.precondition import PreconditionMachine
 from ..rules.provenance import ProvenanceMachine
-from ..rules.repetition import CircuitBreakerMachine, LoopMachine, MaxParallelMachine
-from ..rules.sequence import NeverAfterMachine
+from ..rules.repetition import LoopMachine
 from ..values.regexes import Regex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable
 
     from ..events.run_context import RunContext
     from ..language.facts import ToolTable
@@ -106,68 +105,6 @@ def copied(state: Any) -> Any:
     return deepcopy(state)
 
 
-def saturated(machine: Machine, at: RuleMoment) -> Hashable:
-    """The part of a machine's state that can affect later events; counters are capped at the values that matter."""
-    state: Any = at.state
-    if isinstance(machine, Keyed):
-        rows = (
-            (key, saturated(machine.inner, at._replace(state=row, now=state.counts.get(key, 0))))
-            for key, row in state.rows.items()
-        )
-        fresh = at._replace(state=machine.inner.fresh(), now=0)
-        return frozenset(rows), saturated(machine.inner, fresh)
-    if isinstance(machine, CountMachine):
-        most = max(machine.max or 0, machine.min or 0) + 1 + (IN_FLIGHT if machine.of == "completed" else 0)
-        window: Hashable = ()
-        if machine.within is not None:
-            seen = ((at.turn - turn, min(n, most)) for turn, n in state.turns.items() if n)
-            window = tuple(sorted((ago, n) for ago, n in seen if ago < (machine.within or 0)))
-            if machine.min is None:
-                return window
-        return min(state.total, most), min(state.attempts, most), window
-    if isinstance(machine, MaxParallelMachine):
-        return min(int(state.turns.get(at.turn, 0)), machine.max + 1)
-    if isinstance(machine, NeverAfterMachine):
-        standing = int(state.standing)
-        # So many that one stays when the calls in flight have failed, and the one that ends at once.
-        return min(standing, IN_FLIGHT + 2) if machine.lifted_by_failure else standing > 0
-    if isinstance(machine, CircuitBreakerMachine):
-        if state.open:
-            return "open"
-        return bool(machine.consecutive) * state.consecutive, bool(machine.total) * state.total
-    if isinstance(machine, PreconditionMachine):
-        return _evidence(machine, at)
-    if isinstance(machine, ProvenanceMachine):
-        return frozenset(state.supplied), frozenset(at.words.texts)
-    if isinstance(machine, NetMachine):
-        marking = tuple(sorted(state.marking.items()))
-        return state.overrun, marking, tuple(sorted((id, tuple(n)) for id, n in state.waiting.items()))
-    return machine.equivalence_key(at.state, at.now)
-
-
-def _evidence(machine: PreconditionMachine, at: RuleMoment) -> Hashable:
-    """For each prior the last calls about each thing, or that there was one; the turn as far as it is counted."""
-    found = []
-    for test in machine._priors.values():
-        kept = at.state.priors.get(test.number)
-        if kept is None:
-            continue
-        for key, numbers in kept.about.items():
-            items = [kept.items[n] for n in numbers]
-            last = items[-1].good if test.pick == "latest" else any(item.good for item in items)
-            found.append((test.number, key, last))
-        if kept.lost:
-            found.append((test.number, "", None))
-    turns = max(_turns_wanted(machine.requires), default=-1)
-    phrases = frozenset(machine.phrases)
-    return frozenset(found), min(at.turn, turns + 1), at.words.ever & phrases, at.words.last & phrases
-
-
-def _turns_wanted(requires: Iterable[Any]) -> Iterable[int]:
-    flat = (inner for requirement in requires for inner in requirement.flat())
-    return (inner.turns_gte for inner in flat if inner.turns_gte is not msgspec.UNSET)
-
-
 def overlaps(machine: Machine) -> bool:
     """Whether it may make a difference to it that more calls run at once than are followed: a net with several tokens
     that running calls hold.
@@ -178,16 +115,6 @@ def overlaps(machine: Machine) -> bool:
     holds = any(each.deferred and each.inputs for each in net.transitions)
     grows = any(len(each.outputs) > len(each.inputs) for each in net.transitions)
     return holds and (grows or sum(net.initial_marking.values()) > IN_FLIGHT)
-
-
-def watches_turns(machine: Machine) -> bool:
-    """Whether a turn's end makes a difference to it."""
-    inner = without_key(machine)
-    if isinstance(inner, CountMachine):
-        return inner.within is not None
-    return isinstance(inner, MaxParallelMachine) or (
-        isinstance(inner, PreconditionMachine) and any(True for _ in _turns_wanted(inner.requires))
-    )
 
 
 class RuleComponent:
@@ -218,7 +145,7 @@ class RuleComponent:
         self._masks: dict[int, int] = {}
         self._probes: dict[Any, Any] = {}
         self._meter = TokenMeter()
-        self.turns = watches_turns(self.machine)
+        self.turns = self.machine.watches_turns
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
         self.start = self.number(RuleMoment(self.machine.fresh()))
 
@@ -227,7 +154,9 @@ class RuleComponent:
         self.uses += 1
         if self._keeps is not None:
             moment = moment._replace(state=_restricted(moment.state, self.machine, self._keeps))
-        key = saturated(self.machine, moment)
+        phrases, words = frozenset(self.machine.phrases), moment.words
+        heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
+        key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, IN_FLIGHT), heard
         if key not in self._numbers:
             self._numbers[key] = len(self.moments)
             self.moments.append(moment)

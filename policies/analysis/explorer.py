@@ -1,4 +1,5 @@
-"""A machine as a finite graph: what each call does to it, by the slots that the call meets.
+"""The search that all analyses share, and, for preflight, a machine as a finite graph: what each call does to it, by
+the slots that the call meets.
 
 A state is a number that stands for all states of the machine that look alike (`Machine.equivalence_key`); a call is a
 mask of slots. Everything is asked of the machine once and remembered.

@@ -230,9 +230,20 @@ class CountMachine(Machine, judges=Count):
             del state.turns[old]
             state.forgotten = max(state.forgotten, old)
 
-    def equivalence_key(self, state: CountState, now: int) -> Hashable:
-        """The total, capped where more makes no difference."""
-        return min(state.total, max(self.max or 0, self.min or 0))
+    def equivalence_key(self, state: CountState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """The totals, and the calls of each turn in the window."""
+        most = max(self.max or 0, self.min or 0) + 1 + (in_flight if self.of == "completed" else 0)
+        totals = (min(state.total, most), min(state.attempts, most))
+        if self.within is None:
+            return totals
+        ago = {turn - each: min(n, most) for each, n in state.turns.items() if n}
+        window = tuple(sorted((turns, n) for turns, n in ago.items() if turns < self.within))
+        return window if self.min is None else (totals, window)
+
+    @property
+    def watches_turns(self) -> bool:
+        """With a window."""
+        return self.within is not None
 
     def settle(self, state: CountState) -> Finding | None:
         """Violated if there were too few calls or, with `exact`, another number."""

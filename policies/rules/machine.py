@@ -223,6 +223,11 @@ class Machine:
         return None if none else self.started
 
     @property
+    def watches_turns(self) -> bool:
+        """Whether a new turn makes a difference to it."""
+        return False
+
+    @property
     def refuses_none(self) -> bool:
         """Whether no call violates the rule, but at most the end of a run."""
         return type(self).judge is Machine.judge
@@ -251,9 +256,10 @@ class Machine:
     def denied(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
         """Observe that a call was denied and never ran."""
 
-    def equivalence_key(self, state: Any, now: int) -> Hashable:
+    def equivalence_key(self, state: Any, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The part of a state that affects later calls: states with equal keys give the same answers. Growing figures
-        are capped at the values that matter; `now` counted calls came before.
+        are capped at the values that matter, with at most `in_flight` calls running beside the next; `now` counted
+        calls came before, and `turn` is the session's.
         """
         return tuple(_frozen(value) for value in msgspec.structs.astuple(state))
 

@@ -182,9 +182,19 @@ class Keyed(Machine):
             self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
         )
 
-    def equivalence_key(self, state: KeyedState, now: int) -> Hashable:
-        """The instances' states, whatever their values."""
-        return frozenset(self.inner.equivalence_key(row, state.counts.get(key, 0)) for key, row in state.rows.items())
+    def equivalence_key(self, state: KeyedState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """The instances by their values, and a new one."""
+        inner = self.inner
+        rows = {
+            (key, inner.equivalence_key(row, state.counts.get(key, 0), turn, in_flight))
+            for key, row in state.rows.items()
+        }
+        return frozenset(rows), inner.equivalence_key(inner.fresh(), 0, turn, in_flight)
+
+    @property
+    def watches_turns(self) -> bool:
+        """As its instances do."""
+        return self.inner.watches_turns
 
     def describe(self, state: KeyedState) -> str:
         """The instances in words."""

@@ -501,10 +501,10 @@ class NetMachine(Machine):
             return False
         return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
 
-    def equivalence_key(self, state: NetState, now: int) -> Hashable:
-        """The tokens of each place, up to a bound, and the deferred transitions of calls in flight."""
+    def equivalence_key(self, state: NetState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """The tokens of each place, up to a bound, and the deferred transitions of each running call."""
         marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
-        return (state.overrun, marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
+        return (state.overrun, marking, tuple(sorted((id, tuple(waiting)) for id, waiting in state.waiting.items())))
 
     def ended(self, state: NetState) -> bool:
         """Whether a terminal place holds a token."""

@@ -176,7 +176,7 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
 
-    def equivalence_key(self, state: AdjacentState, now: int) -> Hashable:
+    def equivalence_key(self, state: AdjacentState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """Whether the last call was `first`."""
         return self._ready(state, now)
 

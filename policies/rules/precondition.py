@@ -85,6 +85,9 @@ class PreconditionState(RuleState):
     priors: dict[int, PriorEvidence] = {}
 
 
+_NO_EVIDENCE = PriorEvidence()
+
+
 class PreconditionMachine(Machine, judges=Precondition):
     """Keeps evidence, indexed by the values it can be bound to, and looks it up."""
 
@@ -180,11 +183,27 @@ class PreconditionMachine(Machine, judges=Precondition):
                 evidence = state.priors.setdefault(test.number, PriorEvidence())
                 test.note(evidence, call, mask, output)
 
-    def equivalence_key(self, state: PreconditionState, now: int) -> Hashable:
-        """The evidence."""
-        return frozenset(
-            (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
-        )
+    def equivalence_key(self, state: PreconditionState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """For each `prior` the last calls about each thing, or that there was one; the turn as far as it counts."""
+        found: set[Hashable] = set()
+        for test in self._priors.values():
+            evidence = state.priors.get(test.number, _NO_EVIDENCE)
+            for key, numbers in evidence.about.items():
+                good = [evidence.items[n].good for n in numbers]
+                found.add((test.number, key, good[-1] if test.pick == "latest" else any(good)))
+            if evidence.lost:
+                found.add((test.number, "", None))
+        return frozenset(found), min(turn, max(self._turns, default=-1) + 1)
+
+    @property
+    def watches_turns(self) -> bool:
+        """With a number of turns among its requirements."""
+        return bool(self._turns)
+
+    @property
+    def _turns(self) -> list[int]:
+        flat = (inner for requirement in self.requires for inner in requirement.flat())
+        return [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
 
     def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether some requirement holds for no input."""

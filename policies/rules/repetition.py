@@ -106,7 +106,7 @@ class LoopMachine(Machine, judges=Loop):
         if mask:
             state.recent.append((now + 1, call.normalized_digest()))
 
-    def equivalence_key(self, state: LoopState, now: int) -> Hashable:
+    def equivalence_key(self, state: LoopState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
@@ -181,6 +181,15 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
             del state.turns[oldest]
             state.forgotten = max(state.forgotten, oldest)
 
+    def equivalence_key(self, state: ParallelState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """The calls of the turn."""
+        return min(state.turns.get(turn, 0), self.max + 1)
+
+    @property
+    def watches_turns(self) -> bool:
+        """Each turn begins anew."""
+        return True
+
     def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
@@ -251,6 +260,10 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
         return self._finding(state) if state.open else None
 
     denied = failed
+
+    def equivalence_key(self, state: BreakerState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """The figures that are bounded, until it has tripped."""
+        return "open" if state.open else (self.consecutive and state.consecutive, self.total and state.total)
 
     def _finding(self, state: BreakerState) -> Finding:
         limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]

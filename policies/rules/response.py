@@ -190,7 +190,7 @@ class AfterMachine(Machine, judges=After):
         """When the earliest trigger must be answered."""
         return max(state.due[0], now + 1) if state.due else None
 
-    def equivalence_key(self, state: AfterState, now: int) -> Hashable:
+    def equivalence_key(self, state: AfterState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """How many calls are left for the earliest answer."""
         return max(0, state.due[0] - now) if state.due else None
 
@@ -249,7 +249,7 @@ class EventuallyMachine(Machine, judges=Eventually):
         """The last call that could be the tool."""
         return None if state.called or state.passed else max(self.within, now + 1)
 
-    def equivalence_key(self, state: EventuallyState, now: int) -> Hashable:
+    def equivalence_key(self, state: EventuallyState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """How many calls are left, as long as that matters."""
         return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
 

@@ -216,7 +216,7 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
     def _prefixes(self, state: ForbiddenState, now: int) -> int:
         return 0 if self.strict and state.at != now else state.prefixes
 
-    def equivalence_key(self, state: ForbiddenState, now: int) -> Hashable:
+    def equivalence_key(self, state: ForbiddenState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The prefixes that the next call may continue."""
         return self._prefixes(state, now)
 
@@ -360,9 +360,9 @@ class NeverAfterMachine(Machine):
             state.standing -= 1
         return None
 
-    def equivalence_key(self, state: NeverAfterState, now: int) -> Hashable:
-        """Whether a trigger stands."""
-        return state.standing > 0
+    def equivalence_key(self, state: NeverAfterState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
+        """Whether a trigger stands; where failures lift it, so many that one stays when all running calls fail."""
+        return min(state.standing, in_flight + 2) if self.lifted_by_failure else state.standing > 0
 
     def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """A trigger stands."""

@@ -29,6 +29,7 @@ from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
 from proctor.policies.rules.petri_net import Net, Transition
+from proctor.policies.stack.clauses import clauses_of
 
 
 def test_an_unreadable_call_under_a_used_id_leaves_the_first_call_as_it_is(ruled: Any) -> None:
@@ -442,3 +443,27 @@ def test_what_a_stored_record_says_of_the_end_of_a_run_is_open_again(ruled: Any)
     session.ok("x")
 
     assert session.end().rules["r"].status == "held"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fewer", "more"),
+    [
+        ({"type": "count", "tool": "a", "max": 2, "of": "completed"}, {"total": 3}, {"total": 4}),
+        ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"standing": 2}, {"standing": 3}),
+    ],
+    ids=lambda given: given.get("type"),
+)
+def test_states_that_calls_in_flight_tell_apart_have_different_keys(
+    rule: dict[str, Any], fewer: dict[str, int], more: dict[str, int]
+) -> None:
+    """Each call that runs may fail and be counted no more; beyond what they can undo one more makes no difference."""
+    (clause,) = clauses_of(parse_policies({"name": "p", "rules": [rule]})[0])
+    machine = clause.machine()
+    state = machine.state_type
+
+    def key(figures: dict[str, int], in_flight: int) -> Any:
+        return machine.equivalence_key(state(**figures), 4, in_flight=in_flight)
+
+    assert key(fewer, 0) == key(more, 0)
+    assert key(fewer, 1) != key(more, 1)
+    assert key(more, 1) == key({name: n + 1 for name, n in more.items()}, 1)
