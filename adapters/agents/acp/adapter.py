@@ -141,6 +141,8 @@ class AcpAdapter:
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             session_id, metadata = await self._take_up(connection, launch.resume)
+            if launch.resume is not None:
+                await session.skip_history(session_id, timeout_s=self._start_s)
             self._costs[session_id] = cost
             session.begin(session_id, metadata)
             yield session

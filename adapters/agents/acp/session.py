@@ -125,6 +125,8 @@ def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[s
 INTERRUPT_S: Final = 3.0
 UNASKED_S: Final = 5.0
 """Seconds a call may be in progress without a question before it counts as ungated."""
+_UNKNOWN_METHOD: Final = "_proctor/history_sent"
+"""The protocol has an agent answer a request that it does not know with an error."""
 _STOPS: Final = {
     "cancelled": "the agent cancelled its turn by itself",
     "max_tokens": "the model reached the most tokens it may answer with",
@@ -153,11 +155,31 @@ class AcpSession(RpcSession[AcpConnection]):
         self._session_id = ""
         self._model: str | None = None
         self._live = False
+        self._past_updates = 0
         self._prompted = False
         self._over = False
         self._refused = False
         self._interrupted: str | None = None
         self._cancelled = anyio.Event()
+
+    async def skip_history(self, session_id: str, *, timeout_s: float) -> None:
+        """Wait until the agent has sent what a resumed session already holds. Raises ProviderError.
+
+        Gemini goes on sending it after its answer to `session/load`, a message at a time. An agent answers a request
+        behind the message that it is sending; if no message came between two answers, it has sent the last.
+        """
+        seen = -1
+        with anyio.move_on_after(timeout_s):
+            while seen != self._past_updates:
+                seen = self._past_updates
+                try:
+                    await self._connection.request(_UNKNOWN_METHOD, {"sessionId": session_id})
+                except ProviderError as error:
+                    if "said" not in error.details:
+                        raise
+            return
+        name = self._connection.process.name
+        raise ProviderError(f"{name} did not send the whole history of session `{session_id}` within {timeout_s:g} s")
 
     def begin(self, session_id: str, metadata: dict[str, Any]) -> None:
         """Report the session and send it the prompt; earlier updates of the agent are past."""
@@ -177,6 +199,7 @@ class AcpSession(RpcSession[AcpConnection]):
         if method != "session/update" or not isinstance(update, dict):
             return
         if not self._live:
+            self._past_updates += 1
             self._translation.past(update)
             return
         await self._stream.send(self._translation.events(update))

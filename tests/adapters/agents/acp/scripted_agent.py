@@ -1,7 +1,8 @@
 """An agent of the Agent Client Protocol that does what a script says: `scripted_agent.py SCRIPT [RECEIVED]`.
 
 SCRIPT is JSON: `prompts` (a list of steps for each prompt), `at` (steps to take when a method arrives, in its
-place), `loads`, `greeting`, `session` (more fields of the answers). RECEIVED is a file that gets every line.
+place), `after` (steps to take after its answer), `loads`, `greeting`, `session` (more fields of the answers).
+RECEIVED is a file that gets every line.
 
 Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...},
 {"together": [calls]}, {"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}; with "late",
@@ -65,6 +66,7 @@ class Agent:
             result = self.handle(request)
             if result is not None:
                 self.send({"id": request["id"], **result})
+            self.play(self.script.get("after", {}).get(request["method"], []))
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any] | None:
         method = request["method"]

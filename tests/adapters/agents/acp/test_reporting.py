@@ -105,10 +105,18 @@ async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) 
 
 
 @pytest.mark.anyio
-async def test_a_session_is_resumed_without_its_past(scripts: Any) -> None:
-    """What the agent repeats is not reported again, and past cost is not counted again."""
-    past = [{"say": "old words"}, cost(3.0)]
-    adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, at={"session/load": past})
+@pytest.mark.parametrize("sent", ["at", "after"])
+async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) -> None:
+    """What the agent repeats before or after its answer is not reported again, and past cost is not counted again."""
+    call = {
+        "sessionUpdate": "tool_call",
+        "toolCallId": "old",
+        "title": "old",
+        "kind": "execute",
+        "status": "completed",
+    }
+    past = [{"say": "old words"}, {"update": call}, cost(3.0)]
+    adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, **{sent: {"session/load": past}})
     launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
     with anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch) as provider:
@@ -116,7 +124,19 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any) -> None:
 
     assert [event.content for event in events if isinstance(event, MessageReceived)] == ["new"]
     assert [event.cost_usd for event in events if isinstance(event, TokenUsageUpdated)] == [0.5]
+    assert [event.type for event in events if event.type.startswith("tool_call")] == []
     assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("endless", [{"say": "old words"}, {"silence": True}])
+async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
+    """Nothing tells the agent's next message from its last one."""
+    adapter = scripts.adapter(loads=True, at={"_proctor/history_sent": [endless]}, adapter={"start_s": 1})
+    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="history of session `ses-1` within 1 s"):
+        async with adapter.open(launch):
+            pass
 
 
 @pytest.mark.anyio
