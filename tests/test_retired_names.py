@@ -25,10 +25,11 @@ NAMES = frozenset(
         r"\w+",
         """
     Ahead Bell BudgetClaim BudgetJudge CallInFlight Complaint Desk Draw Drawn Errands Facet Feed GaveUp
-    HurryRecord Instruction Latch Letter Lift LimitJudge LimitUse Loosened Met Owed Questions RanOtherwise
+    HurryRecord Instruction JudgeCall JudgedCall Latch Letter Lift LimitJudge LimitUse Loosened Met Owed
+    Questions RanOtherwise
     Remains Returned RightOfWay Rung Sink Tellers Track Truth UserWords Visit Visits blame_adapter flaw_in
-    hang_up hold_budgets is_mark_of let_run loose_fingerprint named_object not_run outline printable set_aside
-    tally whole_file
+    hang_up hold_budgets is_mark_of judges_order judging let_run loose_fingerprint named_object not_run ordinals
+    outline outlines printable set_aside tally whole_file
     """,
     )
 )

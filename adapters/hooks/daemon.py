@@ -81,7 +81,7 @@ class _Daemon:
     def __init__(self, listener: socket.socket, judge: HookJudge) -> None:
         self._listener = listener
         self._judge = judge
-        self._judging = threading.Lock()
+        self._deciding = threading.Lock()
         self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
         self._code = _code()
@@ -101,23 +101,23 @@ class _Daemon:
             except TimeoutError:
                 continue
             threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
-        self._judging.acquire()  # what is being judged is answered; nothing is after it
+        self._deciding.acquire()  # what is being judged is answered; nothing is after it
 
     def _needed(self) -> bool:
         try:
             there = os.stat(SOCKET).st_ino == self._place
         except OSError:  # its folder was removed
             there = False
-        busy = self._judging.locked() or self._judge.watches or time.monotonic() - self._asked_at < IDLE_S
+        busy = self._deciding.locked() or self._judge.watches or time.monotonic() - self._asked_at < IDLE_S
         return there and busy and self._code == _code()
 
     def _check(self) -> None:
         """Look after the clients whose runs go on; whoever is being judged does not wait for that."""
-        if time.monotonic() - self._looked_at >= LOOK_S and self._judging.acquire(blocking=False):
+        if time.monotonic() - self._looked_at >= LOOK_S and self._deciding.acquire(blocking=False):
             with contextlib.suppress(Exception):  # it is looked at again, and by whoever else uses the store
                 self._judge.check()
             self._looked_at = time.monotonic()
-            self._judging.release()
+            self._deciding.release()
 
     def _attend(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class _Daemon:
         One that waits for a person lets others pass, until somebody has answered or the client has gone.
         """
         try:
-            with self._judging:
+            with self._deciding:
                 self._asked_at = time.monotonic()
                 self._listen()
                 if data == PROBE:
@@ -165,7 +165,7 @@ class _Daemon:
         while True:
             if gone_at is None and _has_gone(connection):
                 gone_at = time.monotonic()
-            with self._judging:
+            with self._deciding:
                 now = self._asked_at = time.monotonic()
                 answer = self._judge.heard(given, held, origin, agent, None if gone_at is None else now - gone_at)
             if answer is not None:

@@ -147,7 +147,7 @@ class RuleComponent:
         self._meter = TokenMeter()
         self.turns = self.machine.watches_turns
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
-        self.start = self.number(RuleMoment(self.machine.fresh()))
+        self.start = self.number(RuleMoment(self.machine.initial_state()))
 
     def number(self, moment: RuleMoment) -> int:
         """The number of a state; those that no session can tell apart have one."""
@@ -193,7 +193,7 @@ class RuleComponent:
         machine = self.machine
         if mask or machine.every_call:
             return True
-        return machine.ordinals and machine.due(at.state, at.now) == at.now + 1
+        return machine.order_dependent and machine.due(at.state, at.now) == at.now + 1
 
     def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
         """A call was requested."""
@@ -228,12 +228,12 @@ class RuleComponent:
     def _judged(self, at: RuleMoment, call: InputClass, variant: int) -> int:
         self.uses += 1
         mask = self.mask(call)
-        judge = self.machine.judging(mask) if self._concerned(at, mask) else None
-        if judge is None:
+        evaluate = self.machine.compile_evaluate(mask) if self._concerned(at, mask) else None
+        if evaluate is None:
             return NOTHING
         if call.fresh and isinstance(loop := without_key(self.machine), LoopMachine):
             return NOTHING if loop.threshold > 1 or not mask else LEVELS[self.rule.action]
-        return self._level_of(judge(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
+        return self._level_of(evaluate(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
 
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
         """A call runs in one of the slots."""
@@ -241,7 +241,7 @@ class RuleComponent:
         if key not in self._memo:
             moment = self._moved(at)
             mask = self.mask(call)
-            spend = self.machine.spending(mask) if self._concerned(moment, mask) else None
+            spend = self.machine.compile_spend(mask) if self._concerned(moment, mask) else None
             if spend is not None:
                 loop = call.fresh and self.machine.kind == "loop"
                 spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if loop else mask, moment.now)
@@ -350,7 +350,7 @@ class RuleComponent:
 
     def obligation(self, at: int) -> int:
         """The strictness found when the session ends."""
-        return self._level_of(self.machine.settle(self.moments[at].state))
+        return self._level_of(self.machine.finding_at_end(self.moments[at].state))
 
 
 def _raise_to_zero(state: Any) -> None:

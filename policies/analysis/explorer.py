@@ -181,7 +181,7 @@ class Graph:
         self._admits: dict[tuple[int, int], bool] = {}
         self._after: dict[tuple[int, int, Ending], int] = {}
         self._next: dict[tuple[int, int, Ending], int | None] = {}
-        self.start = self._number(machine.fresh(), 0)
+        self.start = self._number(machine.initial_state(), 0)
 
     def admits(self, state: int, mask: int) -> bool:
         """Whether such a call may come next."""
@@ -189,8 +189,8 @@ class Graph:
         if key not in self._admits:
             self._work.spend(self._weight)
             held, now = self._held[state]
-            judge = self._machine.judging(mask) if self._concerned(held, mask, now) else None
-            finding = judge(held, HypotheticalCall(now), mask, now) if judge is not None else None
+            evaluate = self._machine.compile_evaluate(mask) if self._concerned(held, mask, now) else None
+            finding = evaluate(held, HypotheticalCall(now), mask, now) if evaluate is not None else None
             self._admits[key] = finding is None or finding.action == "request_approval"
         return self._admits[key]
 
@@ -201,7 +201,7 @@ class Graph:
         if key not in self._after:
             self._work.spend(self._weight)
             held, now = self._held[state]
-            spend = self._machine.spending(mask) if self._concerned(held, mask, now) else None
+            spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
             if spend is not None or outcomes:
                 held, call = _copied(held), HypotheticalCall(now)
                 if spend is not None:
@@ -222,11 +222,11 @@ class Graph:
 
     def may_end(self, state: int) -> bool:
         """Whether nothing is owed, were the run to end in this state."""
-        return self._machine.settle(self._held[state][0]) is None
+        return self._machine.finding_at_end(self._held[state][0]) is None
 
     def _concerned(self, held: Any, mask: int, now: int) -> bool:
         machine = self._machine
-        return bool(mask) or machine.every_call or (machine.ordinals and machine.due(held, now) == now + 1)
+        return bool(mask) or machine.every_call or (machine.order_dependent and machine.due(held, now) == now + 1)
 
     def _number(self, held: Any, now: int) -> int:
         view = self._machine.equivalence_key(held, now)
@@ -469,7 +469,9 @@ def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = 
     for clause in clauses:
         if clause.id not in large:
             admits = bool(clause.roles.admits)
-            found += [System(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.outlines()]
+            found += [
+                System(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.abstractions()
+            ]
     return found
 
 

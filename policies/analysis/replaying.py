@@ -384,7 +384,7 @@ class ShortSessions:
     ) -> Replayed | None:
         """A session that the stack lets through and the property does not keep; None if none was found."""
         most = MOST_CALLS if deepest is None else min(deepest, MOST_CALLS)
-        settles = any(_settles(rule.machine) for rule in property.rules)
+        has_findings_at_end = any(_has_finding_at_end(rule.machine) for rule in property.rules)
         left = MOST_SESSIONS
         try:
             letters = [*self._letters()]
@@ -396,7 +396,7 @@ class ShortSessions:
                     self._work.spend(ASKING * len(tried))
                     got = replay(tried, stack, property, self._context, standard)
                     left -= 1
-                    if not got.broken and settles and _is_through(got, tried):
+                    if not got.broken and has_findings_at_end and _is_through(got, tried):
                         ended = replay([*tried, SessionStep("finish")], stack, property, self._context, standard)
                         got = ended if ended.broken else got
                     if got.broken:
@@ -495,8 +495,8 @@ def _is_through(got: Replayed, steps: list[SessionStep]) -> bool:
     return len(got.session) == calls and got.session[-1]["outcome"] != "denied"
 
 
-def _settles(machine: Machine) -> bool:
-    return type(without_key(machine)).settle is not Machine.settle
+def _has_finding_at_end(machine: Machine) -> bool:
+    return type(without_key(machine)).finding_at_end is not Machine.finding_at_end
 
 
 def _compared(rule: PlayedRule) -> Iterator[str]:

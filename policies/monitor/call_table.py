@@ -15,7 +15,7 @@ from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted
 from ..events.calls import UNREADABLE, fingerprint, mark, matches_digest
 from ..language.facts import NamingKind
 from ..language.selectors import VirtualName
-from ..rules.machine import JudgeCall
+from ..rules.machine import Evaluate
 from ..values.json_values import is_number, parsed_output, text_of
 from .limit_checker import BudgetState, LimitState
 from .memory import EMPTY, SessionFacts, UserText
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ..events.run_context import RunContext, Usage
     from ..language.conditions import OutputRef
     from ..language.facts import CallNames, Directories
-    from ..rules.machine import Finding, JudgedCall, Spend
+    from ..rules.machine import EvaluatedCall, Finding, Spend
     from .memory import SeenValues
 
 
-AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
+AskedRule: TypeAlias = tuple[Evaluate, Any, int, CompiledRule]
 """What evaluates a call: a rule's function, the rule's state, and the slots that the call matches."""
 
 
@@ -47,7 +47,7 @@ class States(dict[int, Any]):
         self.rules = rules
 
     def __missing__(self, number: int) -> Any:
-        state = self[number] = self.rules[number].machine.fresh()
+        state = self[number] = self.rules[number].machine.initial_state()
         return state
 
 
@@ -69,16 +69,16 @@ class BoundPlan:
     ) -> None:
         self.plan = plan
         self.new = True
-        judges: list[AskedRule] = []
-        for rule, mask, judge in plan.judges:
+        evaluations: list[AskedRule] = []
+        for rule, mask, evaluate in plan.evaluations:
             if rule.id in failed_rules:
-                judge = _refusing(failed_rules[rule.id])
-            if judge is not None:
-                judges.append((judge, states[rule.number], mask, rule))
+                evaluate = _refusing(failed_rules[rule.id])
+            if evaluate is not None:
+                evaluations.append((evaluate, states[rule.number], mask, rule))
         validators: list[AskedRule] = [
             (validate, states[r.number], mask, r) for r, mask, validate in plan.validators if r.id not in failed_rules
         ]
-        self.rounds = (judges, validators) if validators else (judges,)
+        self.rounds = (evaluations, validators) if validators else (evaluations,)
         self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
             (spend, states[rule.number], mask, rule) for rule, mask, spend in plan.spends if spend is not None
         ]
@@ -87,11 +87,11 @@ class BoundPlan:
         self.remembers = plan.remembers
 
 
-def _refusing(why: str) -> JudgeCall:
-    def judge(state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
+def _refusing(why: str) -> Evaluate:
+    def evaluate(state: Any, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         raise RuntimeError(why)
 
-    return judge
+    return evaluate
 
 
 NOTHING_TO_DO = BoundPlan(CallPlan(()), {}, {}, {})

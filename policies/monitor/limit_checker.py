@@ -157,7 +157,7 @@ class LimitChecker:
                     found.append(Exceeded(number, self._finding(number, used, meter if rejected else None)))
         return found
 
-    def judge(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
+    def evaluate(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
         """The limits that refuse a call of this turn (numbered within the run)."""
         found: list[Exceeded] = []
         if state.exceeded:
@@ -179,9 +179,9 @@ class LimitChecker:
         rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
         return self._finding(number, used, meter if rejected else None)
 
-    def closed(self, state: LimitState, meter: TokenMeter) -> bool:
+    def refuses_all(self, state: LimitState, meter: TokenMeter) -> bool:
         """Whether every further call of this turn and the next would be denied."""
-        found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
+        found = self.evaluate(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
     def warnings(self, state: LimitState, meter: TokenMeter) -> Iterator[LimitWarning]:

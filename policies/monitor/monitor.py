@@ -102,7 +102,7 @@ def narrow(on: MonitorState, tools: Sequence[str]) -> list[str]:
         raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
     session = on.session
     shut = any(e.action in ("deny", "cancel") for e, _ in on.program.budgets.refusing(session.budgets))
-    if shut or on.program.limits.closed(session.limits, session.meter):
+    if shut or on.program.limits.refuses_all(session.limits, session.meter):
         return []
     return [tool for tool in tools if next(refusing(on, tool), None) is None]
 
@@ -124,7 +124,7 @@ def _refusing(on: MonitorState, tool: str, kind: NamingKind) -> Iterator[str]:
         rule = on.rules[number]
         if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.failed_rules:
             continue
-        if rule.machine.closed(on.states[number], sure, maybe, count, ahead):
+        if rule.machine.refuses_all(on.states[number], sure, maybe, count, ahead):
             yield rule.id
 
 
@@ -158,12 +158,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-def settle(on: MonitorState, *, complete: bool) -> Report:
+def final_report(on: MonitorState, *, complete: bool) -> Report:
     """The status of every rule; unmet obligations are violations if the run is `complete`, else pending."""
     rules: dict[str, RuleReport] = {}
     violations: list[Violation] = []
     for rule in on.rules.values():
-        finding = rule.machine.settle(on.states[rule.number])
+        finding = rule.machine.finding_at_end(on.states[rule.number])
         if finding is not None and complete:
             violation = of_rule(on.program.name, rule, finding, None, on.session)
             violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
@@ -246,7 +246,7 @@ class Monitor:
                     return NeedsChecks(checks=needed)
                 checks = NO_ANSWERS
             errors: list[str] = []
-            violations = on.judged(subject, errors, True, checks)
+            violations = on.evaluate(subject, errors, True, checks)
             if not violations and not self.explain:
                 subject.status = DECIDED
                 return Decision(action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
@@ -281,7 +281,7 @@ class Monitor:
             else:
                 subject = on.request(id, call.name, call.input, call.turn, REQUESTED, True)
             errors: list[str] = []
-            violations = on.judged(subject, errors, True, checks)
+            violations = on.evaluate(subject, errors, True, checks)
             if violations or self.explain:
                 return self._enforced(subject, self._weighed(call, subject, violations, errors))
             subject.status = ALLOWED
@@ -400,11 +400,11 @@ class Monitor:
 
         The obligations of a run that failed or was cancelled stay pending.
         """
-        return settle(self.state, complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
+        return final_report(self.state, complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
 
     def report(self) -> Report:
         """Each rule's status now; rules that aren't decided yet are pending."""
-        return settle(self.state, complete=False)
+        return final_report(self.state, complete=False)
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Add a net. A net that was removed before continues with its state.
@@ -445,7 +445,7 @@ class Monitor:
         lines = []
         for rule, note in rules:
             if isinstance(machine := rule.machine, NetMachine):
-                state = on.states.get(rule.number) or machine.fresh()
+                state = on.states.get(rule.number) or machine.initial_state()
                 lines.append(net_status(machine.net, state.marking) + note)
         return "\n".join(lines)
 

@@ -118,9 +118,9 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 class CallPlan:
     """The rules that a call concerns, in the stack's order, and what each does at which step of the call.
 
-    `async_checks` are answered before the others evaluate the call, `validators` after them. `judges` and `spends`
-    are the rules' functions that evaluate and spend (None: nothing to do); `attempts` observe that the call is
-    requested, `outcomes` how it ends. `ordinals` are the numbers of rules that depend on the order of calls,
+    `async_checks` are answered before the others evaluate the call, `validators` after them. `evaluations` and
+    `spends` are the functions that evaluate and spend (None: nothing to do); `attempts` observe that the call is
+    requested, `outcomes` how it ends. `order_dependent` are the numbers of rules that depend on the order of calls,
     `exercised` the ids of those that restrict the call. `by_name`: every call of its kind has this plan.
     """
 
@@ -128,9 +128,9 @@ class CallPlan:
         "async_checks",
         "attempts",
         "by_name",
+        "evaluations",
         "exercised",
-        "judges",
-        "ordinals",
+        "order_dependent",
         "outcomes",
         "remembers",
         "rules",
@@ -142,17 +142,17 @@ class CallPlan:
         self.rules = rules
         self.remembers = remembers
         self.by_name = by_name
-        self.judges = [(rule, mask, rule.machine.judging(mask)) for rule, mask in rules]
+        self.evaluations = [(rule, mask, rule.machine.compile_evaluate(mask)) for rule, mask in rules]
         validating = ((rule, mask, rule.machine.validating()) for rule, mask in rules)
         self.validators = [(rule, mask, validate) for rule, mask, validate in validating if validate is not None]
-        self.spends = [(rule, mask, rule.machine.spending(mask)) for rule, mask in rules]
+        self.spends = [(rule, mask, rule.machine.compile_spend(mask)) for rule, mask in rules]
         self.attempts = [met for met in rules if met[1] & met[0].machine.attempts]
         self.outcomes = [met for met in rules if met[1] & met[0].machine.outcomes]
         checks = ((rule, rule.machine) for rule, mask in rules if mask & TOOL)
         self.async_checks = [
             (rule, check) for rule, check in checks if isinstance(check, CheckMachine) and check.is_async
         ]
-        self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
+        self.order_dependent = [rule.number for rule, _ in rules if rule.machine.order_dependent]
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 
     def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> CallPlan:
@@ -202,7 +202,7 @@ class Program:
         self.keeps_messages = any(without_key(rule.machine).reads_messages for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
-        self.has_ordinals = any(rule.machine.ordinals for rule in rules)
+        self.has_order_dependent = any(rule.machine.order_dependent for rule in rules)
         self._kinds: dict[NamingKind, _Kind] = {}
         self._variants: dict[frozenset[int], Program] = {}
 

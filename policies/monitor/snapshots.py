@@ -148,7 +148,7 @@ def _restored(program: Program, snapshot: Snapshot) -> MonitorState:
     on.session = snapshot.session
     compiled = {**{rule.number: rule for rule in on.removed_nets.values()}, **on.rules}
     for number, state in snapshot.states.items():
-        on.states[number] = compiled[number].machine.load(state)
+        on.states[number] = compiled[number].machine.decode_state(state)
     for ref, returned in zip(on.returned, snapshot.returned, strict=True):
         on.returned[ref] = returned
     on.rebind()

@@ -96,7 +96,7 @@ class MonitorState:
         self._bound.clear()
         for call in self.calls.values():
             call.bound = self.bound(call.bound.plan)
-        self.ordered = self.program.has_ordinals
+        self.ordered = self.program.has_order_dependent
         if self.ordered:
             for number in self.rules:
                 self.reschedule(number)
@@ -186,7 +186,7 @@ class MonitorState:
         """A plan bound to this session."""
         return BoundPlan(plan, self.states, self.rules, self.session.failed_rules)
 
-    def judged(
+    def evaluate(
         self, call: CallState, errors: list[str], repeat: bool, answers: Mapping[str, Any] = NO_ANSWERS
     ) -> list[Violation]:
         """The violations of limits and rules by a call; a rule that raises denies, and is named in `errors`.
@@ -199,10 +199,10 @@ class MonitorState:
             call.answers = answers
         found = self._limited(call, repeat) if self.limited else []
         now = self.session.count
-        for judges in call.bound.rounds:
-            for judge, state, mask, rule in judges:
+        for evaluations in call.bound.rounds:
+            for evaluate, state, mask, rule in evaluations:
                 try:
-                    finding = judge(state, call, mask, now)
+                    finding = evaluate(state, call, mask, now)
                 except Exception as error:
                     errors.append(rule.id)
                     finding = raised(rule, error)
@@ -235,7 +235,7 @@ class MonitorState:
 
     def _limited(self, call: CallState, repeat: bool) -> list[Violation]:
         session = self.session
-        found = self.program.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
+        found = self.program.limits.evaluate(session.limits, session.meter, call.turn - session.turn_base)
         if found and not repeat:
             reported = session.limits.reported
             found = [each for each in found if each.number not in reported]
@@ -296,7 +296,7 @@ class MonitorState:
             session.limits.calls += 1
         if self.ordered:
             self._due_at.pop(now + 1, None)
-            for number in bound.plan.ordinals:
+            for number in bound.plan.order_dependent:
                 self.reschedule(number)
 
     def succeeded(self, call: CallState, output: ParsedOutput) -> None:
@@ -358,7 +358,7 @@ class MonitorState:
                 return []
             first = relation not in ("repeat", "denied")
         call = self.request(id, name, input, event.turn, STARTED, first)
-        violations = self.judged(call, [], repeat=False)
+        violations = self.evaluate(call, [], repeat=False)
         self.start(call)
         return violations
 

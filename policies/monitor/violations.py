@@ -37,7 +37,9 @@ def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | 
         kind=rule.kind,
         action=action,
         enforcement=_enforcement(action, call),
-        message=_message(finding, rule.description, session.count + 1 if call and rule.machine.judges_order else 0),
+        message=_message(
+            finding, rule.description, session.count + 1 if call and rule.machine.evaluates_order else 0
+        ),
         details=_details(finding, rule.description, call, session),
         cause=finding.cause,
         reason=finding.reason or rule.reason,

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
-from .machine import Finding, JudgeCall, JudgedCall, Machine, Spend, UpcomingCall, listed, slots_of
+from .machine import Evaluate, EvaluatedCall, Finding, Machine, Spend, UpcomingCall, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 
@@ -133,7 +133,7 @@ class CountState(NoState):
     forgotten: int = 0
 
 
-class CountMachine(Machine, judges=Count):
+class CountMachine(Machine, evaluates=Count):
     """Counts started calls; with `of: completed`, a call in flight counts until it fails."""
 
     state_type = CountState
@@ -155,22 +155,22 @@ class CountMachine(Machine, judges=Count):
         """Without a maximum."""
         return self.max is None
 
-    def judging(self, mask: int) -> JudgeCall | None:
+    def compile_evaluate(self, mask: int) -> Evaluate | None:
         """Without a maximum no call is refused."""
         if self.max is None:
             return None
-        return self._judge_total if self._counts_all else self.judge
+        return self._evaluate_total if self._counts_all else self.evaluate
 
-    def _judge_total(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        """`judge` for a rule that counts every started call, without a window."""
-        return None if state.total < self._most else self.judge(state, call, mask, now)
+    def _evaluate_total(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
+        """`evaluate` for a rule that counts every started call, without a window."""
+        return None if state.total < self._most else self.evaluate(state, call, mask, now)
 
     def _used(self, state: CountState, turn: int) -> int:
         if self.within is not None:
             return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
         return state.attempts if self.attempts else state.total
 
-    def judge(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that would exceed the maximum."""
         if self.max is None:
             return None
@@ -195,26 +195,26 @@ class CountMachine(Machine, judges=Count):
             cause="budget" if self.within is None else "step",
         )
 
-    def requested(self, state: CountState, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: CountState, call: EvaluatedCall, mask: int) -> None:
         """Count an attempt."""
         if self.attempts:
             state.attempts += 1
             self._add(state, call.turn, 1)
 
-    def spending(self, mask: int) -> Spend | None:
+    def compile_spend(self, mask: int) -> Spend | None:
         """Without a window, only the total grows."""
         return self._one_more if self._counts_all else self.started
 
-    def _one_more(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
+    def _one_more(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> None:
         state.total += 1
 
-    def started(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Count a call."""
         state.total += 1
         if self.within is not None and not self.attempts:
             self._add(state, call.turn, 1)
 
-    def failed(self, state: CountState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: CountState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Discount a call that did not complete."""
         if self.of == "completed":
             state.total -= 1
@@ -245,7 +245,7 @@ class CountMachine(Machine, judges=Count):
         """With a window."""
         return self.within is not None
 
-    def settle(self, state: CountState) -> Finding | None:
+    def finding_at_end(self, state: CountState) -> Finding | None:
         """Violated if there were too few calls or, with `exact`, another number."""
         count = state.attempts if self.of == "attempted" else state.total
         if self.min is None or count >= self.min:
@@ -257,6 +257,6 @@ class CountMachine(Machine, judges=Count):
             suggestion=f"{self.min - count} more before the end",
         )
 
-    def closed(self, state: CountState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """One more would exceed the maximum."""
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

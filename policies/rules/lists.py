@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..language.selectors import ListedTools, NameScope, Slot
-from .machine import Finding, JudgeCall, JudgedCall, Machine, RuleState, UpcomingCall, listed
+from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, UpcomingCall, listed
 from .rule import KEYLESS, Roles, Rule, itself, names
 
 
@@ -70,11 +70,11 @@ class AllowlistMachine(Machine):
         self.kind = kind
         self.slots = (Slot(tools, scope, permits=True, virtual_names=(), every_act=True),)
 
-    def judging(self, mask: int) -> JudgeCall | None:
+    def compile_evaluate(self, mask: int) -> Evaluate | None:
         """None for the calls an entry admits: they are never refused."""
-        return None if mask & self.ADMITS else self.judge
+        return None if mask & self.ADMITS else self.evaluate
 
-    def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse what no entry admits."""
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if unlisted := self.slots[0].unlisted(call.names, call):
@@ -100,7 +100,7 @@ class AllowlistMachine(Machine):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """No entry could admit the tool."""
         return not maybe & self.ADMITS
 
@@ -122,7 +122,7 @@ class BlocklistMachine(Machine):
         self.kind = kind
         self.slots = (Slot(tools, scope, permits=False),)
 
-    def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
         met = self.slots[0].explained(call.names, call) if why else []
@@ -134,6 +134,6 @@ class BlocklistMachine(Machine):
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
-    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """An entry names the tool whatever its input."""
         return bool(sure & self.LISTED)

@@ -70,7 +70,7 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
         yield from filter(None, islice(regex.values([text], VIEW), BOUND))
 
 
-class JudgedCall(Subject, Protocol):
+class EvaluatedCall(Subject, Protocol):
     """The call that a machine evaluates.
 
     `turn` is numbered by the session; `answers` are those of asynchronous checks, by rule id.
@@ -146,7 +146,7 @@ class UpcomingCall(Facts, Protocol):
         ...
 
     def user_said(self, pattern: str, latest: bool) -> bool:
-        """See `JudgedCall.user_said`."""
+        """See `EvaluatedCall.user_said`."""
         ...
 
 
@@ -154,9 +154,9 @@ class RuleState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One session's state for one rule; this one is empty, for rules that need none."""
 
 
-JudgeCall: TypeAlias = Callable[[Any, JudgedCall, int, int], Finding | None]
+Evaluate: TypeAlias = Callable[[Any, EvaluatedCall, int, int], Finding | None]
 """Called with a state, a call, its mask and the number of calls before it."""
-Spend: TypeAlias = Callable[[Any, JudgedCall, int, int], None]
+Spend: TypeAlias = Callable[[Any, EvaluatedCall, int, int], None]
 """Called with the same."""
 
 EVERY_SLOT = -1
@@ -171,9 +171,9 @@ class Machine:
     `starts` for calls whose start changes its state, -1 if any start may.
 
     Flags: `restricts_all`: it restricts every call. `every_call`: it evaluates every call, whatever its name.
-    `always_exercised`: it is about the session as a whole. `ordinals`: it depends on the order of calls.
-    `judges_order`: it judges a call's position, which its violations name. `phrases` are the patterns it looks up in
-    user messages; `reads_messages`: it reads all messages.
+    `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
+    `evaluates_order`: it evaluates a call's position, which its violations name. `phrases` are the patterns it looks
+    up in user messages; `reads_messages`: it reads all messages.
     """
 
     kind: str
@@ -185,39 +185,39 @@ class Machine:
     restricts_all: bool = False
     every_call: bool = False
     always_exercised: bool = False
-    ordinals: bool = False
-    judges_order: bool = False
+    order_dependent: bool = False
+    evaluates_order: bool = False
     reads_messages: bool = False
     outcomes: int = 0
     attempts: int = 0
     starts: int = -1
 
-    def __init_subclass__(cls, *, judges: Any = None) -> None:
-        """`judges` is the family whose rules it judges."""
-        if judges is not None:
-            cls.kind = str(judges.__struct_config__.tag)
-            judges.machine = cls
+    def __init_subclass__(cls, *, evaluates: Any = None) -> None:
+        """`evaluates` is the family whose rules it evaluates."""
+        if evaluates is not None:
+            cls.kind = str(evaluates.__struct_config__.tag)
+            evaluates.machine = cls
 
-    def fresh(self) -> Any:
+    def initial_state(self) -> Any:
         """The state of a session that has just begun."""
         return self.state_type()
 
-    def load(self, data: Any) -> Any:
+    def decode_state(self, data: Any) -> Any:
         """A state from its stored form. Raises msgspec.ValidationError."""
         return msgspec.convert(data, self.state_type, str_keys=True)
 
-    def judging(self, mask: int) -> JudgeCall | None:
-        """The function that evaluates calls that match exactly these slots: `judge`, or a shortcut; None if it never
-        denies. If no call is due, only restricted calls are evaluated.
+    def compile_evaluate(self, mask: int) -> Evaluate | None:
+        """The function that evaluates calls that match exactly these slots: `evaluate`, or a shortcut; None if it
+        never denies. If no call is due, only restricted calls are evaluated.
         """
         refuses = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
-        return self.judge if refuses and not self.refuses_none else None
+        return self.evaluate if refuses and not self.refuses_none else None
 
-    def validating(self) -> JudgeCall | None:
-        """The validator, called after every `judge` if no net denies; None without one."""
+    def validating(self) -> Evaluate | None:
+        """The validator, called after every `evaluate` if no net denies; None without one."""
         return None
 
-    def spending(self, mask: int) -> Spend | None:
+    def compile_spend(self, mask: int) -> Spend | None:
         """The function for the start of such a call: `started`, or a shortcut; None if nothing changes."""
         none = type(self).started is Machine.started or (self.starts >= 0 and not mask & self.starts)
         return None if none else self.started
@@ -230,30 +230,30 @@ class Machine:
     @property
     def refuses_none(self) -> bool:
         """Whether no call violates the rule, but at most the end of a run."""
-        return type(self).judge is Machine.judge
+        return type(self).evaluate is Machine.evaluate
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
         """The earlier outputs that the rule needs the session to remember."""
         return tuple(ref for slot in self.slots for ref in slot.outputs)
 
-    def judge(self, state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: Any, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Evaluate a call that comes after `now` counted calls, without changing the state; None allows it."""
         return None
 
-    def requested(self, state: Any, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: Any, call: EvaluatedCall, mask: int) -> None:
         """Observe the request of a call, once per id."""
 
-    def started(self, state: Any, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: Any, call: EvaluatedCall, mask: int, now: int) -> None:
         """Observe the start of a call after `now` others, which spends."""
 
-    def completed(self, state: Any, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: Any, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Observe the success of a started call."""
 
-    def failed(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: Any, call: EvaluatedCall, mask: int) -> Finding | None:
         """Observe the failure of a started call."""
 
-    def denied(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
+    def denied(self, state: Any, call: EvaluatedCall, mask: int) -> Finding | None:
         """Observe that a call was denied and never ran."""
 
     def equivalence_key(self, state: Any, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
@@ -267,11 +267,11 @@ class Machine:
         """The ordinal (from 1) of the next call that this rule must evaluate whatever its name."""
         return None
 
-    def settle(self, state: Any) -> Finding | None:
+    def finding_at_end(self, state: Any) -> Finding | None:
         """The finding if the session ended now, for unmet obligations."""
         return None
 
-    def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: Any, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether the next call of a tool is denied whatever its input: `sure` slots match every input, `maybe` slots
         some input (sure ones included).
         """

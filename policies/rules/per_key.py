@@ -10,7 +10,7 @@ import msgspec
 from ..language.conditions import OutputRef
 from ..values import paths
 from ..values.json_values import given_texts
-from .machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, UpcomingCall
+from .machine import BOUND, Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, ToolReturn, UpcomingCall
 
 KEY_SHOWN = 200
 """How many characters of a key a violation shows."""
@@ -38,24 +38,24 @@ class Keyed(Machine):
         self.restricts = machine.restricts
         self.restricts_all = machine.restricts_all
         self.always_exercised = machine.always_exercised
-        self.ordinals = machine.ordinals
-        self.judges_order = machine.judges_order
+        self.order_dependent = machine.order_dependent
+        self.evaluates_order = machine.evaluates_order
         self.outcomes = machine.outcomes
         self.attempts = machine.attempts
         self._counts_denials = type(machine).denied is not Machine.denied
         # An instance counts its own calls, whatever their names.
-        self.every_call = machine.every_call or machine.ordinals
+        self.every_call = machine.every_call or machine.order_dependent
         self._key = key
         self._values_at = paths.compile_path(key, loose=True)
 
-    def judging(self, mask: int) -> JudgeCall | None:
+    def compile_evaluate(self, mask: int) -> Evaluate | None:
         """Evaluates even calls that no instance denies, as their instance may be one too many."""
-        inner = self.inner.judging(mask)
+        inner = self.inner.compile_evaluate(mask)
         if inner is None:
             return self._check_bound if mask else None
-        path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
+        path, read, ordered, untouched = self._key, self._read, self.order_dependent, self.inner.initial_state()
 
-        def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        def evaluate(state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
             rows = state.rows
             for key in call.memo.get(path) or read(call):
                 row = rows.get(key)
@@ -63,22 +63,22 @@ class Keyed(Machine):
                     if mask and len(rows) >= BOUND:
                         return self._one_too_many(key)
                     row = untouched
-                if finding := inner(row, call, mask, state.counts.get(key, 0) if ordinals else 0):
+                if finding := inner(row, call, mask, state.counts.get(key, 0) if ordered else 0):
                     return _with_keys(finding, self._keys(call))
             return None
 
-        return judge
+        return evaluate
 
-    def spending(self, mask: int) -> Spend | None:
+    def compile_spend(self, mask: int) -> Spend | None:
         """Spend in each instance, and count its calls if their order matters."""
-        if self.ordinals:
+        if self.order_dependent:
             return self.started
-        inner = self.inner.spending(mask)
+        inner = self.inner.compile_spend(mask)
         if inner is None:
             return None
         path, read = self._key, self._read
 
-        def spend(state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
+        def spend(state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> None:
             rows = state.rows
             for key in call.memo.get(path) or read(call):
                 row = rows.get(key)
@@ -91,16 +91,16 @@ class Keyed(Machine):
         """The earlier outputs that the rule needs the session to remember."""
         return self.inner.outputs
 
-    def load(self, data: Any) -> KeyedState:
+    def decode_state(self, data: Any) -> KeyedState:
         """A state from its stored form. Raises msgspec.ValidationError."""
         state = msgspec.convert(data, KeyedState, str_keys=True)
-        state.rows = {key: self.inner.load(row) for key, row in state.rows.items()}
+        state.rows = {key: self.inner.decode_state(row) for key, row in state.rows.items()}
         return state
 
-    def _keys(self, call: JudgedCall) -> list[str]:
+    def _keys(self, call: EvaluatedCall) -> list[str]:
         return call.memo.get(self._key) or self._read(call)
 
-    def _read(self, call: JudgedCall) -> list[str]:
+    def _read(self, call: EvaluatedCall) -> list[str]:
         """The values at `key`, read once for all rules with the same key."""
         values = self._values_at(call.input)
         if len(values) == 1 and type(values[0]) is str and values[0]:
@@ -113,17 +113,17 @@ class Keyed(Machine):
     def _row(self, state: KeyedState, key: str) -> Any:
         row = state.rows.get(key)
         if row is None:
-            row = self.inner.fresh()
+            row = self.inner.initial_state()
             if len(state.rows) < BOUND:
                 state.rows[key] = row
         return row
 
-    def judge(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny what an instance denies."""
-        judge = self.judging(mask)
-        return None if judge is None else judge(state, call, mask, now)
+        evaluate = self.compile_evaluate(mask)
+        return None if evaluate is None else evaluate(state, call, mask, now)
 
-    def _check_bound(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def _check_bound(self, state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny calls that need one instance too many."""
         if len(state.rows) >= BOUND:
             for key in self._keys(call):
@@ -139,47 +139,48 @@ class Keyed(Machine):
             cause="input",
         )
 
-    def requested(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: KeyedState, call: EvaluatedCall, mask: int) -> None:
         """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.requested(self._row(state, key), call, mask)
 
-    def started(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Pass it to the instances, and count for each."""
         for key in self._keys(call):
             if key not in state.rows and not mask:
                 continue  # an instance begins with the first call that the rule names
             self.inner.started(self._row(state, key), call, mask, state.counts.get(key, 0))
-            if self.ordinals and key in state.rows:
+            if self.order_dependent and key in state.rows:
                 state.counts[key] = state.counts.get(key, 0) + 1
 
-    def completed(self, state: KeyedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: KeyedState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.completed(self._row(state, key), call, mask, output)
 
-    def failed(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: KeyedState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Pass it to the instances; the first finding counts."""
         findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
-    def denied(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
+    def denied(self, state: KeyedState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Pass it to the instances; the first finding counts. No new instance begins if denials do not matter."""
         if not self._counts_denials:
             return None
         findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
-    def settle(self, state: KeyedState) -> Finding | None:
+    def finding_at_end(self, state: KeyedState) -> Finding | None:
         """An instance's remaining obligations."""
-        return next(filter(None, map(self.inner.settle, state.rows.values())), None)
+        return next(filter(None, map(self.inner.finding_at_end, state.rows.values())), None)
 
-    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether every instance, and a new one, denies the tool."""
-        if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, ahead):
+        if not self.inner.refuses_all(self.inner.initial_state(), sure, maybe, 0, ahead):
             return False
         return all(
-            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
+            self.inner.refuses_all(row, sure, maybe, state.counts.get(key, 0), ahead)
+            for key, row in state.rows.items()
         )
 
     def equivalence_key(self, state: KeyedState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
@@ -189,7 +190,7 @@ class Keyed(Machine):
             (key, inner.equivalence_key(row, state.counts.get(key, 0), turn, in_flight))
             for key, row in state.rows.items()
         }
-        return frozenset(rows), inner.equivalence_key(inner.fresh(), 0, turn, in_flight)
+        return frozenset(rows), inner.equivalence_key(inner.initial_state(), 0, turn, in_flight)
 
     @property
     def watches_turns(self) -> bool:

@@ -14,7 +14,7 @@ from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Name, Natural, Positive, Record, circle
-from .machine import EVERY_SLOT, Finding, JudgedCall, Machine, RuleState, ToolReturn
+from .machine import EVERY_SLOT, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
 from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, refusal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..errors import RefusalCause
     from ..language.selectors import Bound, Subject, VirtualName
     from ..values.model_base import Issue, Where
-    from .machine import JudgeCall, UpcomingCall
+    from .machine import Evaluate, UpcomingCall
 
 
 MAX_SILENT = 10_000
@@ -161,13 +161,13 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
     return circle(feeds)
 
 
-Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswer]
+Validator: TypeAlias = Callable[[EvaluatedCall, Transition, "NetState"], CheckAnswer]
 """False, a text that says why, or a `Refuse` blocks the call; the validator may keep data in `state.meta`."""
 
-OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
+OnResult: TypeAlias = Callable[[EvaluatedCall, Transition, ToolReturn, "NetState"], None]
 """Called at each deferred transition's success; it may keep data in `state.meta`."""
 
-Mapper: TypeAlias = Callable[[JudgedCall], str | Collection[str] | None]
+Mapper: TypeAlias = Callable[[EvaluatedCall], str | Collection[str] | None]
 """Returns more names of a call for a net; None for none."""
 
 Validators: TypeAlias = Mapping[str, Validator]
@@ -273,7 +273,7 @@ class NetMachine(Machine):
         admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
         return _View(free, named, admits)
 
-    def _looks(self, call: JudgedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
+    def _looks(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
         """The net under each name of a call, with the slots that the call matches under it. Raises what the mapper
         raises.
         """
@@ -284,7 +284,7 @@ class NetMachine(Machine):
                 bound = ((1 << n, slot.bind(CallNames((name,)))) for n, slot in enumerate(self._slots))
                 yield self._mapped, sum(bit for bit, met in bound if met is True or (met and met(call)))
 
-    def _mapped_names(self, call: JudgedCall, mapper: Mapper) -> Collection[str]:
+    def _mapped_names(self, call: EvaluatedCall, mapper: Mapper) -> Collection[str]:
         found: tuple[str, ...] | None = call.memo.get(self)
         if found is None:
             given = isolated(mapper, call)
@@ -304,7 +304,7 @@ class NetMachine(Machine):
         except Exception:
             return True
 
-    def resolve(self, state: NetState, call: JudgedCall, mask: int) -> Stance:
+    def resolve(self, state: NetState, call: EvaluatedCall, mask: int) -> Stance:
         """The net's answer to a call in its current state; validators are not asked."""
         try:
             looks = list(self._looks(call, mask))
@@ -318,7 +318,7 @@ class NetMachine(Machine):
             return "gated"
         return "free" if any(met & view.free for view, met in looks) else "abstain"
 
-    def fresh(self) -> NetState:
+    def initial_state(self) -> NetState:
         """The initial marking, after the transitions that fire by themselves."""
         return self.begin()[0]
 
@@ -327,7 +327,7 @@ class NetMachine(Machine):
         state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
         return state, self._advance(state)
 
-    def judge(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: NetState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny a call that is blocked under a name; request approval of one that a manual transition covers."""
         if state.overrun:
             return Finding(
@@ -350,7 +350,7 @@ class NetMachine(Machine):
             )
         return None
 
-    def _why(self, marking: Mapping[str, int], mask: int, call: JudgedCall) -> RefusalCause:
+    def _why(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall) -> RefusalCause:
         """The cause of a denial: a token that another call can give, that is used up, or that never existed."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
         looks = self._looks(call, mask)
@@ -367,7 +367,7 @@ class NetMachine(Machine):
         had = any(self.net.initial_marking.get(place) for places in lacking for place in places)
         return "budget" if had else "tool"
 
-    def _blocked(self, state: NetState, call: JudgedCall, mask: int) -> Finding:
+    def _blocked(self, state: NetState, call: EvaluatedCall, mask: int) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return Finding(
             expected=f"an enabled transition for `{call.name}`",
@@ -377,11 +377,11 @@ class NetMachine(Machine):
             cause=self._why(state.marking, mask, call),
         )
 
-    def validating(self) -> JudgeCall | None:
+    def validating(self) -> Evaluate | None:
         """The validator for each transition that the call fires, unless a person must approve it first."""
         return self._validated if self.validate is not None else None
 
-    def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def _validated(self, state: NetState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         assert self.validate is not None
         transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask, call) or ()]
         if any(t.type == "manual" for t in transitions) and not call.approved:
@@ -400,7 +400,7 @@ class NetMachine(Machine):
                 return found
         return None
 
-    def firing(self, marking: Mapping[str, int], mask: int, call: JudgedCall | None = None) -> list[int] | None:
+    def firing(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall | None = None) -> list[int] | None:
         """The transitions that a call fires, or None if it is blocked under a name; without `call` no mapper is
         called.
         """
@@ -473,11 +473,11 @@ class NetMachine(Machine):
                 on_finished(transition)
         return self._advance(state)
 
-    def started(self, state: NetState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: NetState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Fire."""
         self.fire(state, call.id, self.firing(state.marking, mask, call) or [])
 
-    def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: NetState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Give the outputs of deferred transitions."""
         on_result = self.on_result
         on_finished = (
@@ -485,12 +485,12 @@ class NetMachine(Machine):
         )
         self.finish(state, call.id, failed=False, on_finished=on_finished)
 
-    def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: NetState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Put back the inputs of deferred transitions."""
         self.finish(state, call.id, failed=True)
         return None
 
-    def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: NetState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The tool's own name, or its portable one, is blocked whatever the input."""
         if state.overrun and sure & self.restricts:
             return True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-    from .machine import JudgedCall, ToolReturn, UpcomingCall
+    from .machine import EvaluatedCall, ToolReturn, UpcomingCall
 
 
 PERSON = "a person's approval"
@@ -31,7 +31,7 @@ def calls_in(selector: Selector) -> Selector:
     return tuple(item for item in items_of(selector) if not is_person(item)) if asks_person(selector) else selector
 
 
-def approval_of(call: JudgedCall, also: str = "") -> Finding:
+def approval_of(call: EvaluatedCall, also: str = "") -> Finding:
     """The finding that requests approval; `also` names what else would satisfy the rule."""
     return Finding(
         expected=f"{PERSON}{f' or {also}' if also else ''} before `{call.name}`",
@@ -116,12 +116,12 @@ class BeforeState(NoState):
     satisfied: bool = False
 
 
-class BeforeMachine(Machine, judges=Before):
+class BeforeMachine(Machine, evaluates=Before):
     """Remembers whether `first` has come; any tool of a list in `first` will do."""
 
     state_type = BeforeState
     restricts = THEN
-    judges_order = True
+    evaluates_order = True
 
     def __init__(self, rule: Before, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
@@ -129,7 +129,7 @@ class BeforeMachine(Machine, judges=Before):
         self.on_start = rule.first_must == "started"
         self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 
-    def judge(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` while `first` has not come."""
         if state.satisfied:
             return None
@@ -145,15 +145,15 @@ class BeforeMachine(Machine, judges=Before):
             cause="step",
         )
 
-    def started(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> None:
         """`first` has come."""
         state.satisfied = True
 
-    def completed(self, state: BeforeState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: BeforeState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """`first` has come and succeeded."""
         state.satisfied = True
 
-    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """`first` has not come."""
         return bool(sure & THEN) and not state.satisfied and not self._asks
 
@@ -164,13 +164,13 @@ class AdjacentState(NoState):
     last_first: int = 0
 
 
-class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
+class ImmediatelyBeforeMachine(Machine, evaluates=ImmediatelyBefore):
     """Compares the ordinal of the last `first` with the call now."""
 
     state_type = AdjacentState
     restricts = THEN
-    ordinals = True
-    judges_order = True
+    order_dependent = True
+    evaluates_order = True
 
     def __init__(self, rule: ImmediatelyBefore, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
@@ -183,7 +183,7 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
     def _ready(self, state: AdjacentState, now: int) -> bool:
         return now > 0 and state.last_first == now
 
-    def judge(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: AdjacentState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` unless the previous call is `first`."""
         if self._ready(state, now):
             return None
@@ -198,11 +198,11 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
             cause="step",
         )
 
-    def started(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: AdjacentState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Remember where `first` stands."""
         if mask & FIRST:
             state.last_first = now + 1
 
-    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The last call is not `first`."""
         return bool(sure & THEN) and not self._ready(state, now) and not self._asks

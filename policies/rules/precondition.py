@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ..language.conditions import OutputRef
 from ..language.selectors import NameScope, Selector
 from ..values.model_base import Issue
-from .machine import Finding, JudgedCall, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
+from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
 from .rule import Fact, Link, Roles, Rule, items_of, names
@@ -44,7 +44,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         """Every `prior` is evidence for the tool."""
         return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
 
-    def unjudged(self) -> tuple[Selector, ...]:
+    def of_other_calls(self) -> tuple[Selector, ...]:
         """None, as every `prior` is looked up for a call."""
         return ()
 
@@ -88,12 +88,12 @@ class PreconditionState(RuleState):
 _NO_EVIDENCE = PriorEvidence()
 
 
-class PreconditionMachine(Machine, judges=Precondition):
+class PreconditionMachine(Machine, evaluates=Precondition):
     """Keeps evidence, indexed by the values it can be bound to, and looks it up."""
 
     state_type = PreconditionState
     restricts = TOOL
-    judges_order = True
+    evaluates_order = True
 
     def __init__(self, rule: Precondition, scope: NameScope) -> None:
         self.requires = rule.requires
@@ -124,7 +124,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         """The earlier outputs that the rule needs the session to remember."""
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
-    def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: PreconditionState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny a call for which a requirement fails; request approval if only that is missing."""
         for requirement in self.requires:
             if not self._holds(requirement, state, call, PriorTest.met):
@@ -141,7 +141,7 @@ class PreconditionMachine(Machine, judges=Precondition):
             return None
         return approval_of(call)
 
-    def _missed(self, requirement: Requirement, state: PreconditionState, call: JudgedCall) -> dict[str, Any]:
+    def _missed(self, requirement: Requirement, state: PreconditionState, call: EvaluatedCall) -> dict[str, Any]:
         """The conditions that the last possible call does not meet, and their values."""
         test = self._priors.get(id(requirement))
         evidence = state.priors.get(test.number) if test is not None else None
@@ -152,7 +152,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         self,
         requirement: Requirement,
         state: PreconditionState,
-        facts: JudgedCall | UpcomingCall,
+        facts: EvaluatedCall | UpcomingCall,
         serves: Serves,
         *,
         approved: bool = True,
@@ -169,15 +169,15 @@ class PreconditionMachine(Machine, judges=Precondition):
         evidence = state.priors.get(test.number)
         return evidence is not None and serves(test, evidence, facts)
 
-    def started(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: PreconditionState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Keep evidence of calls that only have to have started."""
         self._note(state, call, mask, None)
 
-    def completed(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: PreconditionState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Keep evidence of calls that succeeded."""
         self._note(state, call, mask, output)
 
-    def _note(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
+    def _note(self, state: PreconditionState, call: EvaluatedCall, mask: int, output: ToolReturn | None) -> None:
         for test in self._priors.values():
             if mask & test.mask and (test.must == "completed") == (output is not None):
                 evidence = state.priors.setdefault(test.number, PriorEvidence())
@@ -205,7 +205,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         flat = (inner for requirement in self.requires for inner in requirement.flat())
         return [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
 
-    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether some requirement holds for no input."""
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..language.facts import Facts
     from ..language.selectors import NameScope
     from ..values.model_base import Issue
-    from .machine import JudgedCall, ToolReturn, UpcomingCall
+    from .machine import EvaluatedCall, ToolReturn, UpcomingCall
 
 
 PER_KEY = 32
@@ -95,7 +95,7 @@ class PriorTest:
         later = [ref for compiled in self._now.later.values() if compiled for ref in compiled.outputs]
         return (*later, *(self._output.outputs if self._output else ()))
 
-    def note(self, evidence: PriorEvidence, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
+    def note(self, evidence: PriorEvidence, call: EvaluatedCall, mask: int, output: ToolReturn | None) -> None:
         """Keep an earlier call."""
         item = EvidenceItem(mask=mask & self.mask)
         if self._output is not None and output is not None:
@@ -131,11 +131,11 @@ class PriorTest:
             if not oldest.keys:
                 del evidence.items[dropped]
 
-    def met(self, evidence: PriorEvidence, call: JudgedCall) -> bool:
+    def met(self, evidence: PriorEvidence, call: EvaluatedCall) -> bool:
         """Whether an earlier call serves the judged one."""
         return any(self._now.good(item, call) for item in self._bound(evidence, call))
 
-    def missed(self, evidence: PriorEvidence, call: JudgedCall) -> list[dict[str, Any]]:
+    def missed(self, evidence: PriorEvidence, call: EvaluatedCall) -> list[dict[str, Any]]:
         """The conditions that the latest bound call does not meet, with its values."""
         bound = self._bound(evidence, call)[-1:]
         if self._output is not None and self._output.dynamic:
@@ -146,7 +146,7 @@ class PriorTest:
         found = explained(self._conditions, output, call, permits=True, loose=False, expand=self._expand)
         return [each for each in found if not each["holds"]]
 
-    def _bound(self, evidence: PriorEvidence, call: JudgedCall) -> list[EvidenceItem]:
+    def _bound(self, evidence: PriorEvidence, call: EvaluatedCall) -> list[EvidenceItem]:
         """The earlier calls that the judged one is bound to, one of which must meet the requirement."""
         keys = _keys([now(call.input) for now, _ in self._values])
         if not keys or self._unsure(evidence):

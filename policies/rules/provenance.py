@@ -12,7 +12,7 @@ from ..values import paths, regexes
 from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import Issue, Record
-from .machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
+from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed, slots_of
 from .rule import Fact, Link, Roles, Rule, names
 
 TOOL = 1
@@ -90,7 +90,7 @@ class ProvenanceState(RuleState):
     supplied: set[str] = set()
 
 
-class ProvenanceMachine(Machine, judges=Provenance):
+class ProvenanceMachine(Machine, evaluates=Provenance):
     """Remembers what sources supply; the monitor remembers user messages."""
 
     state_type = ProvenanceState
@@ -111,7 +111,7 @@ class ProvenanceMachine(Machine, judges=Provenance):
         ]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
 
-    def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: ProvenanceState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""
         for value in self._inputs(call.input):
             if value in self._except or value in state.supplied:
@@ -131,7 +131,7 @@ class ProvenanceMachine(Machine, judges=Provenance):
         values = given_texts(self._values_at(input))
         return values if self._extract is None else filter(None, self._extract(values))
 
-    def completed(self, state: ProvenanceState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: ProvenanceState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Remember what a source supplied, up to the bound; calls with values beyond it are denied."""
         for n, supplied_by in enumerate(self._supplied_by):
             if mask & (TOOL << (n + 1)):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..language.selectors import NameScope
     from ..values.model_base import Issue
-from .machine import JudgedCall, ToolReturn
+from .machine import EvaluatedCall, ToolReturn
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,7 +134,7 @@ def _takes(check: Callable[..., Any]) -> int | None:
     return number
 
 
-def _context(state: CheckState, call: JudgedCall) -> CheckContext:
+def _context(state: CheckState, call: EvaluatedCall) -> CheckContext:
     usage = msgspec.structs.replace(call.usage)
     return CheckContext(
         calls=tuple(state.calls),
@@ -152,7 +152,7 @@ class CheckState(RuleState):
     calls: list[PastCall] = []
 
 
-class CheckMachine(Machine, judges=Check):
+class CheckMachine(Machine, evaluates=Check):
     """A callable as a rule; `rule_id` is set by the compiler."""
 
     state_type = CheckState
@@ -169,14 +169,14 @@ class CheckMachine(Machine, judges=Check):
         self.outcomes = ANY if self._remembers else 0
         self.starts = -1 if self._remembers else 0
 
-    def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
+    def bound_check(self, state: CheckState, call: EvaluatedCall) -> Callable[[ToolCall], Any]:
         """The check for a call: the call alone is passed, its context is bound."""
         if not self._takes_context:
             return self.check
         context = _context(state, call)
         return lambda tool_call: self.check(tool_call, context)
 
-    def closed(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
+    def refuses_all(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
         """Whether `narrows` rules the tool out; no answer if it raises."""
         if self.narrows is None or not sure & TOOL:
             return False
@@ -185,7 +185,7 @@ class CheckMachine(Machine, judges=Check):
         except Exception:
             return False  # a tool that could still be called stays in sight, and the gate judges its calls
 
-    def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
@@ -206,20 +206,20 @@ class CheckMachine(Machine, judges=Check):
             raise TypeError("the check returned something to be awaited: write it with `async def`")
         return refusal(answer, expected="the check to agree", otherwise="the check refused")
 
-    def started(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Remember the call."""
         self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
 
-    def completed(self, state: CheckState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: CheckState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Remember what it returned."""
         self._ended(state, call, "completed", output.value)
 
-    def failed(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: CheckState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Remember that it failed."""
         self._ended(state, call, "failed")
         return None
 
-    def denied(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+    def denied(self, state: CheckState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Remember that it never ran."""
         past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
         self._note(state, past)
@@ -229,7 +229,7 @@ class CheckMachine(Machine, judges=Check):
         if len(state.calls) < BOUND:
             state.calls.append(call)
 
-    def _ended(self, state: CheckState, call: JudgedCall, status: str, output: Any = None) -> None:
+    def _ended(self, state: CheckState, call: EvaluatedCall, status: str, output: Any = None) -> None:
         for n in reversed(range(len(state.calls))):
             past = state.calls[n]
             if past.id == call.id and past.status == "running":

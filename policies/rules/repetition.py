@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..language.selectors import NameScope
     from ..values.model_base import Issue
-from .machine import JudgedCall, ToolReturn, UpcomingCall
+from .machine import EvaluatedCall, ToolReturn, UpcomingCall
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 
@@ -67,19 +67,19 @@ class LoopState(NoState):
     recent: list[tuple[int, str]] = []
 
 
-class LoopMachine(Machine, judges=Loop):
+class LoopMachine(Machine, evaluates=Loop):
     """Remembers digests of the calls in the window."""
 
     state_type = LoopState
     restricts = 1
-    ordinals = True
+    order_dependent = True
 
     def __init__(self, rule: Loop, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.window = rule.window
         self.threshold = rule.threshold
 
-    def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: LoopState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that is one repetition too many."""
         oldest = now + 1 - self.window
         mark = call.normalized_digest()
@@ -94,7 +94,7 @@ class LoopMachine(Machine, judges=Loop):
             cause="input",
         )
 
-    def started(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: LoopState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Remember the call while it is in the window."""
         oldest = now + 1 - self.window
         drop = 0
@@ -110,7 +110,7 @@ class LoopMachine(Machine, judges=Loop):
         """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
-    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: LoopState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.threshold == 1
 
@@ -143,7 +143,7 @@ class ParallelState(NoState):
     forgotten: int = 0
 
 
-class MaxParallelMachine(Machine, judges=MaxParallel):
+class MaxParallelMachine(Machine, evaluates=MaxParallel):
     """Counts the started calls of each of the latest turns."""
 
     state_type = ParallelState
@@ -153,7 +153,7 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
         self.slots = slots_of(scope, (rule.tool, False))
         self.max = rule.max
 
-    def judge(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: ParallelState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call beyond the maximum."""
         used = state.turns.get(call.turn, 0)
         if call.turn <= state.forgotten and call.turn not in state.turns:
@@ -173,7 +173,7 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
             cause="step",
         )
 
-    def started(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: ParallelState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Count a call of its turn."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
@@ -190,7 +190,7 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
         """Each turn begins anew."""
         return True
 
-    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
 
@@ -229,7 +229,7 @@ class BreakerState(NoState):
     open: bool = False
 
 
-class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
+class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
     """Trips at the denial or failure that reaches a bound, for good."""
 
     state_type = BreakerState
@@ -241,15 +241,15 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
         self.consecutive = rule.consecutive
         self.total = rule.total
 
-    def judge(self, state: BreakerState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: BreakerState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny every call once it has tripped."""
         return self._finding(state) if state.open else None
 
-    def completed(self, state: BreakerState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: BreakerState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """A completion ends a row of failures."""
         state.consecutive = 0
 
-    def failed(self, state: BreakerState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: BreakerState, call: EvaluatedCall, mask: int) -> Finding | None:
         """Count a failure, which may trip it."""
         state.consecutive += 1
         state.total += 1
@@ -275,6 +275,6 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
             cause="budget",
         )
 
-    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """It has tripped."""
         return state.open

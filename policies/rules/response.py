@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-from .machine import JudgedCall, UpcomingCall
+from .machine import EvaluatedCall, UpcomingCall
 
 
 class Require(Rule, tag="require", frozen=True):
@@ -33,7 +33,7 @@ class Require(Rule, tag="require", frozen=True):
         """It restricts the end of the run."""
         return Roles(restricts=(self.tool,))
 
-    def unjudged(self) -> tuple[Selector, ...]:
+    def of_other_calls(self) -> tuple[Selector, ...]:
         """Its own selector, whose calls satisfy it."""
         return (self.tool,)
 
@@ -57,7 +57,7 @@ class RequireState(NoState):
     called: bool = False
 
 
-class RequireMachine(Machine, judges=Require):
+class RequireMachine(Machine, evaluates=Require):
     """Satisfied by the first call, once and for all."""
 
     state_type = RequireState
@@ -66,11 +66,11 @@ class RequireMachine(Machine, judges=Require):
     def __init__(self, rule: Require, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, True))
 
-    def started(self, state: RequireState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: RequireState, call: EvaluatedCall, mask: int, now: int) -> None:
         """The obligation is met."""
         state.called = True
 
-    def settle(self, state: RequireState) -> Finding | None:
+    def finding_at_end(self, state: RequireState) -> Finding | None:
         """Violated if the tool was never called."""
         if state.called:
             return None
@@ -158,25 +158,25 @@ class AfterState(NoState):
     due: list[int] = []
 
 
-class AfterMachine(Machine, judges=After):
+class AfterMachine(Machine, evaluates=After):
     """One answer closes every open trigger; so does the violation of an unanswered one."""
 
     state_type = AfterState
     restricts = TRIGGER
-    ordinals = True
-    judges_order = True
+    order_dependent = True
+    evaluates_order = True
 
     def __init__(self, rule: After, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
         self.within = rule.within
 
-    def judge(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: AfterState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny the call that would leave the earliest trigger unanswered."""
         if mask & THEN or not state.due or state.due[0] > now + 1:
             return None
         return self._unanswered(f"`{call.name}` came instead of")
 
-    def started(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: AfterState, call: EvaluatedCall, mask: int, now: int) -> None:
         """An answer closes every trigger, a trigger opens one."""
         if mask & THEN:
             state.due = []
@@ -194,7 +194,7 @@ class AfterMachine(Machine, judges=After):
         """How many calls are left for the earliest answer."""
         return max(0, state.due[0] - now) if state.due else None
 
-    def settle(self, state: AfterState) -> Finding | None:
+    def finding_at_end(self, state: AfterState) -> Finding | None:
         """Violated if a trigger is open."""
         return self._unanswered("the session ended without") if state.due else None
 
@@ -208,7 +208,7 @@ class AfterMachine(Machine, judges=After):
             cause="step",
         )
 
-    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: AfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether the next call must be the answer, and this tool is none."""
         return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
 
@@ -220,25 +220,25 @@ class EventuallyState(NoState):
     passed: bool = False
 
 
-class EventuallyMachine(Machine, judges=Eventually):
+class EventuallyMachine(Machine, evaluates=Eventually):
     """Due at the last call that could still be the tool."""
 
     state_type = EventuallyState
     always_exercised = True
-    ordinals = True
-    judges_order = True
+    order_dependent = True
+    evaluates_order = True
 
     def __init__(self, rule: Eventually, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, True))
         self.within = rule.within
 
-    def judge(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: EventuallyState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Deny another tool as the last call that could be the tool."""
         if state.called or state.passed or mask or now + 1 < self.within:
             return None
         return self._finding(f"`{call.name}` would be call number {now + 1} without")
 
-    def started(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: EventuallyState, call: EvaluatedCall, mask: int, now: int) -> None:
         """The tool has come, or its time has passed."""
         if mask:
             state.called = True
@@ -253,7 +253,7 @@ class EventuallyMachine(Machine, judges=Eventually):
         """How many calls are left, as long as that matters."""
         return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
 
-    def settle(self, state: EventuallyState) -> Finding | None:
+    def finding_at_end(self, state: EventuallyState) -> Finding | None:
         """Violated if it never came; a late one was already reported."""
         return None if state.called or state.passed else self._finding("the session ended without")
 
@@ -267,6 +267,6 @@ class EventuallyMachine(Machine, judges=Eventually):
             cause="step",
         )
 
-    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether the next call must be the tool, and this is another."""
         return not (state.called or state.passed) and now + 1 >= self.within and not maybe

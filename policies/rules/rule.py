@@ -197,7 +197,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     key: str | None = None
 
     machine: ClassVar[Callable[..., Machine]]
-    """The machine that evaluates it: the one that `judges` this family."""
+    """The machine that evaluates it: the one that `evaluates` this family."""
     keyless: ClassVar[str] = ""
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
@@ -222,11 +222,11 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
 
     def _argument_problems(self) -> Iterator[Issue]:
         """Problems of operands that refer to the judged call where there is none."""
-        for item in (item for selector in self.unjudged() for item in items_of(selector)):
+        for item in (item for selector in self.of_other_calls() for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
                 yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being judged there"
 
-    def unjudged(self) -> tuple[Selector, ...]:
+    def of_other_calls(self) -> tuple[Selector, ...]:
         """The selectors of other calls than the judged one, in which no operand can refer to its input."""
         roles = self.roles()
         return (*roles.evidence, *roles.others)

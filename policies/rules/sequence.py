@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..language.selectors import NameScope, VirtualName
     from ..values.model_base import Issue
-    from .machine import JudgedCall, UpcomingCall
+    from .machine import EvaluatedCall, UpcomingCall
     from .rule import Drawing
 
 
@@ -43,7 +43,7 @@ class Sequence(Rule, tag="sequence", frozen=True):
         """It may refuse its members."""
         return Roles(restricts=self.tools)
 
-    def unjudged(self) -> tuple[Selector, ...]:
+    def of_other_calls(self) -> tuple[Selector, ...]:
         """Each member proves to the next that it came."""
         return tuple(self.tools)
 
@@ -115,7 +115,7 @@ class SequenceState(NoState):
     reached: int = 0
 
 
-class SequenceMachine(Machine, judges=Sequence):
+class SequenceMachine(Machine, evaluates=Sequence):
     """Goes through the members once; after the last one everything may come again.
 
     A call with several names must be no step ahead under any of them: the slots stand first for all names
@@ -123,7 +123,7 @@ class SequenceMachine(Machine, judges=Sequence):
     """
 
     state_type = SequenceState
-    judges_order = True
+    evaluates_order = True
 
     def __init__(self, rule: Sequence, scope: NameScope) -> None:
         self.length = len(rule.tools)
@@ -132,7 +132,7 @@ class SequenceMachine(Machine, judges=Sequence):
         if scope.virtual_names:
             self._views = [self._view(rule, scope, own=True, virtual_names=())]
             self._views += [self._view(rule, scope, own=False, virtual_names=(v,)) for v in scope.virtual_names]
-        self.strict = self.ordinals = rule.strict
+        self.strict = self.order_dependent = rule.strict
         self.restricts = (1 << self.length) - 1
 
     def _view(self, rule: Sequence, scope: NameScope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
@@ -142,7 +142,7 @@ class SequenceMachine(Machine, judges=Sequence):
         self.slots = (*self.slots, *made)
         return at
 
-    def judge(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: SequenceState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse a member whose predecessor has not come; strict, anything but the next member."""
         reached = state.reached
         if reached == self.length:
@@ -172,7 +172,7 @@ class SequenceMachine(Machine, judges=Sequence):
             cause="step",
         )
 
-    def started(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: SequenceState, call: EvaluatedCall, mask: int, now: int) -> None:
         """The awaited member has come."""
         if state.reached < self.length and mask & (1 << state.reached):
             state.reached += 1
@@ -181,11 +181,11 @@ class SequenceMachine(Machine, judges=Sequence):
         """Strict and under way: the next call, whatever it is."""
         return now + 1 if self._inside(state) else None
 
-    def settle(self, state: SequenceState) -> Finding | None:
+    def finding_at_end(self, state: SequenceState) -> Finding | None:
         """Violated if it was begun and not finished."""
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
-    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
         if state.reached == self.length:
             return False
@@ -201,15 +201,15 @@ class ForbiddenState(NoState):
     at: int = 0
 
 
-class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
+class ForbiddenSequenceMachine(Machine, evaluates=ForbiddenSequence):
     """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
 
     state_type = ForbiddenState
-    judges_order = True
+    evaluates_order = True
 
     def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
         self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
-        self.strict = self.ordinals = rule.adjacency == "strict"
+        self.strict = self.order_dependent = rule.adjacency == "strict"
         self.last = 1 << (len(self.slots) - 1)
         self.restricts = self.last
 
@@ -220,7 +220,7 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
         """The prefixes that the next call may continue."""
         return self._prefixes(state, now)
 
-    def judge(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: ForbiddenState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that completes the sequence."""
         if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
             return None
@@ -233,14 +233,14 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
             suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
         )
 
-    def started(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: ForbiddenState, call: EvaluatedCall, mask: int, now: int) -> None:
         """Lengthen the prefixes that the call continues."""
         before = self._prefixes(state, now)
         longer = ((before << 1) | 1) & mask
         state.prefixes = longer if self.strict else before | longer
         state.at = now + 1
 
-    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Any call of the tool would complete the sequence."""
         return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
 
@@ -327,7 +327,7 @@ class NeverAfterMachine(Machine):
 
     state_type = NeverAfterState
     restricts = FORBIDDEN
-    judges_order = True
+    evaluates_order = True
     starts = TRIGGER
 
     def __init__(
@@ -338,7 +338,7 @@ class NeverAfterMachine(Machine):
         self.lifted_by_failure = lifted_by_failure
         self.outcomes = TRIGGER if lifted_by_failure else 0
 
-    def judge(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: NeverAfterState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse a forbidden call while a trigger stands."""
         if not state.standing:
             return None
@@ -350,11 +350,11 @@ class NeverAfterMachine(Machine):
             suggestion=f"call `{call.name}` before {trigger}, or not at all",
         )
 
-    def started(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> None:
+    def started(self, state: NeverAfterState, call: EvaluatedCall, mask: int, now: int) -> None:
         """A trigger stands."""
         state.standing += 1
 
-    def failed(self, state: NeverAfterState, call: JudgedCall, mask: int) -> Finding | None:
+    def failed(self, state: NeverAfterState, call: EvaluatedCall, mask: int) -> Finding | None:
         """A trigger that failed does not stand where failure lifts the ban."""
         if self.lifted_by_failure and mask & TRIGGER:
             state.standing -= 1
@@ -364,6 +364,6 @@ class NeverAfterMachine(Machine):
         """Whether a trigger stands; where failures lift it, so many that one stays when all running calls fail."""
         return min(state.standing, in_flight + 2) if self.lifted_by_failure else state.standing > 0
 
-    def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """A trigger stands."""
         return bool(sure & FORBIDDEN) and state.standing > 0

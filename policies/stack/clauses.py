@@ -104,7 +104,7 @@ class Clause(NamedTuple):
             NetMachine(self.record, self.scope) if isinstance(self.record, Net) else self.record.compile(self.scope)
         )
 
-    def outlines(self) -> Iterator[Machine]:
+    def abstractions(self) -> Iterator[Machine]:
         """The machines of its abstraction."""
         if isinstance(self.record, Rule):
             yield from (rule.compile(self.scope) for rule in self.record.abstraction())

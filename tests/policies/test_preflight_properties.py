@@ -223,7 +223,7 @@ def test_the_system_of_a_rule_answers_as_the_rule_does(
         if admitted:
             state = system.after(state, mask, "completed" if ok else "failed")
 
-        assert system.graph.may_end(state) == (system.machine.settle(monitor.state.states[0]) is None)
+        assert system.graph.may_end(state) == (system.machine.finding_at_end(monitor.state.states[0]) is None)
 
 
 @quick

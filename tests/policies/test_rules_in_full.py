@@ -68,7 +68,12 @@ def of_itself(clause: dict[str, Any]) -> dict[str, str]:
     """What a rule tells preflight, the drawings and people."""
     (policy,) = parse_policies({"version": 1, "name": "p", "rules": [clause]})
     (rule,) = policy.rules
-    named = {"words": rule.words(), "owes": rule.obligation(), "roles": rule.roles(), "unjudged": rule.unjudged()}
+    named = {
+        "words": rule.words(),
+        "owes": rule.obligation(),
+        "roles": rule.roles(),
+        "of_other_calls": rule.of_other_calls(),
+    }
     listed = {"inputs": rule.inputs(), "caps": rule.caps(), "outline": rule.abstraction(), "drawing": rule.drawing()}
     parts = named | {name: [*values] for name, values in listed.items()}
     return {name: UNSAID.sub("", str(value)) for name, value in parts.items() if value not in (None, (), [])}

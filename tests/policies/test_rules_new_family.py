@@ -15,7 +15,15 @@ from proctor.policies.language.selectors import NameScope, Selector, selector_pr
 from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
-from proctor.policies.rules.machine import Finding, JudgedCall, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
+from proctor.policies.rules.machine import (
+    EvaluatedCall,
+    Finding,
+    Machine,
+    RuleState,
+    ToolReturn,
+    UpcomingCall,
+    slots_of,
+)
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.rule import Link, Obligation, Roles, Rule, Statement, names
 from proctor.policies.values.model_base import Issue
@@ -72,27 +80,27 @@ class ConfirmedMachine(Machine):
     kind = "confirmed"
     state_type = ConfirmedState
     restricts = TOOL
-    judges_order = True
+    evaluates_order = True
     outcomes = TOOL | BY
 
     def __init__(self, rule: Confirmed, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False), (rule.by, True))
 
-    def judge(self, state: ConfirmedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+    def evaluate(self, state: ConfirmedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the next call while one waits."""
         return (
             Finding("a confirmation first", "the last call is not confirmed") if mask & TOOL and state.waits else None
         )
 
-    def completed(self, state: ConfirmedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+    def completed(self, state: ConfirmedState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """A confirmation ends the wait, a call begins one."""
         state.waits = bool(mask & TOOL)
 
-    def settle(self, state: ConfirmedState) -> Finding | None:
+    def finding_at_end(self, state: ConfirmedState) -> Finding | None:
         """Violated if a call waits."""
         return Finding("a confirmation", "the session ended without one") if state.waits else None
 
-    def closed(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """A call waits."""
         return bool(sure & TOOL) and state.waits
 
