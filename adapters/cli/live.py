@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
+from proctor.policies.events.calls import rule_name
 from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.store.records import event_of
@@ -197,13 +198,10 @@ def _listed(found: Any) -> str:
 
 
 def _name(violation: Violation) -> str:
-    from proctor.policies.events.calls import rule_name
-
     return rule_name(violation.policy, violation.rule)
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
-
     usage = result.usage
     yield "run", result.run_id
     yield "session", result.session_id
@@ -223,8 +221,6 @@ def _field(name: str, value: str) -> Any:
 
 
 def _as_data(result: RunResult) -> dict[str, Any]:
-    import msgspec
-
     data = {name: getattr(result, name) for name in ("run_id", "session_id", "status", "reason", "output", "usage")}
     report: dict[str, Any] = msgspec.to_builtins(result.policy, enc_hook=str)
     return {"type": "run_result", **data, "cost_usd": result.cost_usd, "policy": report}

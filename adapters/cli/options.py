@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 
-    from proctor.policies import CompiledPolicy, Policy, RunContext
+    from proctor.policies import CompiledPolicy, Event, Policy, RunContext
     from proctor.supervisor.ports.store import Store
 
     from ..operations.service import OperatorService
+    from ..traces import TraceSession
 
 
 T = TypeVar("T")
@@ -98,6 +99,21 @@ def read_policies(files: Sequence[str]) -> list[Policy]:
     return [policy for found in read_each(read, files) for policy in found]
 
 
+def read_traces(files: Sequence[str], format: str | None = None) -> Iterator[TraceSession]:
+    """The recorded sessions of files and folders. Raises TraceError."""
+    from ..traces import read_sessions
+
+    return read_sessions(files, format=format, stdin=sys.stdin.buffer)
+
+
+def read_one_session(file: str, whose: str, format: str | None = None) -> list[Event]:
+    """The events of a file's one session. Raises UsageError unless there is exactly one; `whose` names the option."""
+    sessions = list(read_traces([file], format))
+    if len(sessions) != 1:
+        raise click.UsageError(f"`{file}` holds {len(sessions)} sessions; `{whose}` takes a file with one")
+    return sessions[0].events
+
+
 def read_compiled(files: Sequence[str]) -> CompiledPolicy:
     """The policies of files as one compiled stack. Raises PolicyError."""
     from proctor.policies import compile_policy, merge_policies
@@ -107,8 +123,6 @@ def read_compiled(files: Sequence[str]) -> CompiledPolicy:
 
 def read_text(file: str) -> tuple[str, str]:
     """A file's text and the name problems are reported under. Raises PolicyError when it is not text."""
-    from pathlib import Path
-
     from proctor.policies.errors import PolicyError, Problem
 
     name = "<stdin>" if file == "-" else file

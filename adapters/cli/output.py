@@ -109,36 +109,38 @@ class NoteHandler(logging.Handler):
         note(self.format(record))
 
 
-class Progress:
-    """How many sessions were judged so far, on one line of a terminal's standard error."""
-
-    EVERY = 200
+class StatusLine:
+    """One line of a terminal's standard error, which is written over and erased."""
 
     def __init__(self) -> None:
         self._shown = 0
-        self._seen = sys.stderr.isatty()
 
-    def __call__(self, count: int) -> None:
-        if self._seen and count % self.EVERY == 0:
-            self._shown = max(self._shown, _over(f"{count:,} sessions judged"))
+    def show(self, text: str) -> None:
+        """Show a text in place of the last one, on a terminal."""
+        if sys.stderr.isatty():
+            self._shown = max(self._shown, len(text))
+            print(f"\r{text.ljust(self._shown)}", end="", file=sys.stderr, flush=True)
 
-    def done(self) -> None:
+    def erase(self) -> None:
         """Erase the line."""
         if self._shown:
-            _over(" " * self._shown)
-            _over("")
+            print(f"\r{' ' * self._shown}\r", end="", file=sys.stderr, flush=True)
             self._shown = 0
+
+
+class Progress(StatusLine):
+    """How many sessions were judged so far."""
+
+    EVERY = 200
+
+    def __call__(self, count: int) -> None:
+        if count % self.EVERY == 0:
+            self.show(f"{count:,} sessions judged")
 
     def clear(self) -> None:
         """Erase the line if standard output goes to the same terminal."""
-        if self._shown and sys.stdout.isatty():
-            self.done()
-
-
-def _over(text: str) -> int:
-    """Write over the line of standard error; gives the length."""
-    print(f"\r{text}", end="", file=sys.stderr, flush=True)
-    return len(text)
+        if sys.stdout.isatty():
+            self.erase()
 
 
 def version() -> str:

@@ -51,18 +51,37 @@ def read_json(text: str, report: ProblemReport) -> Node:
     Raises:
         Unreadable: not JSON, empty, or nested beyond measure.
     """
-    return _Reader(text, report).document()
+    return _JsonReader(text, report).document()
 
 
-class _Reader:
-    """A cursor over the text."""
+class _Cursor:
+    """A place in a text."""
 
-    def __init__(self, text: str, report: ProblemReport) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def _span(self, at: int | None = None) -> TextSpan:
+        at = self._at if at is None else at
+        line = bisect_right(self._line_starts, at)
+        return TextSpan(line, at - self._line_starts[line - 1] + 1)
+
+    def _step_over(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            return ""
+        self._at = match.end()
+        return match[0]
+
+
+class _JsonReader(_Cursor):
+    """Reads a JSON text."""
+
+    def __init__(self, text: str, report: ProblemReport) -> None:
+        super().__init__(text)
         self._report = report
         self._count = 0
-        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def document(self) -> Node:
         self._skip()
@@ -74,15 +93,8 @@ class _Reader:
             raise Unreadable("not JSON: something follows the value", self._span())
         return root
 
-    def _span(self, at: int | None = None) -> TextSpan:
-        at = self._at if at is None else at
-        line = bisect_right(self._line_starts, at)
-        return TextSpan(line, at - self._line_starts[line - 1] + 1)
-
     def _skip(self) -> None:
-        match = _BLANK.match(self._text, self._at)
-        assert match is not None
-        self._at = match.end()
+        self._step_over(_BLANK)
         if self._text.startswith(_COMMENTS, self._at):
             raise CommentInJsonError(
                 "not JSON: it has no comments", self._span(), "leave it out, or write YAML with `#`"
@@ -212,17 +224,12 @@ def read_text(text: str, report: ProblemReport, format: str | None) -> list[Node
         raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", TextSpan(1, 1), "split it")
     readers: dict[str, Callable[[], list[Node]]] = {
         "json": lambda: [read_json(text, report)],
-        "toml": lambda: [_read_toml(text)],
+        "toml": lambda: [read_toml(text)],
         "yaml": lambda: _read_yaml_or_json(text, report),
     }
     if format is not None and format not in readers:
         raise Unreadable(f"the format `{format}` is not known", suggestion="use `yaml`, `json` or `toml`")
     return readers[format or "yaml"]()
-
-
-def _read_toml(text: str) -> Node:
-
-    return read_toml(text)
 
 
 def _read_yaml_or_json(text: str, report: ProblemReport) -> list[Node]:
@@ -329,22 +336,20 @@ def _node(value: Any, place: _Place, places: _Places) -> Node:
     return Scalar(value, span)
 
 
-class _Places:
+class _Places(_Cursor):
     """Finds the places of keys and values in a valid TOML text."""
 
     def __init__(self, text: str) -> None:
+        super().__init__(text)
         self.keys: dict[_Place, TextSpan] = {}
         self.values: dict[_Place, TextSpan] = {}
-        self._text = text
-        self._at = 0
         self._lengths: dict[_Place, int] = {}
-        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def find(self) -> None:
         """Read the text from its start to its end."""
         table: _Place = ()
         while True:
-            self._skip(_GAP)
+            self._step_over(_GAP)
             if self._at >= len(self._text):
                 return
             if self._text.startswith("[", self._at):
@@ -379,15 +384,15 @@ class _Places:
         """A dotted key, part by part, with the blanks around it."""
         parts: list[tuple[str, TextSpan]] = []
         while True:
-            self._skip(_TOML_TEXT_BLANK)
+            self._step_over(_TOML_TEXT_BLANK)
             span = self._span()
-            bare = self._skip(_BARE_KEY)
+            bare = self._step_over(_BARE_KEY)
             if bare:
                 parts.append((bare, span))
             else:
-                quoted = self._skip(_STRING)
+                quoted = self._step_over(_STRING)
                 parts.append((next(iter(tomllib.loads(f"{quoted} = 1"))), span))
-            self._skip(_TOML_TEXT_BLANK)
+            self._step_over(_TOML_TEXT_BLANK)
             if not self._text.startswith(".", self._at):
                 return parts
             self._at += 1
@@ -401,17 +406,17 @@ class _Places:
         self._value(place)
 
     def _value(self, place: _Place) -> None:
-        self._skip(_TOML_TEXT_BLANK)
+        self._step_over(_TOML_TEXT_BLANK)
         self.values[place] = self._span()
         if not _OPENING.match(self._text, self._at):
-            if not self._skip(_STRING):
-                self._skip(_WORD)
+            if not self._step_over(_STRING):
+                self._step_over(_WORD)
             return
         closing = "]" if self._text[self._at] == "[" else "}"
         self._at += 1
         position = 0
         while True:
-            self._skip(_GAP)
+            self._step_over(_GAP)
             if self._text.startswith(closing, self._at):
                 self._at += 1
                 return
@@ -422,14 +427,3 @@ class _Places:
                 position += 1
             else:
                 self._pair(place)
-
-    def _skip(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return ""
-        self._at = match.end()
-        return match[0]
-
-    def _span(self) -> TextSpan:
-        line = bisect_right(self._line_starts, self._at)
-        return TextSpan(line, self._at - self._line_starts[line - 1] + 1)

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from .tree import Node, ProblemReport
 
 
-_WORDS: dict[str, Any] = {"": None, "~": None}
-
-_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
-
-_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
-
-_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
-
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:
     """The caller's UsageLimits, or the framework's default, with the compiled limits that are lower."""
-    from dataclasses import replace
-
     from pydantic_ai.usage import UsageLimits
 
     limits = own or UsageLimits()

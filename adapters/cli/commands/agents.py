@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import structs
 
-from ..options import context_option, json_option, policy_option, run_async, store_option
+from ..options import context_option, json_option, policy_option, run_async, store_option, with_command
 from ..output import console, echo, echo_json, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
 
     NAME is claude, codex or acp. COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
     """
-    from ..options import run_async, with_command
-
     options = with_command(name, command, {})
     report = run_async(partial(_probed, name, options))
     if as_json:

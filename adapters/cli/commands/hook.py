@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,22 +98,13 @@ agent_option = click.option(
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
-    texts = {
-        "managed": "Everyone on this machine; other settings can't undo it.",
-        "user": "All your folders.",
-        "project": "This folder. [default]",
-    }
-
-    @wraps(command)
-    def scoped(**given: Any) -> Any:
-        chosen = [name for name in texts if given.pop(name)]
-        if len(chosen) > 1:
-            raise click.UsageError("`--project`, `--user` and `--managed` are different files; give one")
-        return command(scope=chosen[0] if chosen else "project", **given)
-
-    for name, text in texts.items():
-        scoped = click.option(f"--{name}", is_flag=True, help=text)(scoped)
-    return scoped
+    for scope, text in (
+        ("managed", "Everyone on this machine; other settings can't undo it."),
+        ("user", "All your folders."),
+        ("project", "This folder. [default]"),
+    ):
+        command = click.option(f"--{scope}", "scope", flag_value=scope, default="project", help=text)(command)
+    return command
 
 
 @hook.command("install", short_help="Install the hooks.")

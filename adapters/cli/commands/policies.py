@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -238,13 +237,10 @@ def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[s
     from proctor.policies import compile_policy
 
     from ...evaluate.fold import observed
-    from ...traces import read_sessions
-    from ..options import read_context
+    from ..options import read_context, read_one_session
 
-    sessions = list(read_sessions([trace], format=format, stdin=sys.stdin.buffer))
-    if len(sessions) != 1:
-        raise click.UsageError(f"`{trace}` holds {len(sessions)} sessions; `--trace` takes a file with one")
-    return observed(compile_policy(policy), sessions[0].events, read_context(context))
+    events = read_one_session(trace, "--trace", format)
+    return observed(compile_policy(policy), events, read_context(context))
 
 
 @click.command()
@@ -257,8 +253,6 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
 
     Of a directory, files that hold no policy, such as tests, are named and left as they are.
     """
-    from pathlib import Path
-
     from proctor.policies.errors import read_each
     from proctor.policies.reading.load import policies_among
     from proctor.policies.reading.migrate import migrate as migrated

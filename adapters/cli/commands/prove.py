@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from ..exits import FINE, UNPROVED, VIOLATED
 from ..options import context_option, json_option, read_policies
-from ..output import ReportFiles, console, echo, echo_json, note, output_option, replaced, report_options
+from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,7 +171,7 @@ def _answers(
 
 
 def _show(record: ProofRecord, *, as_json: bool) -> None:
-    from ...evaluate.proofs import WIDTH, answer_text
+    from ...evaluate.proofs import answer_text
 
     if as_json:
         echo_json(record)
@@ -178,9 +179,15 @@ def _show(record: ProofRecord, *, as_json: bool) -> None:
     if record.question.startswith(("rule ", "callable ")):
         if record.verdict == "proved":
             return
-        record = _without_session(record)
-    out = console()
-    out.print(answer_text(record, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
+        record = replace(record, session=[])
+    console().print(answer_text(record, _width()), end="")
+
+
+def _width() -> int:
+    """The width of answers: no wider than the terminal."""
+    from ...evaluate.proofs import WIDTH
+
+    return min(console().width, WIDTH) if sys.stdout.isatty() else WIDTH
 
 
 def _case(question: ProofQuestion | None, record: ProofRecord, file: str) -> Case:
@@ -195,12 +202,6 @@ def _case(question: ProofQuestion | None, record: ProofRecord, file: str) -> Cas
         details=answer_text(record).plain,
         undecided=record.verdict == "unknown",
     )
-
-
-def _without_session(record: ProofRecord) -> ProofRecord:
-    import msgspec
-
-    return msgspec.structs.replace(record, session=[])
 
 
 def _sum_up(records: list[ProofRecord]) -> None:
@@ -274,7 +275,6 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     """`diff --prove`: each kind of difference as it is found; the exit code."""
     from proctor.policies.values.amounts import counted
 
-    from ...evaluate.proofs import WIDTH
     from ...evaluate.rule_proofs import difference_questions, difference_text, differences
     from ..options import check_standard_input, read_context
 
@@ -289,8 +289,7 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
             if as_json:
                 echo_json(each)
             else:
-                out = console()
-                out.print(difference_text(each, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
+                console().print(difference_text(each, _width()), end="")
     if not as_json:
         echo(counted(found.count("refuted"), "difference") if found else "both decide alike in every session")
     return _exit_code(found, stopped=search.stopped)
@@ -307,7 +306,7 @@ class _Search:
         self.stopped = False
         self._time = SharedTime(questions, self._draw)
         self._started = time.monotonic()
-        self._shown = 0
+        self._line = StatusLine()
         self._before: Any = None
 
     def __enter__(self) -> _Search:
@@ -323,11 +322,8 @@ class _Search:
         return partial(self._time.answer, tools=tools, context=context)
 
     def clear(self) -> None:
-        """Take the line away before something is printed."""
-        if self._shown:
-            sys.stderr.write("\r" + " " * self._shown + "\r")
-            sys.stderr.flush()
-            self._shown = 0
+        """Erase the line before something is printed."""
+        self._line.erase()
 
     def _stop(self, *_: object) -> None:
         self.stopped = True
@@ -335,11 +331,8 @@ class _Search:
 
     def _draw(self) -> bool:
         taken = time.monotonic() - self._started
-        if taken > 1 and sys.stderr.isatty():
+        if taken > 1:
             number, questions = self._time.number, self._time.questions
             which = f" question {number} of about {max(number, questions)}," if questions > 1 else ""
-            text = f"searching,{which} {taken:,.0f} s; Ctrl-C gives what is known"
-            self._shown = max(self._shown, len(text))
-            sys.stderr.write("\r" + text.ljust(self._shown))
-            sys.stderr.flush()
+            self._line.show(f"searching,{which} {taken:,.0f} s; Ctrl-C gives what is known")
         return self.stopped

@@ -48,7 +48,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
 
     report = audited(store_named(store))
     if report.findings:
-        _print_report(report)
+        echo("\n".join(_lines(report)))
         return VIOLATED
     heads = report.heads if key is None else signed(report.heads, key)
     with written_to(output):
@@ -79,22 +79,10 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
         check_signature(kept, key)
     report = audited(store_named(store), kept)
     if as_json:
-        echo_json({"type": "audit", "signed": key is not None, **_data(report)})
+        echo_json({"type": "audit", "signed": key is not None, **msgspec.to_builtins(report)})
     else:
-        _print_report(report)
+        echo("\n".join(_lines(report)))
     return FINE if report.intact and report.complete else VIOLATED
-
-
-def _data(report: AuditReport) -> dict[str, object]:
-    import msgspec
-
-    data: dict[str, object] = msgspec.to_builtins(report)
-    return data
-
-
-def _print_report(report: AuditReport) -> None:
-    for line in _lines(report):
-        echo(line)
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
@@ -225,8 +213,6 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
 
 def _copy(store: str | None, target: str, *, as_json: bool) -> None:
     """Raises UsageError for a database, which has a tool of its own for that."""
-    from pathlib import Path
-
     from ...stores.sqlite.file import copy_store
     from ..options import existing_file
 

@@ -188,8 +188,6 @@ async def supervised(
     """Run, show, store; gives the exit code. `how` is what else `Supervisor.start` takes. Raises what the run raised
     when there is no result to show.
     """
-    import anyio
-
     handle: RunHandle | None = None
     starting = anyio.CancelScope()
 

@@ -327,11 +327,11 @@ def explain(
     stored with it, or --policy. SEQ selects one event.
     """
     from ...evaluate.fold import explained, recorded
-    from ..options import check_standard_input, read_compiled, read_context
+    from ..options import check_standard_input, read_compiled, read_context, read_one_session
 
     check_standard_input(run, *policies)
     from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
-    events = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
+    events = read_one_session(run, "explain") if from_file else run_async(lambda: _from_store(run, store))
     was = recorded(events)
     compiled = read_compiled(policies) if policies else _compiled(was)
     about = read_context(context) if context else was.context
@@ -349,17 +349,6 @@ def explain(
         note("nothing was denied" if steps else "no call was requested and no rule was broken")
     if seq is None and not as_json:
         _show_end(events[-1])
-
-
-def _from_file(file: str) -> list[Event]:
-    import sys
-
-    from ...traces import read_sessions
-
-    sessions = list(read_sessions([file], stdin=sys.stdin.buffer))
-    if len(sessions) != 1:
-        raise click.UsageError(f"`{file}` holds {len(sessions)} sessions; `explain` takes a file with one")
-    return sessions[0].events
 
 
 async def _from_store(run_id: str, path: str | None) -> list[Event]:

@@ -92,23 +92,22 @@ def evaluate(
     per session.
     """
     from ...evaluate import judge_sessions
-    from ...traces import read_sessions
-    from ..options import check_standard_input, read_compiled, read_context
+    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(*policies, *traces)
     files = ReportFiles(junit, sarif, fail_on)
     compiled = read_compiled(policies)
     report = _Report(files, as_json=as_json, failures=failures, fail_on=fail_on)
-    sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
+    sessions = read_traces(traces, format)
     progress = Progress()
     try:
         for session, found in judge_sessions(compiled, sessions, read_context(context), progress):
-            if report.tells(found):
+            if report.shows(found):
                 progress.clear()
             report.add(session, found)
     finally:
-        progress.done()
+        progress.erase()
     report.finish()
     return FINE if report.summary.all_passed else VIOLATED
 
@@ -126,7 +125,7 @@ class _Report:
         self._left = failures
         self._console: Any = console()
 
-    def tells(self, found: SessionReport) -> bool:
+    def shows(self, found: SessionReport) -> bool:
         """Whether something is printed of a session at once."""
         return self._as_json or (self._left > 0 and not found.passed)
 
@@ -196,13 +195,12 @@ def diff(
 
     from ...evaluate import DiffSummary, compare_sessions, diff_table
     from ...kit.display_text import escape_control_json
-    from ...traces import read_sessions
-    from ..options import check_standard_input, read_compiled, read_context
+    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(old, new, *traces)
     compiled = read_compiled([old]), read_compiled([new])
-    sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
+    sessions = read_traces(traces, format)
     summary, progress = DiffSummary(), Progress()
     try:
         for count, change in enumerate(compare_sessions(*compiled, sessions, read_context(context)), 1):
@@ -212,7 +210,7 @@ def diff(
                 progress.clear()
                 echo(escape_control_json(msgspec.json.encode(change).decode()))
     finally:
-        progress.done()
+        progress.erase()
     if not as_json:
         console().print(diff_table(summary))
     return VIOLATED if summary.now_failing else FINE
@@ -241,8 +239,7 @@ def narrow(
     """
     from ...evaluate.fold import observed
     from ...evaluate.judge import filled, unjudged
-    from ...traces import read_sessions
-    from ..options import check_standard_input, read_compiled, read_context
+    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(*policies, trace)
@@ -251,7 +248,7 @@ def narrow(
         raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
     compiled, about = read_compiled(policies), read_context(context)
     exit_code = FINE
-    for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
+    for session in read_traces([trace], format):
         offered = _offered(session.events) if given is None else given
         of_run = filled(about, session)
         visible = observed(compiled, session.events, of_run).narrow(offered)
@@ -440,10 +437,10 @@ def _failing(text: str, file: str) -> list[str]:
 
 
 def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> Iterator[TraceSession]:
-    from ...traces import read_sessions
+    from ..options import read_traces
 
     if sessions:
-        yield from read_sessions(sessions, format=format, stdin=sys.stdin.buffer)
+        yield from read_traces(sessions, format)
     if store:
         yield from _stored(store)
 
@@ -473,7 +470,7 @@ def _counted(sessions: Iterator[TraceSession]) -> Iterator[TraceSession]:
             yield session
             progress(count)
     finally:
-        progress.done()
+        progress.erase()
 
 
 def _data(found: Suggestion) -> dict[str, Any]:

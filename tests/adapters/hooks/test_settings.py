@@ -152,7 +152,7 @@ def test_one_file_is_changed_at_a_time(
     code, _, err = run(capsys, *command, *scopes)
 
     assert code == 2
-    assert "are different files; give one" in err
+    assert f"`{scopes[0]}` and `{scopes[1]}` are given; give one of them" in err
     assert not (tmp_path / ".claude").exists()
 
 
