@@ -1,24 +1,20 @@
 """Codex rollouts: `$CODEX_HOME/sessions/<year>/<month>/<day>/rollout-*.jsonl`.
 
-They are read as recorded sessions, and followed while they grow.
-
-A live run follows its threads' rollouts for facts that the client does not report in time: whether a command would
-run outside the sandbox, as the model's arguments say, and the tokens of a turn. Both are recorded before the client
-asks about the calls. Of parallel commands that end at once, the client may not report one at all; its output for the
-model is recorded before the turn is over.
+They are read as recorded sessions, and for the usage of the sessions whose calls hooks report. Each turn's tokens are
+in a line of their own, after the lines of its calls and text.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from proctor.policies.events import (
@@ -35,10 +31,9 @@ from proctor.policies.events import (
 
 from ...kit.client_tools import changes_of
 from ...kit.trace_lines import TraceLog, parsed, text_of, tool_input
+from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from proctor.policies.events import Scope
 
     from ...kit.trace_lines import TraceLines, TraceSession
@@ -117,12 +112,12 @@ class _Line(msgspec.Struct, kw_only=True):
         return str(self.payload.get("call_id") or self.payload.get("id") or "")
 
 
-_lines = msgspec.json.Decoder(_Line)
+LINES = msgspec.json.Decoder(_Line)
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
 """Names that clients have had for the tool that runs commands, which is `shell` in policies."""
-_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
 _ABORTED = "event_msg/turn_aborted"
@@ -131,7 +126,7 @@ _INSERTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md instru
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The one session of a rollout. Raises TraceError."""
-    found = [lines.decode(_lines, line) for line in lines]
+    found = [lines.decode(LINES, line) for line in lines]
     if not found:
         return
     metas = (line.payload.get("id") for line in found if line.type == "session_meta")
@@ -182,7 +177,7 @@ class _Reader:
             self._message(line)
         elif line.item in _CALLS:
             self._call(line)
-        elif line.item in _OUTPUTS:
+        elif line.item in OUTPUTS:
             self._output(line)
         elif line.kind in ("token_usage_record", "event_msg/token_count"):
             self._usage(line)
@@ -248,17 +243,9 @@ class _Reader:
             scope, usage = ("delta", usage) if isinstance(usage, dict) else ("cumulative", total)
         self._between = True
         if isinstance(usage, dict):
-            self.log.add(
-                TokenUsageUpdated,
-                at=line.timestamp,
-                model=self.model,
-                scope=scope,
-                input_tokens=_count(usage, "input_tokens"),
-                output_tokens=_count(usage, "output_tokens"),
-                cache_read_tokens=_count(usage, "cached_input_tokens"),
-                cache_write_tokens=_count(usage, "cache_write_input_tokens"),
-                reasoning_tokens=_count(usage, "reasoning_output_tokens"),
-            )
+            given = {name: n for name in _Usage.__struct_fields__ if isinstance(n := usage.get(name), int)}
+            figures = _Usage(**given).tokens().figures()
+            self.log.add(TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
 
 
 def _typed(line: _Line) -> str | None:
@@ -281,7 +268,7 @@ def _completed_item(line: _Line) -> dict[str, Any]:
 
 
 def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOutput]]:
-    if line.item in _OUTPUTS:
+    if line.item in OUTPUTS:
         yield line.call_id, CodexOutput(line.payload.get("output"), status.get(line.call_id))
 
 
@@ -325,115 +312,87 @@ def _recorded_input(payload: dict[str, Any]) -> dict[str, Any]:
     return {"input": payload.get("input")}
 
 
-def _count(usage: dict[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) else 0
+class CodexUsageLog(UsageLog):
+    """The rollout of a session, and those of the threads that it started."""
 
+    def below(self, main: Path) -> Iterable[Path]:
+        session = main.stem[-_ID:]
+        days = (day for day in main.parents[3].glob("*/*/*") if day >= main.parent)
+        for log in (log for day in days for log in day.glob("rollout-*.jsonl")):
+            with suppress(EOFError):
+                if log.name > main.name and _session_of(log) == session:
+                    yield log
 
-_TRIES: Final = 400
-_PAUSE_S: Final = 0.025
-_UNSUPPORTED: Final = "unsupported call"
-"""The client's message to the model that it has no such tool."""
-
-
-class Rollout:
-    """The growing record of one thread; `shared` are ids that two open calls had."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._offset = 0
-        self._reading = anyio.Lock()
-        self._arguments: dict[str, Any] = {}
-        self._outputs: dict[str, str] = {}
-        self._open: dict[str, dict[str, Any]] = {}
-        self._unsupported: dict[str, dict[str, Any]] = {}
-        self.shared: set[str] = set()
-        self.usage: dict[str, Any] = {}
-
-    async def read(self) -> None:
-        """Read the lines since the last call; `usage` is then the newest report of tokens."""
-        if self._path is None:
-            return
-        async with self._reading:  # calls are asked about side by side
-            await anyio.to_thread.run_sync(self._read_on, self._path)
-
-    async def arguments(self, call_id: str) -> dict[str, Any] | None:
-        """The arguments that the model wrote for a call; None if the record does not have them in time."""
-        for _ in range(_TRIES if self._path is not None else 0):
-            if call_id not in self._arguments:
-                await self.read()
-            if call_id in self._arguments:
-                found = parsed(self._arguments.pop(call_id))
-                return found if isinstance(found, dict) else None
-            await anyio.sleep(_PAUSE_S)
+    def read_line(self, line: bytes) -> Used | None:
+        if not any(kind in line for kind in _KINDS):
+            return None
+        found = LINES.decode(line)
+        payload = msgspec.convert(found.payload, _Payload) if found.type in _PAYLOADS else _Payload()
+        if found.type == "turn_context":
+            return Used(model=payload.model or "", at=found.timestamp)
+        if found.type == "token_usage_record":
+            tokens = payload.usage.tokens() if payload.usage is not None else LoggedTokens()
+            below = payload.thread_id != payload.session_id
+            return Used(payload.response_id or "", "", tokens, found.timestamp, below=below)
+        if payload.type.endswith("_call") and payload.call_id:
+            return Used(at=found.timestamp, calls=(payload.call_id,))
+        if payload.type == "message" and payload.role == "assistant":
+            return Used(at=found.timestamp, text="".join(_texts(payload.content)))
         return None
 
-    def take_outputs(self) -> dict[str, str]:
-        """The outputs for the model, by call id, that were read and not taken yet."""
-        taken, self._outputs = self._outputs, {}
-        return taken
 
-    def take_unsupported(self) -> dict[str, dict[str, Any]]:
-        """The calls of tools that the client does not have, by call id, that were read and not taken yet."""
-        taken, self._unsupported = self._unsupported, {}
-        return taken
-
-    def _read_on(self, path: Path) -> None:
-        try:
-            with path.open("rb") as record:
-                record.seek(self._offset)
-                data = record.read()
-        except OSError:
-            return
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for text in whole.splitlines():
-            self._read_line(text)
-
-    def _read_line(self, text: bytes) -> None:
-        try:
-            line = _lines.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        call_id = line.call_id
-        if line.type == "token_usage_record":
-            self.usage = line.payload
-        elif line.item in ("function_call", "custom_tool_call"):
-            if call_id in self._open:
-                self.shared.add(call_id)
-            self._open[call_id] = line.payload
-            if line.item == "function_call":
-                self._arguments[call_id] = line.payload.get("arguments")
-        elif line.item in _OUTPUTS:
-            output, called = str(line.payload.get("output")), self._open.pop(call_id, None)
-            if called is not None and output.startswith(_UNSUPPORTED):
-                self._unsupported[call_id] = called
-            if line.item == "function_call_output":
-                self._arguments.pop(call_id, None)  # it is not asked about any more
-                self._outputs[call_id] = output
+_ID = 36
+"""The length of a thread's id, with which its rollout's name ends."""
+_ROLLOUTS = 4096
+"""For how many rollouts the session is cached, as every hook looks it up, repeatedly while it waits."""
+_PAYLOADS = ("turn_context", "token_usage_record", "response_item")
+_KINDS = (b'"turn_context"', b'"token_usage_record"', b'_call"', b'"assistant"')
 
 
-class Rollouts:
-    """The records of a run's threads.
+@lru_cache(_ROLLOUTS)
+def _session_of(log: Path) -> str | None:
+    """The session that a thread belongs to, by the first line, which never changes.
 
-    Args:
-        find: returns the path of a thread's record, None without one.
+    Raises EOFError while that line is being written, EventError if it cannot be read.
     """
+    with reading(log), log.open("rb") as file:
+        first = file.readline()
+        if not first.endswith(b"\n"):
+            raise EOFError
+        return msgspec.convert(LINES.decode(first).payload, _Payload).session_id
 
-    def __init__(self, find: Callable[[str], Awaitable[Path | None]]) -> None:
-        self._find = find
-        self._rollouts: dict[str, Rollout] = {}
 
-    async def of(self, thread_id: str) -> Rollout:
-        """The record of one thread."""
-        if thread_id not in self._rollouts:
-            self.add(thread_id, await self._find(thread_id))
-        return self._rollouts[thread_id]
+def _texts(content: Any) -> Iterator[str]:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "output_text":
+            yield str(block.get("text", ""))
 
-    def threads(self) -> list[str]:
-        """The threads whose records were asked for so far."""
-        return list(self._rollouts)
 
-    def add(self, thread_id: str, path: Path | None) -> None:
-        """Add the path of a thread's record."""
-        self._rollouts.setdefault(thread_id, Rollout(path))
+class _Usage(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    def tokens(self) -> LoggedTokens:
+        cached = self.cached_input_tokens + self.cache_write_input_tokens
+        return LoggedTokens(
+            max(0, self.input_tokens - cached),
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.cache_write_input_tokens,
+            self.reasoning_output_tokens,
+        )
+
+
+class _Payload(msgspec.Struct):
+    type: str = ""
+    model: str | None = None
+    response_id: str | None = None
+    thread_id: str | None = None
+    session_id: str | None = None
+    usage: _Usage | None = None
+    call_id: str | None = None
+    role: str | None = None
+    content: Any = None

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from proctor.adapters.agents.codex.log import CodexUsageLog
 from proctor.adapters.agents.codex.translation import UsageCount
-from proctor.adapters.agents.codex.usage_log import CodexUsageLog
 from proctor.supervisor import EventError
 
 
