@@ -228,8 +228,10 @@ class ClaudeTranslation:
                 yield from self.calls.outcome(block)
 
     def _result(self, record: dict[str, Any]) -> Iterator[Event]:
-        self.result = record
-        yield from ()
+        origin = record.get("origin") or {}
+        if self.result is not None or origin.get("kind") != "task-notification":
+            self.result = record
+        yield from ()  # else the client tells itself, before the prompt, what became of an earlier run's task
 
 
 def _kept(record: dict[str, Any]) -> Iterator[Event]:
