@@ -22,7 +22,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
-from .daemon_client import HELD, SOCKET
+from .daemon_client import END, HELD, SOCKET
 from .hook_judge import HookJudge, HookLine, read_context, read_hold, read_unmatched
 from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
@@ -131,9 +131,9 @@ class _Daemon:
                     origin = origin_of(hook, given)
                     data = data if given is None else _all_of(given)
                 except (EventError, OSError) as error:
-                    connection.sendall(_refused(error, data))
+                    connection.sendall(_refused(error, data) + END)
                     return
-            connection.sendall(self._judged(data, origin, connection, agent))
+            connection.sendall(self._judged(data, origin, connection, agent) + END)
 
     def _judged(self, data: bytes, origin: Origin, connection: socket.socket, agent: str = "claude") -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged; one hook after another.
@@ -150,7 +150,7 @@ class _Daemon:
             if held := answer.held:
                 if connection.family == socket.AF_UNIX:
                     most = _QUESTION_S if given.kind == "permission" else _HELD_S
-                    connection.sendall(HELD + str(most).encode())
+                    connection.sendall(HELD + f"{most}\n".encode())
                 answer = self._heard(given, held, origin, connection, agent)
             output = CLIENTS[agent].output(answer, given)
         except Exception as error:

@@ -27,7 +27,9 @@ ATTEMPTS = 5
 DAEMON = "proctor.adapters.hooks.daemon"
 SOCKET = "socket"
 HELD = b"~"
-"""Before the answer: a call waits for a person, for so many seconds."""
+"""Before the answer, with a line's end: a call waits for a person, for so many seconds."""
+END = b"\0"
+"""After the answer: without it, it is not the whole."""
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
 """The part of the environment that the judging process sees; a repository's settings can change the rest."""
@@ -155,7 +157,7 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
 def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claude") -> bytes:
     """Send whose hook it is and what it says, or its input itself; read the answer."""
     whose = agent.encode() + b"\n"
-    parts = []
+    answer = b""
     with connection:
         try:
             if data is None:
@@ -164,21 +166,21 @@ def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claud
                 connection.sendall(b">" + whose + data)
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65536):
-                parts.append(part)
-                if not parts[1:] and part[:1] == HELD:
-                    wait_on(parts.pop())
+                answer += part
+                if answer[:1] == HELD and b"\n" in answer:
+                    seconds, _, answer = answer[1:].partition(b"\n")
+                    wait_on(int(seconds))
         except OSError as error:
             raise GoneError(f"the process that judges went away: {error}") from error
-    answer = b"".join(parts)
-    if answer[:1] not in (b"=", b"!"):
+    if answer[:1] not in (b"=", b"!") or answer[-1:] != END:
         raise GoneError("the process that judges went away")
-    return answer
+    return answer[:-1]
 
 
-def wait_on(part: bytes) -> None:
+def wait_on(seconds: int) -> None:
     """Somebody is to be asked: take so many seconds as the process that judges says."""
     if hasattr(signal, "alarm"):
-        signal.alarm(int(part[1:]))
+        signal.alarm(seconds)
 
 
 JUST_TOLD = ("Post", "Stop", "SessionEnd", "Permission", "After", "post", "stop", "sessionEnd", "before", "session.")

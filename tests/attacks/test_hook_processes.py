@@ -7,10 +7,12 @@ import os
 import resource
 import shlex
 import signal
+import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,68 @@ def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProces
     ended = subprocess.run(["sh", "-c", line], input=json.dumps(call("t1")).encode(), capture_output=True)
 
     assert (ended.returncode, ended.stdout) == (2, b"")
+
+
+DENIES = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}).encode()
+HALVES = (
+    b"",
+    b"=",
+    b"=" + DENIES[:40],
+    b"=" + DENIES,
+    b"~",
+    b"~600",
+    b"~600\n",
+    b"~600\n=",
+    b"~x\n=\0",
+    b"?=\0",
+    b"{}\0",
+)
+
+
+@pytest.mark.parametrize("half", HALVES, ids=repr)
+def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses, half: bytes) -> None:
+    """Its process was killed in the middle, or is of another version: nothing at all would let the call run."""
+    hooked.place.mkdir(mode=0o700, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    with listener, ThreadPoolExecutor() as pool:
+        here = Path.cwd()
+        os.chdir(hooked.place)  # a socket's path may have no more than a hundred letters
+        listener.bind("socket")
+        os.chdir(here)
+        listener.listen()
+
+        def answer() -> None:
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    while connection.recv(1 << 16):
+                        pass
+                    connection.sendall(half)
+
+        answering = pool.submit(answer)
+        passed = allowed(hooked, call("t0"))
+        listener.shutdown(socket.SHUT_RDWR)
+
+    assert not passed
+    assert isinstance(answering.exception(), OSError)  # it listened to the end
+
+
+def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) -> None:
+    """Both are read, however they are cut."""
+    from proctor.adapters.hooks import daemon_client
+
+    waited = []
+    for cut in range(1, 8):
+        ours, theirs = socket.socketpair()
+        with theirs, ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(daemon_client, "wait_on", waited.append)
+            asked = pool.submit(daemon_client.exchanged, ours, b"{}")
+            for part in (b"~570\n={}\0"[:cut], b"~570\n={}\0"[cut:]):
+                theirs.sendall(part)
+            theirs.shutdown(socket.SHUT_WR)
+            assert asked.result() == b"={}"
+
+    assert waited == [570] * 7
 
 
 ODD = {

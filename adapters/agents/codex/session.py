@@ -149,8 +149,9 @@ class CodexSession(RpcSession[CodexConnection]):
             await self._calls.report_recorded()
         if method == "turn/completed":
             await self._questions.attempts()
-            if params.get("threadId") == self._translation.threads.own:
-                self._end_of_turn(params.get("turn") or {})
+            thread, ended = str(params.get("threadId")), params.get("turn") or {}
+            if self._translation.threads.is_own(thread) and self._translation.is_current(thread, ended.get("id")):
+                self._end_of_turn(ended)
             return
         await self._stream.send(self._translation.events(method, params))
         if self._translation.turn_id:

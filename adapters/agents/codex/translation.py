@@ -247,6 +247,8 @@ class CodexTranslation:
     def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
         """The events of one notification."""
         thread = str(params.get("threadId") or self.threads.own)
+        if method.startswith("item/") and not self.is_current(thread, params.get("turnId")):
+            return
         match method:
             case "thread/started":
                 self.threads.own = self.threads.own or str((params.get("thread") or {}).get("id", ""))
@@ -270,6 +272,10 @@ class CodexTranslation:
             case _:
                 if not method.startswith(_QUIET):
                     yield Unrecognized(raw={**params, "type": f"codex/{method}"})
+
+    def is_current(self, thread: str, turn_id: Any) -> bool:
+        """Whether a notification is about this run: of the agent's own thread, its other turns are past."""
+        return not self.threads.is_own(thread) or turn_id in (None, self.turn_id)
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
         """The events of the current turn that the client has recorded and not reported.
