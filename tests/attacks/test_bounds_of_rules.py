@@ -203,3 +203,14 @@ def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(mon
         done(monitor, "x", of=f"v{n}")
 
     assert {name: len(kept) for name, kept in state_of(monitor).items()} == {"rows": 3, "counts": 3}
+
+
+def test_of_so_many_values_one_more_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own call is refused, and what is remembered of the others stays, however often they come again."""
+    monkeypatch.setattr("proctor.policies.rules.prior_calls.BOUND", 3)
+    requires = [{"prior": "test", "same": [{"path": "$.of"}]}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    for of in ("a", "b", "c", "d", "a", "d"):
+        done(monitor, "test", of=of)
+
+    assert [ask(monitor, "deploy", of=of) for of in ("a", "b", "c", "d")] == ["allow"] * 3 + ["deny"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
 import pytest
 import trio
+from msgspec.structs import replace
 
 from proctor.adapters.kit import CallGate, EventStream, helpers
 from proctor.policies.events import Event, MessageReceived, RunCompleted
@@ -148,3 +149,45 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
 
     assert answer.allowed is allowed
     assert [event.type for event in seen] == ([] if allowed else ["tool_call_failed"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("permitted", [False, True])
+async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy(permitted: bool) -> None:
+    """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way."""
+    asked: list[ToolCall] = []
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        asked.append(call)
+        return GateAnswer(allowed=permitted)
+
+    call = ToolCall(id="a", name="x")
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    recorded = await CallGate(replace(launch(gate), narrow=lambda tools: []), stream).attempted(call)
+    stream.close()
+    await read(stream, seen)
+
+    assert (recorded, asked) == (True, [call])
+    assert [(event.type, event.error) for event in seen] == (
+        [("tool_call_failed", {"message": "not run: the client has no such tool"})] if permitted else []
+    )
+
+
+@pytest.mark.anyio
+async def test_what_a_client_denied_and_the_policy_offers_is_not_put_to_it() -> None:
+    """Then the client has reasons of its own, and nothing counts the attempt."""
+    offered: list[str] = []
+
+    def narrow(tools: Sequence[str]) -> list[str]:
+        offered.extend(tools)
+        return list(tools)
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        raise AssertionError(call)
+
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    recorded = await CallGate(replace(launch(gate), narrow=narrow), stream).attempted(ToolCall(id="a", name="x"))
+    stream.close()
+    await read(stream, seen)
+
+    assert (recorded, offered, seen) == (False, ["x"], [])
