@@ -236,3 +236,24 @@ def test_an_id_belongs_to_its_run(start: Start) -> None:
     session.tell(ev.RunStarted(run_id="r2"))
 
     assert [session.ask("y", "1"), session.ask("x", "2"), session.ask("x", "3")] == ["allow", "allow", "deny"]
+
+
+ATTEMPTS = {"type": "count", "tool": "*", "max": 2, "of": "attempted", "action": "deny"}
+
+
+@pytest.mark.parametrize("again", ["in another response", "while it is held"])
+def test_a_request_under_an_id_that_was_used_is_one_attempt_more(again: str) -> None:
+    """Of the current response where it names none, and with the input that it has now."""
+    monitor = compile_policy(parse_policies({"name": "p", "rules": [ATTEMPTS]})[0]).monitor()
+    first: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read", "tool_input": {"path": "a"}}
+    monitor.observe(ev.TurnStarted(turn=1))
+    monitor.observe(ev.ToolCallRequested(**first))
+    if again == "while it is held":
+        monitor.observe(ev.ToolApprovalRequested(approval_id="x", held=True, **first))
+    else:
+        monitor.observe(ev.ToolCallStarted(**first))
+        monitor.observe(ev.ToolCallCompleted(tool_call_id="c1", tool_name="read"))
+        monitor.observe(ev.TurnStarted(turn=2))
+    monitor.observe(ev.ToolCallRequested(**{**first, "tool_input": {"path": "b"}}))
+
+    assert monitor.propose(ToolCall(id="c2", name="read")).action == "deny"

@@ -196,7 +196,7 @@ def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) 
     """Both are read, however they are cut."""
     from proctor.adapters.hooks import daemon_client
 
-    waited = []
+    waited: list[int] = []
     for cut in range(1, 8):
         ours, theirs = socket.socketpair()
         with theirs, ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patched:
