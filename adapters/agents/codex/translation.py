@@ -275,7 +275,9 @@ class CodexTranslation:
 
     def is_current(self, thread: str, turn_id: Any) -> bool:
         """Whether a notification is about this run: of the agent's own thread, its other turns are past."""
-        return not self.threads.is_own(thread) or turn_id in (None, self.turn_id)
+        if not self.threads.is_own(thread) or turn_id in (None, self.turn_id):
+            return True
+        return not self.turn_id and self.threads.is_fresh(thread)
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
         """The events of the current turn that the client has recorded and not reported.
