@@ -257,3 +257,27 @@ def test_a_request_under_an_id_that_was_used_is_one_attempt_more(again: str) -> 
     monitor.observe(ev.ToolCallRequested(**{**first, "tool_input": {"path": "b"}}))
 
     assert monitor.propose(ToolCall(id="c2", name="read")).action == "deny"
+
+
+def test_a_request_that_is_told_twice_is_one_attempt() -> None:
+    """As a client that repeats itself has made one."""
+    monitor = compile_policy(parse_policies({"name": "p", "rules": [ATTEMPTS]})[0]).monitor()
+    for _ in range(3):
+        monitor.observe(ev.ToolCallRequested(tool_call_id="c1", tool_name="read", tool_input={"path": "a"}))
+
+    assert [monitor.propose(ToolCall(id=id, name="read")).action for id in ("c2", "c3")] == ["allow", "deny"]
+
+
+@pytest.mark.parametrize("path", ["a", "b"])
+def test_a_request_that_is_denied_for_the_id_of_a_call_that_runs_does_not_end_that(path: str) -> None:
+    """Whether it is the same call or another: what runs has its own end, and that counts."""
+    rules = [{"type": "precondition", "tool": "deploy", "requires": [{"prior": "test"}], "action": "deny"}]
+    monitor = compile_policy(parse_policies({"name": "p", "rules": rules})[0]).monitor()
+    fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "test"}
+    monitor.observe(ev.ToolCallStarted(**fields, tool_input={"path": "a"}))
+    monitor.observe(ev.ToolCallRequested(**fields, tool_input={"path": path}))
+    monitor.observe(ev.ToolCallDenied(**fields))
+    before = monitor.propose(ToolCall(id="c2", name="deploy")).action
+    monitor.observe(ev.ToolCallCompleted(**fields))
+
+    assert (before, monitor.propose(ToolCall(id="c3", name="deploy")).action) == ("deny", "allow")

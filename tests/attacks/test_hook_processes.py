@@ -201,11 +201,11 @@ def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) 
         ours, theirs = socket.socketpair()
         with theirs, ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patched:
             patched.setattr(daemon_client, "wait_on", waited.append)
-            asked = pool.submit(daemon_client.exchanged, ours, b"{}")
+            answer = pool.submit(daemon_client.exchanged, ours, b"{}")
             for part in (b"~570\n={}\0"[:cut], b"~570\n={}\0"[cut:]):
                 theirs.sendall(part)
             theirs.shutdown(socket.SHUT_WR)
-            assert asked.result() == b"={}"
+            assert answer.result() == b"={}"
 
     assert waited == [570] * 7
 

@@ -155,10 +155,10 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
 @pytest.mark.parametrize("permitted", [False, True])
 async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy(permitted: bool) -> None:
     """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way."""
-    asked: list[ToolCall] = []
+    proposed: list[ToolCall] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
+        proposed.append(call)
         return GateAnswer(allowed=permitted)
 
     call = ToolCall(id="a", name="x")
@@ -167,7 +167,7 @@ async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy
     stream.close()
     await read(stream, seen)
 
-    assert (recorded, asked) == (True, [call])
+    assert (recorded, proposed) == (True, [call])
     assert [(event.type, event.error) for event in seen] == (
         [("tool_call_failed", {"message": "not run: the client has no such tool"})] if permitted else []
     )
