@@ -2,7 +2,8 @@
 
 `by name`: every rule forbids one tool, the call is of another; all engines can say that. `by input`: every rule
 forbids a tool for paths under `/etc/`; the call is of a tool that two rules name, with another path. Each engine
-is used in the fastest way it offers: parsed once, asked many times.
+is used in the fastest way it offers: parsed once, asked many times. proctor's first decision about a tool finds the
+rules that name it, and is one of the many.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def engines(size: Size) -> list[Row]:
 
 
 def _rows(how: str, engines: Mapping[str, Engine], size: Size) -> list[Row]:
-    decisions = size.of(500, 5)
+    decisions = size.of(2_000, 5)
     works = {
         f"{name}, {rules} rules {how}": partial(engine, _task(rules, how), decisions)
         for name, engine in engines.items()

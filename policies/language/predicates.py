@@ -170,10 +170,10 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
         values = values_at(doc)
         if not values:
             return missing
+        if alone is not None and len(values) == 1:
+            return not permits if values[0] is UNCLEAR else alone(values[0], facts)
         if has_unclear(values):
             return not permits
-        if alone is not None and len(values) == 1:
-            return alone(values[0], facts)
         if not all(test(values, facts) for test in whole):
             return False
         meeting = [all(test(value, facts) for test in each) for value in values]

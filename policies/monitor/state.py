@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..events.calls import check_input, input_digest
 from ..values.foreign_code import error_text
@@ -50,6 +50,8 @@ PLANS_BOUND = 128
 
 NONE_REMOVED: Mapping[str, CompiledRule] = {}
 """Shared by all sessions without removed nets; never changed."""
+NOTHING_DUE: Final[dict[int, Any]] = {}
+"""Shared by all sessions without a rule that depends on the order of calls; never changed."""
 
 
 class MonitorState:
@@ -75,8 +77,8 @@ class MonitorState:
         self.added_nets: tuple[str | NetLine | Net, ...] = ()
         self.removed_nets: Mapping[str, CompiledRule] = NONE_REMOVED
         self._bound: dict[NamingKind | CallPlan, BoundPlan] = {}
-        self._due: dict[int, int] = {}
-        self._due_at: dict[int, set[int]] = {}
+        self._due: dict[int, int] = NOTHING_DUE
+        self._due_at: dict[int, set[int]] = NOTHING_DUE
         self.rebind()
 
     def adopt(self, program: Program) -> None:
@@ -98,6 +100,8 @@ class MonitorState:
             call.bound = self.bound(call.bound.plan)
         self.ordered = self.program.has_order_dependent
         if self.ordered:
+            if self._due is NOTHING_DUE:
+                self._due, self._due_at = {}, {}
             for number in self.rules:
                 self.reschedule(number)
 

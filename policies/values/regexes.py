@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -46,6 +46,9 @@ def read_together() -> Iterator[None]:
 
 _BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
 """`\\B`, which RE2 finds inside a character of several bytes and Python's `re` does not."""
+
+_PLAIN = re.compile(r"(\^?)([\w \t/:@%=,;<>!\"'&~#-]+)", re.ASCII)
+"""A pattern that is a text, anywhere or at the start: Python finds that in a tenth of the time."""
 
 _AT_MOST = re.compile(r"(?<!\\)(?:\\\\)*(\{,\d*\})")
 """`{,2}`, which is a quantity to Python's `re` and a text to RE2."""
@@ -106,15 +109,19 @@ def _shown(text: str) -> str:
 class Regex:
     """A pattern that is searched; anchors are the author's."""
 
-    __slots__ = ("_search", "pattern")
+    __slots__ = ("_search", "found_in", "pattern")
+
+    found_in: Callable[[str], bool]
+    """Whether the pattern occurs in a text."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self._search = _compiled(pattern).search
-
-    def found_in(self, text: str) -> bool:
-        """Whether the pattern occurs in the text."""
-        return self._search(_encoded(text)) is not None
+        self._search = search = _compiled(pattern).search
+        if plain := _PLAIN.fullmatch(pattern):
+            start, said = plain.groups()
+            self.found_in = (lambda text: text.startswith(said)) if start else (lambda text: said in text)
+        else:
+            self.found_in = lambda text: search(_encoded(text)) is not None
 
     def values(self, texts: Iterable[str], view: int = 0) -> Iterator[str]:
         """The pattern's result: its groups, or the whole match if it has none; every occurrence in each text.

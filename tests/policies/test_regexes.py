@@ -38,6 +38,9 @@ PATTERNS = st.recursive(st.sampled_from(ATOMS), _larger, max_leaves=6)
 @example("(?m)", "^$", "a\n\nb")
 @example("(?m)", "^$", "a\n")
 @example("", "(?:|a)+?", "aa")
+@example("", "^a", "ba")
+@example("", "^a b", "a b.")
+@example("", "a b", "1a b")
 def test_both_find_the_same_also_where_a_match_is_empty(flags: str, pattern: str, text: str) -> None:
     """Anywhere, and as the whole text; `$` without `(?m)` is the end of the text."""
     assume(not list(problems(flags + pattern)))
