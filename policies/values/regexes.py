@@ -118,8 +118,8 @@ class Regex:
         self.pattern = pattern
         self._search = search = _compiled(pattern).search
         if plain := _PLAIN.fullmatch(pattern):
-            start, said = plain.groups()
-            self.found_in = (lambda text: text.startswith(said)) if start else (lambda text: said in text)
+            start, sought = plain.groups()
+            self.found_in = (lambda text: text.startswith(sought)) if start else (lambda text: sought in text)
         else:
             self.found_in = lambda text: search(_encoded(text)) is not None
 

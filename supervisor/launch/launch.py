@@ -26,6 +26,7 @@ from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
 from ..run.recovery import LEASE_S, end_lost_runs, withdraw
+from ..run.tasks import DetachedTask
 from .history import continued, read_history, read_transcript
 from .plan import Plan
 
@@ -372,9 +373,16 @@ async def let_go(store: Store, run_id: str, *, epoch: int) -> None:
 
 
 async def _persistently(do: Callable[[], Awaitable[None]]) -> None:
-    """Do it even if the caller is cancelled, and retry a few times if the store fails."""
-    with anyio.move_on_after(ANSWER_S, shield=True):
+    """Do it even if the caller is cancelled, and retry a few times if the store fails. If the store has not answered
+    after `ANSWER_S`, it goes on and is not waited for.
+    """
+
+    async def do_it() -> None:
         for _ in range(_TRIES):
             with suppress(Exception):
                 return await do()
             await anyio.sleep(LOOK_AGAIN_S)
+
+    task = DetachedTask(do_it)
+    with anyio.move_on_after(ANSWER_S, shield=True):
+        await task.done.wait()

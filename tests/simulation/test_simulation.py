@@ -11,7 +11,7 @@ import structlog
 
 from . import __main__ as program
 from .old_faults import OLD_FAULTS
-from .plans import Call, Plan, Start, Stop, Wait, drawn, smaller
+from .plans import Call, Fault, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
 from .world import World, simulate
 
@@ -109,6 +109,22 @@ def test_an_owner_suspended_beyond_its_lease_permits_nothing_more() -> None:
         owners=2,
         starts=(Start(at=0, owner=0, run="r0", session="s0", steps=(call, Wait(100.0), Call(id="c1", tool="read"))),),
         stops=(Stop(at=1.0, owner=0, seconds=90.0),),
+    )
+
+    assert simulate(plan) == []
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent(backend: str) -> None:
+    """Nobody waits that long, but the session does not stay taken (seed 213,424)."""
+    plan = Plan(
+        seed=1,
+        backend=backend,
+        starts=(Start(at=0, owner=0, run="r0", session="s0", steps=()),),
+        faults=(
+            Fault(owner=0, operation="last_seq", nth=1, kind="fails"),
+            Fault(owner=0, operation="append", nth=1, kind="slow", seconds=50.0),
+        ),
     )
 
     assert simulate(plan) == []
