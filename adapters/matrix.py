@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -95,9 +95,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return {"all": "prevented", "some": "prevented or interrupted", "none": "interrupted"}[self.declared.gate]
 
 
-def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
+def matrix() -> list[Row]:
     """Every adapter with a record, the same on every machine."""
-    records = read_record() if record is None else record
+    records = read_record()
     rows = (_row(spec, records.get(spec.name)) for spec in (*SPECS, *ELSEWHERE))
     return [row for row in rows if row is not None]
 
@@ -139,7 +139,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def facts(row: Row) -> dict[str, str]:
     """The row by the titles of its columns, with unconfirmed values in italics."""
     texts = (value if plain else f"*{value}*" for value, plain in _values(row))
-    options = (f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles)
+    options = (f"`{part}`" if f"compiles {part}" in row.shown else f"*`{part}`*" for part in row.declared.compiles)
     return {
         **dict(zip((title for title, _, _ in COLUMNS), texts, strict=True)),
         SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
@@ -158,10 +158,6 @@ def _values(row: Row) -> Iterator[tuple[str, bool]]:
     for _, name, read in COLUMNS:
         value = read(row.declared)
         yield value, name in row.shown or value in ("no", "none", "-")
-
-
-def _is_compiled(row: Row, part: str) -> bool:
-    return f"compiles {part}" in row.shown
 
 
 def _line(cells: Sequence[str]) -> str:

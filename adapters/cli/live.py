@@ -179,8 +179,8 @@ def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
     for name, words in _NOTES.items():
         found = report.metadata.get(name)
         if found:
-            apart = name == "findings"  # each is a sentence
-            yield from ((words, text) for text in ([str(item) for item in found] if apart else [_listed(found)]))
+            texts = [str(item) for item in found]
+            yield from ((words, text) for text in (texts if name == "findings" else [", ".join(texts)]))
 
 
 _NOTES = {
@@ -191,10 +191,6 @@ _NOTES = {
     "not_exercised": "not asked",
 }
 """Notes in a report's metadata, and the word each is shown under."""
-
-
-def _listed(found: Any) -> str:
-    return ", ".join(str(item) for item in found)
 
 
 def _name(violation: Violation) -> str:

@@ -42,7 +42,7 @@ def console(file: IO[str] | None = None) -> Console:
         markup=False,
         emoji=False,
         soft_wrap=plain,
-        width=_width(plain),
+        width=100 if plain else None,  # a terminal has its own
     )
 
 
@@ -65,11 +65,6 @@ def _safe_console() -> type[Console]:
                 yield segment if segment.control else Segment(escape_control_lines(segment.text), segment.style)
 
     return SafeConsole
-
-
-def _width(plain: bool) -> int | None:
-    """The width of tables that are not for a terminal, which has its own."""
-    return 100 if plain else None
 
 
 def echo(text: str = "") -> None:

@@ -176,15 +176,19 @@ class DiffSummary:
             self.changed.append(change)
 
 
-def diff_table(summary: DiffSummary, *, calls_shown: int = 40) -> RenderableType:
-    """The calls judged differently, at most `calls_shown`, and the sums."""
-    return Group(*_parts(summary, calls_shown))
+_SHOWN = 40
+"""How many calls are shown at most."""
 
 
-def _parts(summary: DiffSummary, shown: int) -> Iterator[RenderableType]:
+def diff_table(summary: DiffSummary) -> RenderableType:
+    """The calls judged differently, and the sums."""
+    return Group(*_parts(summary))
+
+
+def _parts(summary: DiffSummary) -> Iterator[RenderableType]:
     if summary.calls:
-        yield from _calls(summary, shown)
-        more = summary.calls.total() - shown
+        yield from _calls(summary)
+        more = summary.calls.total() - _SHOWN
         if more > 0:
             yield Text(f"... and {more} more")
         yield Text()
@@ -198,9 +202,9 @@ def _parts(summary: DiffSummary, shown: int) -> Iterator[RenderableType]:
     )
 
 
-def _calls(summary: DiffSummary, shown: int) -> Iterator[Text]:
+def _calls(summary: DiffSummary) -> Iterator[Text]:
     """Each session with its calls below: no id is broken, however narrow the terminal."""
-    left = shown
+    left = _SHOWN
     for change in summary.changed:
         if left <= 0:
             return

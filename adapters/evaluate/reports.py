@@ -62,27 +62,22 @@ def suggestion(violation: ViolationRecord) -> str:
 
 _BEFORE, _AFTER = 3, 1
 """How many calls are shown around an offending one."""
+_SHOWN = 12
+"""How many calls are shown at most."""
 
 
-def failure_reports(
-    session: TraceSession, report: SessionReport, *, calls_shown: int = 12, fail_on: FailOn = "deny"
-) -> Iterator[Text]:
-    """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure.
-
-    At most `calls_shown` lines of the trace are shown, those around the offending calls.
-    """
+def failure_reports(session: TraceSession, report: SessionReport, *, fail_on: FailOn = "deny") -> Iterator[Text]:
+    """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure."""
     lines = call_lines(session.events)
     by_rule: dict[tuple[str, str], list[ViolationRecord]] = {}
     for violation in report.violations:
         by_rule.setdefault((violation.policy, violation.rule), []).append(violation)
     for violations in by_rule.values():
         failed = fails((violation.action for violation in violations), fail_on)
-        yield _report(session, violations, lines, calls_shown, failed=failed)
+        yield _report(session, violations, lines, failed=failed)
 
 
-def _report(
-    session: TraceSession, violations: list[ViolationRecord], lines: list[CallLine], shown: int, *, failed: bool
-) -> Text:
+def _report(session: TraceSession, violations: list[ViolationRecord], lines: list[CallLine], *, failed: bool) -> Text:
     first = violations[0]
     text = Text()
     text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
@@ -99,7 +94,7 @@ def _report(
     if len(violations) > 1:
         append_field(text, "violations", f"{len(violations)}; the first is described here")
     text.append("\n")
-    _trace(text, lines, violations, shown)
+    _trace(text, lines, violations)
     text.append("\n")
     append_field(text, "suggestion", suggestion(first))
     return text
@@ -111,32 +106,29 @@ def append_field(text: Text, name: str, value: str) -> None:
     text.append(f"{escape_control(value)}\n")
 
 
-def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord], shown: int) -> None:
+def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord]) -> None:
     text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
     offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
     last = 0
-    for line in _around(lines, offending, violations[0], shown):
+    for line in _around(lines, offending, violations[0]):
         append_gap(text, line.position - last - 1)
         last = line.position
         append_call(text, line, mark="violation" if line.id in offending else "")
     if not offending:
-        text.append(f"  > {_moment(violations[0])}", "bold red")
+        moment = f"what event {violations[0].seq} reports" if is_limit(violations[0]) else "the session ended here"
+        text.append(f"  > {moment}", "bold red")
         text.append("  <-- violation\n", "red")
     append_gap(text, len(lines) - last)
 
 
-def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord, shown: int) -> list[CallLine]:
+def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord) -> list[CallLine]:
     """The offending calls with their neighbours or, where no call is to blame, the calls before."""
     marks = [index for index, line in enumerate(lines) if line.id in offending]
     if not marks:
-        return [line for line in lines if line.seq <= first.seq][-shown:]
+        return [line for line in lines if line.seq <= first.seq][-_SHOWN:]
     wanted = {index for mark in marks for index in range(mark - _BEFORE, mark + _AFTER + 1)}
     chosen = [line for index, line in enumerate(lines) if index in wanted]
-    return chosen[:shown]
-
-
-def _moment(violation: ViolationRecord) -> str:
-    return f"what event {violation.seq} reports" if is_limit(violation) else "the session ended here"
+    return chosen[:_SHOWN]
 
 
 def append_call(text: Text, line: CallLine, *, mark: str = "") -> None:

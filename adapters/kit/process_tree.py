@@ -134,6 +134,8 @@ CALL_MARK: Final = "PROCTOR_CALL"
 _NOT_FOR_RUNS: Final = frozenset(("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"))
 T = TypeVar("T")
 _LOOK_AGAIN_S: Final = 0.2
+KILL_S: Final = 5.0
+"""Seconds after which a kill is given up."""
 
 
 def marked_environment(
@@ -209,7 +211,7 @@ class ProcessTree:
                 break
         return self._evidence("terminated", signalled)
 
-    async def kill(self, bound_s: float = 5.0) -> dict[str, Any]:
+    async def kill(self, bound_s: float = KILL_S) -> dict[str, Any]:
         """Kill every process of the tree, what it starts meanwhile included; returns evidence.
 
         Evidence names what was killed and, if the bound passed or the system refused, what survived.
@@ -316,7 +318,6 @@ def process_cancel_steps(
     ended: Callable[[], Awaitable[None]] | None = None,
     close_s: float = 2.0,
     terminate_s: float = 2.0,
-    kill_s: float = 5.0,
 ) -> list[CancelStep]:
     """The last cancel steps of every subprocess client: close, terminate, kill.
 
@@ -326,7 +327,6 @@ def process_cancel_steps(
         ended: called after the kill, to end the stream of events of a client whose pipes did not.
         close_s: seconds the close may take.
         terminate_s: seconds after which a terminate is given up.
-        kill_s: seconds after which a kill is given up.
     """
 
     async def do_close() -> dict[str, Any] | None:
@@ -340,7 +340,7 @@ def process_cancel_steps(
 
     async def do_kill() -> dict[str, Any]:
         try:
-            return await tree.kill(kill_s)
+            return await tree.kill(KILL_S)
         finally:
             if ended is not None:
                 await ended()
@@ -349,7 +349,7 @@ def process_cancel_steps(
     return [
         *steps,
         CancelStep(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
-        CancelStep(name="kill", act=do_kill, bound_s=kill_s + 1),
+        CancelStep(name="kill", act=do_kill, bound_s=KILL_S + 1),
     ]
 
 

@@ -293,7 +293,6 @@ class CommandUpstream:
 
     Args:
         command: the program and its arguments.
-        cwd: where it works; this process's folder if not given.
         on_stderr: is told each line of its standard error, as it came.
     """
 
@@ -301,11 +300,9 @@ class CommandUpstream:
         self,
         command: Sequence[str],
         *,
-        cwd: str | os.PathLike[str] | None = None,
         on_stderr: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._command = list(command)
-        self._cwd = Path(cwd or os.curdir).resolve()
         self._on_stderr = on_stderr
 
     @property
@@ -316,7 +313,7 @@ class CommandUpstream:
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         name = f"the MCP server `{self._command[0]}`"
         async with (
-            start_client(name, self._command, cwd=self._cwd, env=os.environ, mark=mark) as process,
+            start_client(name, self._command, cwd=Path.cwd(), env=os.environ, mark=mark) as process,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(process.read_stderr, lambda line: self._on_stderr(f"{self.label}: {line}"))

@@ -285,7 +285,8 @@ def _command(call: ToolCall, table: ToolTable, acts: tuple[str, ...]) -> CallSho
     given = call.input.get("command")
     if given is None:
         given = table.input(call.name, call.input).get("command")
-    line = shlex.join(given) if _is_words(given) else given
+    is_words = isinstance(given, list) and given and all(isinstance(word, str) for word in given)
+    line = shlex.join(given) if is_words else given
     if not isinstance(line, str) or len(line) > MOST_TEXT:
         return CallShown(acts=acts, rest=call.input)
     found = read_commands(line)
@@ -293,10 +294,6 @@ def _command(call: ToolCall, table: ToolTable, acts: tuple[str, ...]) -> CallSho
     shown = CommandLine(line=line, parts=parts, dynamic=found.dynamic)
     rest = {key: value for key, value in call.input.items() if key != "command"}
     return CallShown(acts=acts, commands=(shown,), rest=rest)
-
-
-def _is_words(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(word, str) for word in given) and bool(given)
 
 
 def _edits(input: dict[str, Any]) -> tuple[tuple[Edit, ...], set[str]]:
@@ -329,7 +326,7 @@ def _edit(item: dict[str, Any], path: str | None) -> tuple[Edit, set[str]] | Non
         old = item[before] if before else ""
         return _cut_edit(path, _compared(old, item[after])), own | {after} | ({before} if before else set())
     if (patch := _key(item, _PATCHES)) is not None:
-        return _cut_edit(path, _of_patch(item[patch])), own | {patch}
+        return _cut_edit(path, map(_line, item[patch].split("\n"))), own | {patch}
     if (whole := _key(item, _CONTENTS)) is not None:
         return _cut_edit(path, (EditLine(mark="+", text=line) for line in _lines(item[whole]))), own | {whole}
     return None
@@ -358,10 +355,6 @@ def _compared(old: str, new: str) -> Iterator[EditLine]:
 
 def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
-
-
-def _of_patch(text: str) -> Iterator[EditLine]:
-    return (_line(line) for line in text.split("\n"))
 
 
 def _line(line: str) -> EditLine:

@@ -100,11 +100,6 @@ class RuleMoment(NamedTuple):
     words: UserText = UserText()
 
 
-def copied(state: Any) -> Any:
-    """A copy of a machine's state that can change."""
-    return deepcopy(state)
-
-
 def overlaps(machine: Machine) -> bool:
     """Whether it may make a difference to it that more calls run at once than are followed: a net with several tokens
     that running calls hold.
@@ -199,10 +194,7 @@ class RuleComponent:
         """A call was requested."""
         if not self.mask(call) & self.machine.attempts:
             return at
-        return self._after("requested", self._request, at, call, variant)[1]
-
-    def _request(self, state: Any, call: CallState, mask: int) -> None:
-        self.machine.requested(state, call, mask)
+        return self._after("requested", self.machine.requested, at, call, variant)[1]
 
     @property
     def size(self) -> int:
@@ -216,7 +208,7 @@ class RuleComponent:
 
     def _moved(self, at: int) -> RuleMoment:
         moment = self.moments[at]
-        return moment._replace(state=copied(moment.state))
+        return moment._replace(state=deepcopy(moment.state))
 
     def level(self, at: int, call: InputClass, variant: int = 0) -> int:
         """The strictness found against a requested call."""
@@ -379,7 +371,7 @@ def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> A
     if isinstance(machine, ProvenanceMachine):
         return msgspec.structs.replace(state, supplied={value for value in state.supplied if keeps(value)})
     if isinstance(machine, PreconditionMachine):
-        state = copied(state)
+        state = deepcopy(state)
         for evidence in state.priors.values():
             evidence.about = {key: n for key, n in evidence.about.items() if key == UNBOUND or keeps(key)}
             kept = {n for numbers in evidence.about.values() for n in numbers}

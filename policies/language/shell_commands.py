@@ -147,7 +147,7 @@ class NamedCommands:
     __slots__ = ("_named",)
 
     def __init__(self, named: str | Sequence[str]) -> None:
-        self._named = [named_command(text) for text in ([named] if isinstance(named, str) else named)]
+        self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
 
     def admit(self, line: str, shell: Shell = "bash") -> bool:
         """Whether every command that a line would run is known and named."""
@@ -176,11 +176,6 @@ class NamedCommands:
 
 
 @lru_cache(maxsize=1024)
-def named_command(text: str) -> NamedCommand:
-    """The command that a text names."""
-    return NamedCommand(text)
-
-
 @lru_cache(maxsize=256)
 def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], ...]:
     """The words of each command that a line would run; `redirect` stands for a file that it writes.

@@ -200,7 +200,8 @@ def _nodes_of(root: MapNode, report: ProblemReport) -> list[MapNode]:
     listed = root.entries["policies"]
     found: list[MapNode] = []
     if not isinstance(listed, ListNode) or not listed.items:
-        report.add(f"expected a list of policies, got {_empty(listed)}", listed.span, listed.path)
+        got = "an empty one" if isinstance(listed, ListNode) else describe(listed)
+        report.add(f"expected a list of policies, got {got}", listed.span, listed.path)
         return []
     for item in listed.items:
         if isinstance(item, MapNode):
@@ -208,10 +209,6 @@ def _nodes_of(root: MapNode, report: ProblemReport) -> list[MapNode]:
         else:
             report.add(f"a policy is a mapping, not {describe(item)}", item.span, item.path)
     return found
-
-
-def _empty(node: Node) -> str:
-    return "an empty one" if isinstance(node, ListNode) else describe(node)
 
 
 def _policy(node: MapNode, report: ProblemReport, *, only_records: bool = False) -> Policy:

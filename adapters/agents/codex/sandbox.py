@@ -90,17 +90,14 @@ def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
         env: their environment.
     """
     places = dict.fromkeys((folder, Path("/tmp"), Path(env.get("TMPDIR") or tempfile.gettempdir())))
-    absent = [path for path in _guarded(places) if not os.path.lexists(path)]
+    guarded = (place / name for place in places for name in _GUARDED)
+    absent = [path for path in guarded if not os.path.lexists(path)]
     try:
         yield
     finally:
         for path in absent:
             with suppress(OSError):  # not there, or somebody's own
                 path.rmdir()
-
-
-def _guarded(places: Iterable[Path]) -> Iterator[Path]:
-    return (place / name for place in places for name in _GUARDED)
 
 
 APPROVALS: Final = {"approvalPolicy": "untrusted", "approvalsReviewer": "user"}

@@ -134,10 +134,6 @@ def _found(
     return found.runs, found.next is not None
 
 
-def _status(run: RunView) -> str:
-    return "waiting" if run.waiting and run.status == "running" else run.status
-
-
 def _cost(run: RunView) -> str:
     from proctor.policies.values.amounts import dollars
 
@@ -146,7 +142,7 @@ def _cost(run: RunView) -> str:
 
 _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "run": lambda info: info.run_id,
-    "status": lambda info: _status(info),
+    "status": lambda info: "waiting" if info.waiting and info.status == "running" else info.status,
     "agent": lambda info: info.provider,
     "tenant": lambda info: info.tenant or "",
     "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",

@@ -73,7 +73,7 @@ class SQLiteWriter(Writer[Recorder]):
                 waiting.append(self._queue.get_nowait())
         found = [job for job in waiting if job is not None]
         jobs, weight = found[:1], 0
-        for job in sorted(found[1:], key=_is_heavy):
+        for job in sorted(found[1:], key=lambda job: job.weight > _LIGHT):
             weight += job.weight
             (self._held_over if weight > _EVENTS_A_TRANSACTION else jobs).append(job)
         return jobs
@@ -123,10 +123,6 @@ class SQLiteWriter(Writer[Recorder]):
         self._presence.mend_index()
         with suppress(sqlite3.Error):
             self._connection.close()
-
-
-def _is_heavy(job: Job[Any]) -> bool:
-    return job.weight > _LIGHT
 
 
 T = TypeVar("T")
