@@ -14,7 +14,7 @@ WORDS = frozenset(
         r"\w+",
         """
     anew ask asking bell clash clashing desk door errand give hand knock ladder look objections outlook owes
-    pump remains retell retold ring room say seen_from share_of steers tell told torn_down unseen way
+    pump remains retell retold ring room say seen_from share_of steers take tell told torn_down unseen way
     ways_round
     """,
     )
@@ -42,6 +42,8 @@ PROMISED = {
     "Ask": "a step of the fake agent that tests of adapters and stores are written with",
     "say": "a key of a script's steps",
     "Say": "the step that this key writes",
+    "take_overs": "a field of `RunSpec`",
+    "test_a_tool_that_launch_options_take_away_does_not_run": "a test of the suite that adapters are tested with",
 }
 """Names that are written down elsewhere, and so stay."""
 

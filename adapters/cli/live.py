@@ -236,7 +236,7 @@ class Latest:
         async with closing(store.read(run.session_id, run_id=run.run_id, newest_first=True)) as events:
             async for event in events:
                 self.cursor = self.cursor or event.seq
-                if not self._take(event):
+                if not self._add(event):
                     break
         return self._found[::-1]
 
@@ -249,11 +249,11 @@ class Latest:
             async for entry in entries:
                 if first:
                     self.cursor, first = str(msgspec.structs.replace(place, position=entry.position)), False
-                if not self._take(event_of(entry)):
+                if not self._add(event_of(entry)):
                     break
         return self._found[::-1]
 
-    def _take(self, event: Event) -> bool:
+    def _add(self, event: Event) -> bool:
         """Take an event, the next one before; whether one more is wanted."""
         shown = self._shows(event)
         if shown:

@@ -90,7 +90,7 @@ def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunCont
 def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
     """Fold recorded events and tell each decision with its steps; see `Refold`."""
     refold = Refold(compiled, context, recorded_tools(events))
-    return (step for event in events if (step := refold.take(event)) is not None)
+    return (step for event in events if (step := refold.apply(event)) is not None)
 
 
 class Refold:
@@ -105,7 +105,7 @@ class Refold:
         self.monitor = self._compiled.monitor(context, explain=True)
         self._calls: dict[str, ToolCall] = {}
 
-    def take(self, event: Event) -> Explained | None:
+    def apply(self, event: Event) -> Explained | None:
         """Take in the next event; what was judged at it, if anything was."""
         calls, before = self._calls, None
         if isinstance(event, RunStarted):

@@ -160,7 +160,7 @@ def judge_session(
     """
     judge = _Judge(compiled, session, context or RunContext())
     for event in session.events:
-        judge.take(event)
+        judge.observe(event)
     return judge.finished()
 
 
@@ -186,7 +186,7 @@ class _Judge:
         self._unjudged = unjudged(compiled, context)
         self._found += self._unjudged
 
-    def take(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Judge one event."""
         if isinstance(event, _EARLIER_CONCLUSIONS):
             return

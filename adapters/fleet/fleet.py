@@ -61,7 +61,7 @@ class Followed:
         self._end: Event | None = None
         self._approved = False
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Add the next event."""
         self._kept.add((event,), estimated_size(event))
         if isinstance(event, PolicyViolated):
@@ -132,7 +132,7 @@ async def _calls_before(store: EventLog, run: RunInfo) -> tuple[ToolCall, ...]:
         async for event in events:
             if event.run_id == run.run_id:
                 break
-            past.take(event)
+            past.apply(event)
     return past.calls
 
 
@@ -189,7 +189,7 @@ class FleetHandle:
             run, followed = await self.info(), Followed()
             async with self._subscriptions.subscribe(run_id=run.run_id) as events:
                 async for event in events:
-                    followed.take(event)
+                    followed.apply(event)
             now = await self.info()
             if now.run_id == run.run_id and now.status not in NOT_OVER:
                 return now, followed
@@ -310,7 +310,7 @@ class Fleet:
             UsageError: an argument is wrong.
             StoreError: the id is taken, or the store cannot be written.
         """
-        await self._capacity.take()
+        await self._capacity.acquire()
         run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id)
         return FleetHandle(run, self._store, self._subscriptions, self.switch)
 

@@ -208,7 +208,7 @@ class QueueCapacity:
         self._left = 0
         self._counting = anyio.Lock()
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait for a free slot. Raises StoreError."""
         async with self._counting:
             token = 0

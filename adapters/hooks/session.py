@@ -150,7 +150,7 @@ class HookedSession:
         """
         wanted = self._handle(input, record)
         recorded: list[Event] = []
-        while events := self.machine.take_record():
+        while events := self.machine.drain_record():
             record.append(events)
             recorded += events
             self._stored += len(events)
@@ -223,7 +223,7 @@ class HookedSession:
 
     def _learn(self, events: Iterable[Event]) -> None:
         for event in events:
-            self._past.take(event)
+            self._past.apply(event)
             self.called = self.called or isinstance(event, ToolEvent)
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)

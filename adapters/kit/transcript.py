@@ -67,7 +67,7 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
         elif isinstance(event, MessageReceived):
             _response(parts, None).texts.append(text_of(event.content))
         elif isinstance(event, (ToolCallRequested, ToolCallStarted)):
-            _take_call(parts, calls, event)
+            _add_call(parts, calls, event)
         elif isinstance(event, ToolOutcome):
             call = calls.get((event.run_id, event.tool_call_id))
             if call is not None:
@@ -100,7 +100,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _take_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
+def _add_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
     key = (event.run_id, event.tool_call_id)
     if event.parent_tool_call_id is not None:
         return

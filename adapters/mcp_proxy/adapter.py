@@ -93,7 +93,7 @@ class ProxySession:
         error: ProviderError | None = None
         try:
             with self._scope:
-                await self._downstream.take(self._serve)
+                await self._downstream.accept(self._serve)
         except Exception as failure:
             error = _provider_error(failure)
         finally:

@@ -52,7 +52,7 @@ class Downstream(Protocol):
         """Whether a connection that fails ends the run: there will be no other client."""
         ...
 
-    async def take(self, serve: Serve) -> None:
+    async def accept(self, serve: Serve) -> None:
         """Serve clients until there will be no more."""
         ...
 
@@ -85,7 +85,7 @@ class HttpDownstream:
         self._ready = ready
         self._sessions: dict[str, StreamableHTTPServerTransport] = {}
 
-    async def take(self, serve: Serve) -> None:
+    async def accept(self, serve: Serve) -> None:
         """Serve until cancelled."""
         async with anyio.create_task_group() as tasks:
             app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(self._sessions, serve, tasks))])
@@ -215,7 +215,7 @@ class StdioClient:
         self._writes = writes
         self._writing = anyio.Lock()
 
-    async def take(self, serve: Serve) -> None:
+    async def accept(self, serve: Serve) -> None:
         """Serve it."""
         await serve((self, self))
 

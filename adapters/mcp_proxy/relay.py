@@ -241,7 +241,7 @@ class Relay:
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
-                await self._take_request(message, tasks)
+                await self._handle_request(message, tasks)
             elif isinstance(message, JSONRPCNotification):
                 await self._noticed(message)
             elif message.id in self._asked_by_server:
@@ -263,7 +263,7 @@ class Relay:
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
             await self._send(messages.failure(None, messages.INVALID_REQUEST, why))
 
-    async def _take_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
+    async def _handle_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
             await self._send(messages.failure(message.id, messages.INVALID_REQUEST, why))
@@ -364,18 +364,18 @@ class Relay:
             if isinstance(item, Exception):
                 self._shared.warn(f"the MCP server wrote something that is not a message: {messages.unread(item)}")
                 continue
-            answer = await self._take_answer(item)
+            answer = await self._handle_answer(item)
             if answer is not None:
                 await self._send(answer)
         self._lost = True
         await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
 
-    async def _take_answer(self, item: SessionMessage) -> SessionMessage | None:
+    async def _handle_answer(self, item: SessionMessage) -> SessionMessage | None:
         """The part of a server's message to pass to the client, if any."""
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return await self._take_from_server(message)
+            return await self._handle_from_server(message)
         request = self._pending.answered(message.id)
         if request is None:
             self._shared.warn("the MCP server sent an answer to no request; it is dropped")
@@ -386,7 +386,7 @@ class Relay:
             message = message.model_copy(update={"result": self._result(request, message.result)})
         return None if request.withdrawn else SessionMessage(message.model_copy(update={"id": request.id}))
 
-    async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
+    async def _handle_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
         """The part of the server's requests and notices to pass to the client: only those that the protocol
         defines.
         """

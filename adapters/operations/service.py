@@ -432,10 +432,10 @@ class Fold:
         async for event in store.read(self.run.session_id, after=self._seq):
             chunk.append(event)
             if len(chunk) >= _CHUNK:
-                await anyio.to_thread.run_sync(self._take, chunk)
+                await anyio.to_thread.run_sync(self._apply, chunk)
                 chunk = []
         if chunk:
-            await anyio.to_thread.run_sync(self._take, chunk)
+            await anyio.to_thread.run_sync(self._apply, chunk)
 
     def limits(self) -> tuple[LimitStatus, ...]:
         """The use of each limit; for a run that is not over, as of now."""
@@ -452,12 +452,12 @@ class Fold:
             self._refold = Refold(self.was.compiled(), self.was.context, self.was.tools)
         return self._refold
 
-    def _take(self, events: list[Event]) -> None:
+    def _apply(self, events: list[Event]) -> None:
         refold = self.refold()
         for event in events:
             if self.over:
                 return
-            step = refold.take(event)
+            step = refold.apply(event)
             self._seq = event.seq
             if event.run_id == self.run.run_id:
                 if step is not None:

@@ -119,13 +119,13 @@ class _Reader:
 
     def read(self) -> ObservedSession:
         for event in self._session.events:
-            self._take(event)
+            self._observe(event)
         calls = (*self._done, *self._calls.values())
         self._used["max_tool_calls"] = len(calls)
         workspace = self._session.metadata.get("workspace")
         return ObservedSession(self._session.id, calls, self._messages, self._used, workspace, self._tools)
 
-    def _take(self, event: Any) -> None:
+    def _observe(self, event: Any) -> None:
         match event:
             case MessageSent(role="user", content=content) if isinstance(content, str):
                 self._wrote(content)

@@ -312,7 +312,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
 def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
     reader = _Reader(spans)
     for span in sorted(spans, key=lambda span: span.start):
-        reader.take(span)
+        reader.add(span)
     providers = (span.first("gen_ai.provider.name", "gen_ai.system") for span in spans)
     log = TraceLog(session_id, str(next((name for name in providers if name), "otel")))
     for moment, _, kind, fields in sorted(reader.happened, key=lambda entry: entry[:2]):
@@ -345,7 +345,7 @@ class _Reader:
         self._spans_have_no_ids = bool(tools) and not any(span.first("gen_ai.tool.call.id") for span in tools)
         self._usage_in_chats = any(_has_usage(span) for span in chats)
 
-    def take(self, span: Span) -> None:
+    def add(self, span: Span) -> None:
         """Add the events of one span."""
         operation = _operation(span)
         if operation in _CHATS:

@@ -211,7 +211,7 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
     entry = on.program.budgets.entry(event.budget, event.key)
     if entry is None:
         return []
-    on.session.budgets.take(event)
+    on.session.budgets.apply(event)
     if event.granted:
         return []
     finding = finding_of(entry, event)

@@ -286,7 +286,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     granted: list[str] = []
     exhausted: dict[str, BudgetReserved] = {}
 
-    def take(self, event: BudgetReserved) -> None:
+    def apply(self, event: BudgetReserved) -> None:
         """Note an answer of the store."""
         share = account_id(event.budget, event.key)
         self.exhausted.pop(share, None)

@@ -100,7 +100,7 @@ class _JsonReader(_Cursor):
                 "not JSON: it has no comments", self._span(), "leave it out, or write YAML with `#`"
             )
 
-    def _take(self, wanted: str) -> bool:
+    def _accept(self, wanted: str) -> bool:
         """Step over a mark and the blanks before it, if it is there."""
         self._skip()
         if self._text.startswith(wanted, self._at):
@@ -115,9 +115,9 @@ class _JsonReader(_Cursor):
             raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", span)
         self._count += 1
         check_count(self._count, span)
-        if self._take("{"):
+        if self._accept("{"):
             return self._mapping(span, depth)
-        if self._take("["):
+        if self._accept("["):
             return self._list(span, depth)
         if self._text.startswith('"', self._at):
             return Scalar(self._string(), span)
@@ -125,7 +125,7 @@ class _JsonReader(_Cursor):
 
     def _word(self, span: TextSpan) -> bool | int | float | None:
         for word, value in _WORDS:
-            if self._take(word):
+            if self._accept(word):
                 return value
         match = _NUMBER.match(self._text, self._at)
         if match is None:
@@ -150,17 +150,17 @@ class _JsonReader(_Cursor):
 
     def _list(self, span: TextSpan, depth: int) -> ListNode:
         node = ListNode([], span)
-        if self._take("]"):
+        if self._accept("]"):
             return node
         while True:
             node.items.append(self._value(depth + 1))
-            if self._take("]"):
+            if self._accept("]"):
                 return node
             self._expect(",", "`,` or `]`")
 
     def _mapping(self, span: TextSpan, depth: int) -> MapNode:
         node = MapNode({}, {}, span)
-        if self._take("}"):
+        if self._accept("}"):
             return node
         while True:
             self._skip()
@@ -175,12 +175,12 @@ class _JsonReader(_Cursor):
                 self._report.add(f"the key `{key}` is given twice, first on line {first.line}", key_span)
             else:
                 node.entries[key], node.key_spans[key] = value, key_span
-            if self._take("}"):
+            if self._accept("}"):
                 return node
             self._expect(",", "`,` or `}`")
 
     def _expect(self, mark: str, wanted: str) -> None:
-        if not self._take(mark):
+        if not self._accept(mark):
             raise Unreadable(f"not JSON: expected {wanted}", self._span())
 
 

@@ -414,7 +414,7 @@ class NetMachine(Machine):
                 continue
             for n in self._order:
                 if met & admits[n] and self._enabled(left, n):
-                    self._take(left, n)
+                    self._consume(left, n)
                     firing.append(n)
                     break
             else:
@@ -424,7 +424,7 @@ class NetMachine(Machine):
     def _enabled(self, marking: Mapping[str, int], n: int) -> bool:
         return all(marking.get(place, 0) >= tokens for place, tokens in self._needs[n])
 
-    def _take(self, marking: dict[str, int], n: int) -> None:
+    def _consume(self, marking: dict[str, int], n: int) -> None:
         for place in self.net.transitions[n].inputs:
             marking[place] -= 1
             if not marking[place]:
@@ -442,7 +442,7 @@ class NetMachine(Machine):
             enabled = [n for n in self._silent if self._enabled(state.marking, n)]
             if len(enabled) != 1:
                 break
-            self._take(state.marking, enabled[0])
+            self._consume(state.marking, enabled[0])
             self._add_tokens(state.marking, self.net.transitions[enabled[0]].outputs)
             fired.append(enabled[0])
             state.overrun = len(fired) >= MAX_SILENT
@@ -455,7 +455,7 @@ class NetMachine(Machine):
         # A call of an earlier run may have had the same id: what waited for that waits for ever.
         state.waiting.pop(id, None)
         for n in firing:
-            self._take(state.marking, n)
+            self._consume(state.marking, n)
             if self.net.transitions[n].deferred:
                 state.waiting.setdefault(id, []).append(n)
             else:

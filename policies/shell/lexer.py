@@ -96,7 +96,7 @@ class Scanner(Cursor):
         self.pos += 1
         if char in "*?[":
             builder.add_unknown(single=False)
-        elif char == "{" and self.take("}"):
+        elif char == "{" and self.accept("}"):
             builder.add("{}")
         elif char == "{":
             builder.add_unknown(splits=True)
@@ -196,9 +196,9 @@ class Scanner(Cursor):
         """From behind `((` to behind `))`. Bash evaluates the values of variables, so that they may run commands."""
         begin, depth = self.pos, 0
         while self.peek(2) != "))" or depth:
-            if self.take("("):
+            if self.accept("("):
                 depth += 1
-            elif depth and self.take(")"):
+            elif depth and self.accept(")"):
                 depth -= 1
             elif self.peek() == "$":
                 self._dollar(WordBuilder(), quoted=True)
@@ -238,7 +238,7 @@ class Scanner(Cursor):
             self.only_bash(self.text[start : self.pos + 1])
             if self.match(_SUBSCRIPT) is None:
                 self.fail("this subscript is not understood")
-        if not self.take("}"):
+        if not self.accept("}"):
             self._operator(name[0], length=length, quoted=quoted)
 
     def _operator(self, name: str, *, length: bool, quoted: bool) -> None:
@@ -254,7 +254,7 @@ class Scanner(Cursor):
             )
         if length:
             self.fail("this expansion is not understood")
-        while not self.take("}"):
+        while not self.accept("}"):
             self._in_braces(quoted=quoted)
 
     def _in_braces(self, *, quoted: bool) -> None:
@@ -317,7 +317,7 @@ class Redirections:
             self._scan.fail("a here-document before a word of several lines")
         return word
 
-    def take(self) -> bool:
+    def accept(self) -> bool:
         """Go past a redirection, if one stands here."""
         self._scan.skip_blanks()
         start = self._scan.pos

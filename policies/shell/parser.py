@@ -55,13 +55,13 @@ class SimpleCommands:
         words: list[Word] = []
         assigned: list[tuple[str, str | None]] = []
         if prefix is not None:
-            self._scan.take(prefix)
+            self._scan.accept(prefix)
             self._scan.skip_blanks()
             words.append(literal(prefix))
         began = False
         while self._scan.peek() not in ("", "\n", ";", "&", "|", ")") or self._scan.peek(2) == "&>":
             began = True
-            if self._redirections.take() or (not words and self._assignment(assigned)):
+            if self._redirections.accept() or (not words and self._assignment(assigned)):
                 continue
             if self._scan.peek() == "(":
                 self._scan.fail()
@@ -126,7 +126,7 @@ class SimpleCommands:
         if self._redirections.pending:
             self._scan.fail("a here-document before an array")
         self._array_blanks()
-        while not self._scan.take(")"):
+        while not self._scan.accept(")"):
             if self._scan.peek() == "[":
                 self._subscripted_element()
             self._redirections.word()
@@ -142,7 +142,7 @@ class SimpleCommands:
 
     def _array_blanks(self) -> None:
         self._scan.skip_blanks()
-        while self._scan.take("\n"):
+        while self._scan.accept("\n"):
             self._scan.skip_blanks()
 
 
@@ -164,7 +164,7 @@ class _Conditional:
         self._words = [literal("[[")]
 
     def read(self) -> list[Word]:
-        self._scan.take("[[")
+        self._scan.accept("[[")
         self._either()
         if self._word().source != "]]":
             self._scan.fail("`]]` is missing")
@@ -172,13 +172,13 @@ class _Conditional:
 
     def _either(self) -> None:
         self._term()
-        while self._take("&&") or self._take("||"):
+        while self._accept("&&") or self._accept("||"):
             self._term()
 
     def _term(self) -> None:
-        if self._take("("):
+        if self._accept("("):
             self._either()
-            if not self._take(")"):
+            if not self._accept(")"):
                 self._scan.fail("`)` is missing")
             return
         first = self._word()
@@ -205,7 +205,7 @@ class _Conditional:
     def _operator(self) -> str:
         self._blanks()
         for operator in "<>":
-            if self._scan.peek(2) not in ("<(", ">(") and self._take(operator):
+            if self._scan.peek(2) not in ("<(", ">(") and self._accept(operator):
                 return operator
         return self._word().source
 
@@ -219,9 +219,9 @@ class _Conditional:
     def _blanks(self) -> None:
         self._scan.skip_blanks()
 
-    def _take(self, operator: str) -> bool:
+    def _accept(self, operator: str) -> bool:
         self._blanks()
-        if not self._scan.take(operator):
+        if not self._scan.accept(operator):
             return False
         self._words.append(literal(operator))
         return True
@@ -292,7 +292,7 @@ class Grammar:
         check_depth(self._depth)
 
     def _close(self, operator: str) -> None:
-        if self._redirections.pending or not self.scan.take(operator):
+        if self._redirections.pending or not self.scan.accept(operator):
             self.scan.fail(f"`{operator}` is missing")
 
     def _list(self) -> None:
@@ -302,7 +302,7 @@ class Grammar:
             self.scan.skip_blanks()
             if self.scan.peek(2) in (";;", ";&"):
                 return
-            if not (self.scan.take(";") or self.scan.take("&") or self.scan.peek() == "\n"):
+            if not (self.scan.accept(";") or self.scan.accept("&") or self.scan.peek() == "\n"):
                 return
 
     def _next_command(self) -> bool:
@@ -313,34 +313,34 @@ class Grammar:
 
     def _newlines(self) -> None:
         self.scan.skip_blanks()
-        while self.scan.take("\n"):
+        while self.scan.accept("\n"):
             self._redirections.read_documents()
             self.scan.skip_blanks()
 
     def _and_or(self) -> None:
         self._pipeline()
-        while self.scan.take("&&") or self.scan.take("||"):
+        while self.scan.accept("&&") or self.scan.accept("||"):
             self._newlines()
             self._pipeline()
 
     def _pipeline(self) -> None:
-        while self._take_reserved("!"):
+        while self._accept_reserved("!"):
             pass
         self._command()
         self.scan.skip_blanks()
         while self.scan.peek() == "|" and self.scan.peek(2) != "||":
             if self.scan.peek(2) == "|&":
                 self.scan.only_bash("|&")
-                self.scan.take("|&")
+                self.scan.accept("|&")
             else:
-                self.scan.take("|")
+                self.scan.accept("|")
             self._newlines()
             at = self._collector.mark()
             self._command()
             self._collector.fed(at)
             self.scan.skip_blanks()
 
-    def _take_reserved(self, *words: str) -> bool:
+    def _accept_reserved(self, *words: str) -> bool:
         self.scan.skip_blanks()
         found = reserved(self.scan)
         if found not in words:
@@ -350,7 +350,7 @@ class Grammar:
         return True
 
     def _expect(self, *words: str) -> None:
-        if not self._take_reserved(*words):
+        if not self._accept_reserved(*words):
             self.scan.fail(f"`{words[0]}` is missing")
 
     def _command(self) -> None:
@@ -359,7 +359,7 @@ class Grammar:
         if self._function() or not self._compound():
             return
         inputs = self._redirections.inputs
-        while self._redirections.take():
+        while self._redirections.accept():
             pass
         if self._redirections.inputs > inputs:
             self._collector.fed(at)
@@ -375,17 +375,17 @@ class Grammar:
             self.scan.pos += 2
             self.scan.arithmetic(start)
             return True
-        if self.scan.take("("):
+        if self.scan.accept("("):
             self._group(")")
             return True
         match reserved(self.scan):
             case "{":
-                self._take_reserved("{")
+                self._accept_reserved("{")
                 self._group("}")
             case "if":
                 self._if()
             case "while" | "until":
-                self._take_reserved("while", "until")
+                self._accept_reserved("while", "until")
                 self._list()
                 self._loop_body()
             case "for":
@@ -437,11 +437,11 @@ class Grammar:
         self._list()
         self._expect("then")
         self._list()
-        while self._take_reserved("elif"):
+        while self._accept_reserved("elif"):
             self._list()
             self._expect("then")
             self._list()
-        if self._take_reserved("else"):
+        if self._accept_reserved("else"):
             self._list()
         self._expect("fi")
         self._depth -= 1
@@ -464,7 +464,7 @@ class Grammar:
             self.scan.skip_blanks()
         else:
             self._loop_variable()
-        self.scan.take(";")
+        self.scan.accept(";")
         self._loop_body()
 
     def _loop_variable(self) -> None:
@@ -474,7 +474,7 @@ class Grammar:
         if changes_meaning(name[0], None):
             self._collector.dynamic(f"`{name[0]}` is set", name[0])
         self._newlines()
-        if self._take_reserved("in"):
+        if self._accept_reserved("in"):
             while self.scan.peek() not in (";", "\n", ""):
                 self.scan.word()
                 self.scan.skip_blanks()
@@ -486,28 +486,28 @@ class Grammar:
         self._expect("in")
         self._deeper()
         self._newlines()
-        while not self._take_reserved("esac"):
+        while not self._accept_reserved("esac"):
             self._patterns()
             self._list()
             self.scan.skip_blanks()
             if self.scan.peek(3) == ";;&" or self.scan.peek(2) == ";&":
                 self.scan.only_bash(";&")
                 self.scan.pos += 3 if self.scan.peek(3) == ";;&" else 2
-            elif not self.scan.take(";;") and reserved(self.scan) != "esac":
+            elif not self.scan.accept(";;") and reserved(self.scan) != "esac":
                 self.scan.fail("`esac` is missing")
             self._newlines()
         self._depth -= 1
 
     def _patterns(self) -> None:
-        self.scan.take("(")
+        self.scan.accept("(")
         self.scan.skip_blanks()
         self.scan.word()
         self.scan.skip_blanks()
-        while self.scan.take("|"):
+        while self.scan.accept("|"):
             self.scan.skip_blanks()
             self.scan.word()
             self.scan.skip_blanks()
-        if not self.scan.take(")"):
+        if not self.scan.accept(")"):
             self.scan.fail("`)` is missing")
 
     def _conditional(self) -> None:

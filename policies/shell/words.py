@@ -151,7 +151,7 @@ class Cursor:
         """The next characters; fewer at the end."""
         return self.text[self.pos : self.pos + length]
 
-    def take(self, expected: str) -> bool:
+    def accept(self, expected: str) -> bool:
         """Step over `expected`, if it comes next."""
         if not self.text.startswith(expected, self.pos):
             return False

@@ -68,7 +68,7 @@ class Admission:
         self._free = anyio.Semaphore(most)
         self._sessions: set[str] = set()
 
-    async def take(self, session_id: str) -> None:
+    async def acquire(self, session_id: str) -> None:
         """Wait for a free slot. Raises UsageError if the session has a run that is not over."""
         await self._free.acquire()
         if session_id in self._sessions:
@@ -122,7 +122,7 @@ class Starting:
     async def start(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """Start a run once a slot is free; `created`: it is already in the store."""
         session_id = order.info.session_id
-        await self.admission.take(session_id)
+        await self.admission.acquire(session_id)
         try:
             self.check_open()
             self.ownership.end_orphans = end_orphans_of(order.adapter) or self.ownership.end_orphans

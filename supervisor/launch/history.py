@@ -65,7 +65,7 @@ async def read_history(store: EventLog, session_id: str, judge: Judge) -> Histor
     async with closing(store.read(session_id)) as events:
         async for event in events:
             judge.observe(event)
-            past.take(event)
+            past.apply(event)
             if isinstance(event, RecordPruned):
                 raise UsageError(
                     f"the record of session `{session_id}` was pruned, and its limits and rules count it; "

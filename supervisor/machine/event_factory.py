@@ -224,7 +224,7 @@ class PriorSession:
         self._calls: deque[ToolCallStarted] = deque(maxlen=CALLS_KEPT)
         self._grants: dict[str, ToolApprovalGranted] = {}
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Read the next event."""
         self.last_seq = max(self.last_seq, event.seq)
         if event.run_id != self._of and isinstance(event, (TurnEvent, ToolEvent)):

@@ -73,9 +73,9 @@ class GateKeeper:
         elif (wrong := validation_error(call)) is not None:
             self._refuse_flawed(key, call, f"a call whose {wrong}")
         else:
-            self._take_up(Proposal(key, self.state.numbered(call)))
+            self._admit(Proposal(key, self.state.numbered(call)))
 
-    def _take_up(self, proposal: Proposal) -> None:
+    def _admit(self, proposal: Proposal) -> None:
         key, call = proposal.key, proposal.call
         self._by_key[key] = proposal
         if self.state.ending is not None:

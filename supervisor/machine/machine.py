@@ -154,7 +154,7 @@ class RunMachine:
     def snapshot(self) -> bytes:
         """The machine as bytes, without its judge and settings, with the exact input of its calls.
 
-        Raises EventError if events were not taken by `take_record` first, or for what JSON cannot hold.
+        Raises EventError if events were not drained by `drain_record` first, or for what JSON cannot hold.
         """
         return snapshot(self._closing, self._deadline)
 
@@ -176,7 +176,7 @@ class RunMachine:
         try:
             if type(input) is interface.Reported:  # almost always
                 if state.ending is None:
-                    self._reports.take(input.event)
+                    self._reports.handle_event(input.event)
             elif not (state.ended and isinstance(input, _NOT_AFTER_THE_END)):
                 _HANDLERS[type(input)](self, input)
             if self._budgets is not None:
@@ -188,7 +188,7 @@ class RunMachine:
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        effects = self._due(ready) if (ready := self.outbox.take()) else ()
+        effects = self._due(ready) if (ready := self.outbox.drain()) else ()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
@@ -197,7 +197,7 @@ class RunMachine:
 
     @property
     def unwritten(self) -> Sequence[Event]:
-        """The events recorded since the last `take_record`."""
+        """The events recorded since the last `drain_record`."""
         return self.outbox.unwritten
 
     @property
@@ -205,9 +205,9 @@ class RunMachine:
         """About how many bytes those are."""
         return self.outbox.unwritten_bytes
 
-    def take_record(self) -> list[Event]:
+    def drain_record(self) -> list[Event]:
         """The events to store next, redacted, in order, as one unit; the input `Stored` is to follow."""
-        return self.outbox.take_record()
+        return self.outbox.drain_record()
 
     @property
     def begun(self) -> bool:

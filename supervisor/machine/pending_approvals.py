@@ -89,9 +89,9 @@ class HeldCalls:
         self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] | None = None
         self._rules = rules
         for grant in earlier_grants:
-            self.take_grant(grant)
+            self.apply_grant(grant)
 
-    def take_grant(self, grant: ToolApprovalGranted) -> None:
+    def apply_grant(self, grant: ToolApprovalGranted) -> None:
         """Keep a grant for later calls: for one with this input, or for every call that it covers."""
         if grant.scope == "once":
             if self._earlier_grants is None:
@@ -159,12 +159,12 @@ class HeldCalls:
         if request is None or not same_input(request, answer.input_digest) or objection(request, answer) is not None:
             return None
         if held is not None:
-            self._take_out(held)
+            self._remove(held)
         else:
             del self._state.signals[approval_id]
         record = approvals.answered(request, answer)
         if isinstance(record, ToolApprovalGranted) and record.scope != "once":
-            self.take_grant(record)
+            self.apply_grant(record)
         self._state.record(record)
         return held
 
@@ -212,9 +212,9 @@ class HeldCalls:
         return RequestApproval(request=held.request)
 
     def _expire(self, held: Held, why: str, *, withdrawn: bool = False) -> None:
-        self._take_out(held)
+        self._remove(held)
         self._state.record(approvals.expired(held.request, reason=why, withdrawn=withdrawn))
 
-    def _take_out(self, held: Held) -> None:
+    def _remove(self, held: Held) -> None:
         del self.waiting[held.request.approval_id]
         self._state.outbox.at_once(DropApproval(approval_id=held.request.approval_id))

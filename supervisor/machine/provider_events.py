@@ -73,7 +73,7 @@ class ProviderEvents:
         self.end: ProviderEnd | None = None
         self.turn = 1
 
-    def take(self, event: object) -> None:
+    def handle_event(self, event: object) -> None:
         """Record an event that the provider reported, if it may be recorded."""
         if self.end is not None or (self._state.counts.full and not isinstance(event, TERMINAL)):
             return

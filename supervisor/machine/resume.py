@@ -45,7 +45,7 @@ def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
     """A run's view of its session's event log."""
     past = PriorSession(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
-        past.take(event)
+        past.apply(event)
     return past
 
 
@@ -60,7 +60,7 @@ def recall(
     past = _Recollection(state, gate, reports, budgets)
     for event in history:
         if event.run_id == state.identity.run_id:
-            past.take(event)
+            past.apply(event)
     past.finish()
 
 
@@ -75,7 +75,7 @@ class _Recollection:
         self._waiting: dict[str, ToolApprovalRequested] = {}
         self._calls: dict[str, ToolCall] = {}
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Replay the next event."""
         if event.at is not None:
             self._state.advance_clock(at_ms(event.at))
@@ -127,7 +127,7 @@ class _Recollection:
         if isinstance(event, ToolApprovalGranted):
             self._state.approved = True
         if isinstance(event, ToolApprovalGranted) and event.scope != "once":
-            self._gate.held_calls.take_grant(event)
+            self._gate.held_calls.apply_grant(event)
         self._state.recall_approval(event.approval_id)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
@@ -271,7 +271,7 @@ def restore(kept: MachineSnapshot, closing: Closing) -> None:
     for request, key, was_shown in kept.held:
         gate.held_calls.hold_again(request, proposals[key], shown=was_shown)
     for grant in kept.grants:
-        gate.held_calls.take_grant(grant)
+        gate.held_calls.apply_grant(grant)
 
 
 def _kept(of: type[T], part: object) -> T:

@@ -75,7 +75,7 @@ Deferred: TypeAlias = AnswerDue | ApprovalDue | CancelDue | EndDue
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """Collects the events and effects of one input. `unwritten` are the events that `take_record` has not returned;
+    """Collects the events and effects of one input. `unwritten` are the events that `drain_record` has not returned;
     it redacts them.
 
     # INVARIANT: what `after_record` defers is returned once every event recorded before it is durable, or the store
@@ -92,7 +92,7 @@ class Outbox:
     _taken: int = 0
     _stored: int = 0
 
-    def take_record(self) -> list[Event]:
+    def drain_record(self) -> list[Event]:
         """The events to store next."""
         taken, lines = self.unwritten, self._lines
         self.unwritten, self._lines, self.unwritten_bytes = [], [], 0
@@ -107,7 +107,7 @@ class Outbox:
         self.unwritten_bytes += size
 
     def at_once(self, effect: Effect) -> None:
-        """Return an effect with the next `take`, whether or not the record is durable."""
+        """Return an effect with the next `drain`, whether or not the record is durable."""
         self._ready.append(effect)
 
     def after_record(self, deferred: Deferred) -> None:
@@ -120,7 +120,7 @@ class Outbox:
         """The first `count` of the events recorded are durable."""
         self._stored = max(self._stored, count)
 
-    def take(self) -> Sequence[Effect | Deferred]:
+    def drain(self) -> Sequence[Effect | Deferred]:
         """The effects to carry out now, then what was deferred and is due."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):

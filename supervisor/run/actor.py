@@ -88,7 +88,7 @@ class RunActor:
         self._waiters = GateWaiters(feed, now_ms)
         self._launch = msgspec.structs.replace(launch, gate=self._waiters.hold)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
-        self._reader = ProviderReader(adapter, self._take, self._rest, parent)
+        self._reader = ProviderReader(adapter, self._handle_event, self._rest, parent)
         self._recorder = RunRecorder(
             machine,
             services,
@@ -216,7 +216,7 @@ class RunActor:
         if self._outcome is None:
             self._outcome = self._machine.aborted(error)
 
-    def _take(self, event: Event) -> Next:
+    def _handle_event(self, event: Event) -> Next:
         services = self._services
         now_ms = services.clock.now_ms()
         if now_ms >= services.timers.due_ms:  # its task waits for this one

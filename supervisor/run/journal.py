@@ -164,7 +164,7 @@ class Journal:
         try:
             while self._outbox.unwritten:
                 self._writing_bytes = self._outbox.unwritten_bytes
-                await self._write(self._outbox.take_record())
+                await self._write(self._outbox.drain_record())
                 await checkpoint()  # what comes meanwhile needs no new task
         except Exception as error:
             self.failure = error
@@ -225,7 +225,7 @@ class Journal:
 
     def _lacking(self) -> list[Event]:
         """The events that the store has not confirmed, and all after them."""
-        self._unstored = batch = self._unit([*self._unstored, *self._outbox.take_record()])
+        self._unstored = batch = self._unit([*self._unstored, *self._outbox.drain_record()])
         return batch
 
     def _unit(self, batch: list[Event]) -> list[Event]:

@@ -130,12 +130,12 @@ READ = Next.READ
 
 @dataclass(slots=True, eq=False)
 class ProviderReader:
-    """Reads a provider. `take(event)` is called for each event and says how to continue; `rest()` is awaited after
-    each `TURN` of them, and whenever `take` says so. Runs that the client's code starts are child runs of `parent`.
+    """Reads a provider. `handle_event(event)` is called for each event and says how to continue; `rest()` is awaited
+    after each `TURN` of them, and whenever that says so. Runs that its client's code starts are children of `parent`.
     """
 
     _adapter: Adapter
-    _take: Callable[[Event], Next]
+    _handle_event: Callable[[Event], Next]
     _rest: Callable[[], Awaitable[None]]
     _parent: Parent | None = None
     steps_taken: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -183,7 +183,7 @@ class ProviderReader:
         error, begun = as_error(raised), self._provider is not None or self._walking is not None
         if begun or launch.load_transcript is None or not isinstance(error, UnknownSessionError):
             raise raised
-        self._take(session_missing(error))
+        self._handle_event(session_missing(error))
         return launch.with_transcript(await launch.load_transcript())
 
     async def cancel(self, clock: Clock, on_step: Callable[[], None]) -> None:
@@ -214,10 +214,10 @@ class ProviderReader:
             return ()
 
     async def _read(self, provider: Provider) -> None:
-        events, take, left = provider.events(), self._take, TURN
+        events, handle_event, left = provider.events(), self._handle_event, TURN
         try:
             async for event in events:
-                how = take(event)
+                how = handle_event(event)
                 left -= 1
                 if how is not READ or not left:
                     if how is Next.END:

@@ -141,7 +141,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
     try:
         await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
-        await store.append(machine.take_record(), epoch=epoch)
+        await store.append(machine.drain_record(), epoch=epoch)
     except StoreError as error:
         if error.kind in ("fenced", "run_over"):  # somebody took it over meanwhile
             return False

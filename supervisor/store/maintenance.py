@@ -80,7 +80,7 @@ async def prune(
     reason = f"nothing was stored for more than {older_than}"
     pruning = _Pruning(store, cutoff, keep_violations, None if dry_run else RecordPruned(by=by, reason=reason))
     for session_id in await _candidates(store, cutoff):
-        await pruning.take(session_id)
+        await pruning.prune(session_id)
     if not dry_run:
         await store.compact()
     return pruning.report
@@ -103,7 +103,7 @@ class _Pruning:
         self._event = event
         self.report = PruneReport()
 
-    async def take(self, session_id: str) -> None:
+    async def prune(self, session_id: str) -> None:
         """Remove a session, unless something was stored in it since or it is to be kept."""
         last = await _latest(self._store, session_id)
         if last is None or last.at is None or last.at >= self._cutoff:
@@ -231,7 +231,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
                     if _head(line).format != FORMAT:
                         raise UsageError(f"line 1: this is not `{FORMAT}`; `proctor export` writes one")
                 elif line.strip():
-                    await importing.take(_line(line))
+                    await importing.add(_line(line))
             except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"line {number}: {error}") from None
         await importing.flush()
@@ -248,7 +248,7 @@ class _Import:
         self._readers: dict[str, AsyncIterator[Event]] = {}
         self.report = ImportReport()
 
-    async def take(self, line: _Line) -> None:
+    async def add(self, line: _Line) -> None:
         """Take one line."""
         if line.run is not None:
             await self._create(line.run)

@@ -172,10 +172,10 @@ class ClaimingChecks(StoreChecks):
             await store.release(old)
             refusals: list[str | None] = []
 
-            async def take(epoch: int) -> None:
+            async def claim(epoch: int) -> None:
                 refusals.append(await kind_of_refusal(store.claim_run("r", epoch=epoch, lost=True)))
 
-            await at_once(take, [same if n % 2 else await owner(store) for n in range(10)])
+            await at_once(claim, [same if n % 2 else await owner(store) for n in range(10)])
 
             assert sorted(refusals, key=str) == [None, *["claimed"] * 9]
 

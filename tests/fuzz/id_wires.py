@@ -97,7 +97,7 @@ class _Client:
     def __init__(self, script: Responses) -> None:
         self._script = script
 
-    async def take(self, serve: Serve) -> None:
+    async def accept(self, serve: Serve) -> None:
         asks, requests = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
         tells, answers = anyio.create_memory_object_stream[SessionMessage](_ROOM)
 

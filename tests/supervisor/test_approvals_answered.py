@@ -177,7 +177,7 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking
     assert (request.held, request.ran, waiting) == (False, True, [])
     assert (granted.by, granted.input_digest) == ("ana", None)
     past = PriorSession()
-    past.take(granted)
+    past.apply(granted)
     assert past.grants == []
 
 

@@ -56,7 +56,7 @@ class Run:
         self.commands += (commands := self.machine.handle(input))
         assert self.judge_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
         while self.machine.unwritten:
-            taken = self.machine.take_record()
+            taken = self.machine.drain_record()
             self.record += taken
             self.stored += len(taken)
             self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))

@@ -49,7 +49,7 @@ class Run:
 
     def tell(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
-        self.recorded += self.machine.take_record()
+        self.recorded += self.machine.drain_record()
 
     def store(self) -> None:
         self.tell(interface.Stored(now_ms=1, count=len(self.recorded)))

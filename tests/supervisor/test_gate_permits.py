@@ -37,7 +37,7 @@ class Run:
 
     def _tell(self, input: interface.Input) -> list[Effect]:
         commands = [*self._machine.handle(input)]
-        self._stored += len(self._machine.take_record())
+        self._stored += len(self._machine.drain_record())
         return [*commands, *self._machine.handle(interface.Stored(now_ms=1, count=self._stored))]
 
 

@@ -55,7 +55,7 @@ class Run:
 
     def tell(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
-        self.events += self.machine.take_record()
+        self.events += self.machine.drain_record()
         self.commands += self.machine.handle(interface.Stored(now_ms=1, count=len(self.events)))
 
     def breaks(self, *names: str) -> None:
@@ -133,7 +133,7 @@ def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(go
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
     proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
     commands = [*run.machine.handle(proposed), *run.machine.handle(gone)]
-    run.events += run.machine.take_record()
+    run.events += run.machine.drain_record()
     commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
     assert not [command for command in commands if isinstance(command, RequestApproval)]
@@ -167,7 +167,7 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: interface.Input) -
     commands += run.machine.handle(
         interface.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks})
     )
-    run.events += run.machine.take_record()
+    run.events += run.machine.drain_record()
     commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
     assert not any(isinstance(event, ToolCallStarted) for event in run.events)
@@ -228,6 +228,6 @@ def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:
     )
     machine.handle(interface.Begin(now_ms=1, prompt="go"))
     machine.handle(interface.Proposed(now_ms=2, key=1, call=call))
-    (used,) = [event for event in machine.take_record() if isinstance(event, ToolApprovalGranted)]
+    (used,) = [event for event in machine.drain_record() if isinstance(event, ToolApprovalGranted)]
 
     assert (used.by, used.covered_by) == ("", "q.1")

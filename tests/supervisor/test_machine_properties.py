@@ -118,9 +118,9 @@ class Interleavings(RuleBasedStateMachine):
             self.machine.snapshot(), self.compiled.restore(self.judge.snapshot()), approval=self.compiled.approval
         )
         commands = self.machine.handle(input)
-        recorded = self.machine.take_record()
+        recorded = self.machine.drain_record()
         assert plain(restored.handle(input)) == plain(commands)
-        assert restored.take_record() == recorded
+        assert restored.drain_record() == recorded
         assert restored.snapshot() == self.machine.snapshot()
         for event in recorded:
             self.recorded += 1

@@ -57,7 +57,7 @@ class TranscribedRun:
         ]
 
     def _recorded(self) -> list[str]:
-        taken = self.machine.take_record()
+        taken = self.machine.drain_record()
         for event in taken:
             assert {name: getattr(event, name) for name in STAMPS} == STAMPS
             assert isinstance(event, Unrecognized) or decode_event(encode_event(event)) == event

@@ -91,7 +91,7 @@ class Shell:
             done += todo
             if any(isinstance(command, CancelAdapter) for command in todo):
                 self.machine.handle(interface.AdapterEnded(now_ms=input.now_ms))
-            taken = self.machine.take_record()
+            taken = self.machine.drain_record()
             self.record += taken
             self.stored += len(taken)
             todo = [*self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))]
@@ -437,7 +437,7 @@ def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() ->
     machine.handle(interface.Begin(now_ms=1, prompt="go"))
     with pytest.raises(EventError, match="take the record of the machine first"):
         machine.snapshot()
-    machine.take_record()
+    machine.drain_record()
     written = machine.snapshot()
     for data in (b"", b"{}", b"[1]", b"\xff", written[:-1], written.replace(b'"now_ms":1', b'"now_ms":"x"')):
         with pytest.raises(EventError, match="not a snapshot of a run"):

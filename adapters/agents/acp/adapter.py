@@ -140,14 +140,14 @@ class AcpAdapter:
             tasks.start_soon(process.end_orphans)
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
-            session_id, metadata = await self._take_up(connection, launch.resume)
+            session_id, metadata = await self._open_session(connection, launch.resume)
             if launch.resume is not None:
                 await session.skip_history(session_id, timeout_s=self._start_s)
             self._costs[session_id] = cost
             session.begin(session_id, metadata)
             yield session
 
-    async def _take_up(self, connection: AcpConnection, resume: str | None) -> tuple[str, dict[str, Any]]:
+    async def _open_session(self, connection: AcpConnection, resume: str | None) -> tuple[str, dict[str, Any]]:
         greeting = await greet(connection, timeout_s=self._start_s)
         self._traits = msgspec.structs.replace(self._traits, loads=can_load(greeting))
         place = {"cwd": str(self._workspace.folder), "mcpServers": self._servers}

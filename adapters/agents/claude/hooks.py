@@ -92,7 +92,7 @@ class ClaudeCalls(CallBook[ClientCall]):
             yield call.started()
         yield call.ended(content, failed=failed)
 
-    def take_unasked(self, call_id: str) -> ToolCall | None:
+    def pop_unasked(self, call_id: str) -> ToolCall | None:
         """A failed call that was never proposed to the gate, as the client denied it by itself; or None."""
         return self._unasked.pop(call_id, None)
 

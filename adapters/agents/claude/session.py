@@ -156,7 +156,7 @@ class ClaudeSession(ClientSession):
 
     async def _attempted(self, event: Event) -> bool:
         """Whether the client denied a call without asking, and the policy denies it too."""
-        refused = self._calls.take_unasked(event.tool_call_id) if isinstance(event, ToolCallFailed) else None
+        refused = self._calls.pop_unasked(event.tool_call_id) if isinstance(event, ToolCallFailed) else None
         return refused is not None and await self._gate.attempted(refused)
 
     def _is_visible(self, event: Event) -> bool:

@@ -199,7 +199,7 @@ class CodexAdapter:
             tasks.start_soon(session.listen)
             await connection.greet()
             read = await connection.request("config/read", {"cwd": str(self._workspace.folder)})
-            answer = await session.take_up(*self._thread(launch, read.get("config") or {}))
+            answer = await session.open_thread(*self._thread(launch, read.get("config") or {}))
             on = [name for name, wanted in self._features.items() if wanted]
             held = holds(self._sandbox, escalation=self._allow_escalation)
             await check_terms(connection, answer, sandbox=self._sandbox, held=held, turned_on=on)

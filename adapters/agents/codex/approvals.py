@@ -169,7 +169,7 @@ class ClientRequests:
         for thread in self._rollouts.threads():
             rollout = await self._rollouts.of(thread)
             await rollout.read()
-            for call_id, item in rollout.take_unsupported().items():
+            for call_id, item in rollout.pop_unsupported().items():
                 turn, parent = self._translation.place(thread)
                 name, written = call_name(item), call_input(item)
                 await self._gate.attempted(
@@ -264,7 +264,7 @@ class RunningCalls:
         """Report what the client has recorded of a thread and not reported."""
         rollout = await self._rollouts.of(thread)
         await rollout.read()
-        outputs, run = rollout.take_outputs(), self.ids()
+        outputs, run = rollout.pop_outputs(), self.ids()
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
         self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
 

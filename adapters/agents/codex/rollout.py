@@ -56,12 +56,12 @@ class Rollout:
             await anyio.sleep(_PAUSE_S)
         return None
 
-    def take_outputs(self) -> dict[str, str]:
+    def pop_outputs(self) -> dict[str, str]:
         """The outputs for the model, by call id, that were read and not taken yet."""
         taken, self._outputs = self._outputs, {}
         return taken
 
-    def take_unsupported(self) -> dict[str, dict[str, Any]]:
+    def pop_unsupported(self) -> dict[str, dict[str, Any]]:
         """The calls of tools that the client does not have, by call id, that were read and not taken yet."""
         taken, self._unsupported = self._unsupported, {}
         return taken

@@ -103,7 +103,7 @@ class CodexSession(RpcSession[CodexConnection]):
         )
         self._turn = Turn(self._translation)
 
-    async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
+    async def open_thread(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
         """Start, resume or fork the thread; returns the answer. Raises ProviderError, UnknownSessionError."""
         try:
             answer = await self._connection.request(method, thread)

@@ -172,9 +172,9 @@ class _Inbox:
             note("no approval is pending yet")
         async with service.subscribe(after=cursor) as events:
             async for event in events:
-                await self._take(event, service)
+                await self._handle(event, service)
 
-    async def _take(self, event: Event, service: OperatorService) -> None:
+    async def _handle(self, event: Event, service: OperatorService) -> None:
         from proctor.policies.events import TERMINAL, ApprovalEvent, RunCancelled, ToolApprovalRequested
 
         if isinstance(event, ToolApprovalRequested):

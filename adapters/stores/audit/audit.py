@@ -63,8 +63,8 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     given = list(source.orders)
     lists = Lists(answers_in(given))
     for record in source.records:
-        verifier.take(record)
-        lists.take(record)
+        verifier.apply(record)
+        lists.apply(record)
     verifier.finish()
     _count(source.stored, verifier)
     for kind, name in source.planted:  # it could show, or keep, another record than is written

@@ -142,7 +142,7 @@ class _Run:
         """Whether it has ended."""
         return self.status not in GOING_ON
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         if type(event) in CALLS:
             try:
                 self._calls.observe(event)
@@ -217,7 +217,7 @@ class Lists:
         self._providers: dict[str, str] = {}
         self._marks = self._marks_left = 0
 
-    def take(self, record: StoredRecord) -> None:
+    def apply(self, record: StoredRecord) -> None:
         """Add the next record; an unreadable one is skipped, as it is a finding elsewhere."""
         if record.run_id and record.run_id not in self._runs:
             meter = self._meters.setdefault(record.session_id, TokenMeter())
@@ -240,7 +240,7 @@ class Lists:
         elif record.run_id:
             if isinstance(event, TERMINAL):
                 self._approvals.note(event)
-            self._runs[record.run_id].take(event)
+            self._runs[record.run_id].apply(event)
 
     def _learn_provider(self, record: StoredRecord, run: _Run | None) -> None:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

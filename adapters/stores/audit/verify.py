@@ -116,7 +116,7 @@ class Verifier:
         else:
             self.more += 1
 
-    def take(self, record: StoredRecord) -> None:
+    def apply(self, record: StoredRecord) -> None:
         """Verify a record."""
         self.records += 1
         if record.position <= self.last_position:
@@ -247,7 +247,7 @@ class Orders:
     ) -> None:
         """Find missing and changed commands; `blocks` are the store's current blocks on starts, with their scopes."""
         for number, data in orders:
-            self._take(number, bytes(data))
+            self._apply(number, bytes(data))
         self._missing(self._last + 1, self._anchor.number)
         listed = {number: starts for number, *starts in blocks}
         for number in sorted(self._blocks.keys() ^ listed.keys()):
@@ -263,7 +263,7 @@ class Orders:
                 message = f"order {number} blocks other starts than the list says"
                 self._verifier.find("integrity", "list_changed", message)
 
-    def _take(self, number: int, data: bytes) -> None:
+    def _apply(self, number: int, data: bytes) -> None:
         self._missing(self._last + 1, number - 1)
         self._last = number
         self._digest = link(self._digest, number.to_bytes(_NUMBER_BYTES, "big", signed=number < 0) + data)

@@ -67,7 +67,7 @@ def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
     """Register a run, for an owner where an epoch is given; see `Store.create_run`."""
     recorder.hold([run.session_id], [run.run_id])
     recorder.check_new(run)
-    owner = _take_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
+    owner = _claim_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
     recorder.insert_run(run, epoch)
     tenant, labels = owners(run.spec)
     return replace(run, owner=owner, after=recorder.last_command, tenant=tenant, labels=labels)
@@ -86,7 +86,7 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
     if run.status != "created" and not lost:
         raise invariants.started(run_id)
     attempts = run.attempts_with(epoch, lost=lost)
-    owner = _take_session(recorder, run_id, run.session_id, epoch)
+    owner = _claim_session(recorder, run_id, run.session_id, epoch)
     _set_owner(recorder, run_id, run.session_id, epoch, attempts)
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
@@ -108,7 +108,7 @@ def _found(recorder: Transaction, run_id: str) -> RunInfo:
     return run
 
 
-def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: int) -> Owner:
+def _claim_session(recorder: Transaction, run_id: str, session_id: str, epoch: int) -> Owner:
     """Release claims on the session's runs that never started. Raises StoreError if the owner, or another run of the
     session, rules the claim out.
     """

@@ -41,7 +41,7 @@ class _Pair:
         self._to_client: tuple[MemoryObjectSendStream[Any], MemoryObjectReceiveStream[Any]]
         self._to_client = anyio.create_memory_object_stream[Any](0)
 
-    async def take(self, serve: Callable[[Any], Any]) -> None:
+    async def accept(self, serve: Callable[[Any], Any]) -> None:
         await serve((self._to_proxy[1], self._to_client[0]))
 
     def hang_up(self) -> None:

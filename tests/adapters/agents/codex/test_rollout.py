@@ -57,7 +57,7 @@ async def test_a_call_that_is_over_is_not_kept(tmp_path: Path, monkeypatch: pyte
     rollout = Rollout(path)
     await rollout.read()
 
-    assert rollout.take_outputs() == {"c1": "ok"}
+    assert rollout.pop_outputs() == {"c1": "ok"}
     assert await rollout.arguments("c1") is None
     assert await rollout.arguments("c2") == {"cmd": "c2"}
 
