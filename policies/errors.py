@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
-
 RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]
 """The refused part of a call: the tool as such, its input, a missing earlier step, or an exhausted budget."""
 

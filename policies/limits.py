@@ -118,7 +118,6 @@ def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
 
 
 WINDOWS = ("session", "day", "week", "month")
-
 SHORTEST_MS = 60_000
 """The shortest rolling window."""
 

@@ -95,7 +95,6 @@ class Deny(ToolRule, frozen=True):
 
 
 ApprovalScope: TypeAlias = Literal["once", "run", "session"]
-
 SCOPES: tuple[str, ...] = get_args(ApprovalScope)
 """The scopes of an approval, narrowest first."""
 

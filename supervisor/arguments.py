@@ -19,7 +19,6 @@ from proctor.policies.values.json_values import json_words
 from .errors import ProviderError, UsageError
 
 T = TypeVar("T")
-
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 

@@ -197,7 +197,6 @@ EXACT = frozenset(
 """Fields of records that identify something, which are never redacted."""
 
 _NAMES = ("name", "key", "k", "header", "field", "variable", "Name", "Key")
-
 _VALUES = ("value", "Value", "val", "v")
 """The keys of the value in objects that are a name and a value."""
 _LOGINS = ("user", "username", "login", "email")

@@ -237,8 +237,8 @@ class FallbackSession:
     """The provider of one run.
 
     # INVARIANT: another member is tried only if nothing has run: no call was allowed or reported as started and, for
-    a # client that does not ask about all its calls, nothing was reported at all; and never once the run is being #
-    cancelled, which does not count against a client's health.
+    # a client that does not ask about all its calls, nothing was reported at all; and never once the run is being
+    # cancelled, which does not count against a client's health.
     """
 
     def __init__(self, members: Sequence[Member], launch: Launch, options: Sequence[LaunchOptions]) -> None:

@@ -171,7 +171,6 @@ def _listed(names: Iterable[str]) -> str:
 
 _UNSEEN = r"[\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
 _TWO_ALPHABETS = r"[A-Za-z][\u0370-\u052f]|[\u0370-\u052f][A-Za-z]"
-
 _OTHERS = re.compile(rf"[(){{}}|,\\^$]|^[!/]|^\s|\s$|{_UNSEEN}|{_TWO_ALPHABETS}")
 """Signs of a client's permission, of alternatives, of a regular expression; blanks at an edge; what nobody sees."""
 

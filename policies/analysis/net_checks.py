@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 MAX_STATES = 3_000
-
 IN_FLIGHT = 2
 """How many calls of deferred transitions are looked at at once, beyond as many as there are tokens to take."""
 

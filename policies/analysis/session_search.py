@@ -39,7 +39,6 @@ class SessionStep(NamedTuple):
 
 
 FAILED, RUNNING, REFUSED = -1, -2, -3
-
 ASKING = 30
 """The cost of asking a rule's machine, relative to looking up its earlier answer."""
 

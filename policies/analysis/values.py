@@ -376,7 +376,6 @@ def rows(choices: Mapping[str, Sequence[Any]], beside: Sequence[Any]) -> Iterato
 MOST_ELEMENTS = 5
 """How many values are tried as elements of lists with several places."""
 MOST_BESIDE = 4
-
 MOST_LITERALS = 4
 """How many values that conditions name at one path are followed one by one."""
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
-
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
 """Actions by strictness: a larger number refuses more."""
 
@@ -125,7 +124,6 @@ MOST_PARTS = 200_000
 
 _NESTING = (dict, list, tuple)
 _SCALARS = (str, int, float)
-
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, type(None)))
 """What JSON has that holds nothing else."""
 

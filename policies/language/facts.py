@@ -104,7 +104,6 @@ _IN_PART = "?"
 """Among what a call does: nobody knows all of it."""
 
 _NOT_GIVEN: tuple[Any, ...] = (None, "", [], {})
-
 KINDS_REMEMBERED = 4_096
 """How many tool names are remembered; a model may invent any number."""
 

@@ -95,7 +95,6 @@ def _refusing(why: str) -> Evaluate:
 
 
 NOTHING_TO_DO = BoundPlan(CallPlan(()), {}, {}, {})
-
 FINISHED_KEPT = 65_536
 """How many finished calls of a run are remembered by id; a call with an older id counts as new."""
 
@@ -104,7 +103,6 @@ DENIED_KEPT = 1_024
 
 REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
 DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
-
 SPENT = (STARTED, ALLOWED)
 """States of a call that was allowed and counted; its outcome is to come."""
 

@@ -112,8 +112,6 @@ def _bound_path(node: Node, report: ProblemReport) -> Node | None:
 
 _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
-
-
 _HEAD = frozenset({"name", "version", "description", "metadata"})
 """Keys that documents of any kind have."""
 

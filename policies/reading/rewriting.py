@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SPECIAL = re.compile(r"[*?\[\]]")
 _NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}
-
 RULE_KEYS = ("action", "reason", "tell_model", "description", "when", "unpreventable")
 """Keys a rewritten clause may have besides its own."""
 

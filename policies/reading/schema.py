@@ -217,7 +217,6 @@ _FILLED = {"type": "string", "pattern": r"\S"}
 _LARGEST = 2**63 - 1
 _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
 _PERCENT = {"type": "string", "pattern": f"^{PERCENT}$"}
-
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
 """A field in a docstring, with its continuation lines."""
 

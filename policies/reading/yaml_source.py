@@ -74,7 +74,6 @@ def whole_characters(text: str) -> str:
 _TAG = "tag:yaml.org,2002:"
 _GLOB = "put a name that begins with `*` in quotes"
 _COMMENT = "a comment begins with `#`"
-
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
 """libyaml's parser, if PyYAML has it: the same events, twenty times faster."""
 

@@ -20,7 +20,6 @@ _REQUIRE = re.compile(rf"require\s+{_NAME}\s+before\s+{_NAME}", re.IGNORECASE)
 _BLOCK = re.compile(rf"block\s+{_NAME}", re.IGNORECASE)
 _LIMIT = re.compile(rf"limit\s+{_NAME}\s+to\s+(\d+)\s+per\s+{_NAME}", re.IGNORECASE)
 _MAP = re.compile(r"map\s+([^\s.]+)\.(\S+)\s+(\"[^\"]+\"|'[^']+'|/.+/|\S+)\s+as\s+(\S+)", re.IGNORECASE)
-
 _DIGITS = 20
 """How many digits of a number are read; more are too large in any case."""
 MAX_LIMIT = 10_000

@@ -172,7 +172,6 @@ Mapper: TypeAlias = Callable[[EvaluatedCall], str | Collection[str] | None]
 
 Validators: TypeAlias = Mapping[str, Validator]
 OnResults: TypeAlias = Mapping[str, OnResult]
-
 Mappers: TypeAlias = Mapping[str, Mapper]
 """By the net's name."""
 

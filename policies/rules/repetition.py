@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 from .machine import EvaluatedCall, ToolReturn, UpcomingCall
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
-
 _TURNS_KEPT = 64
 """How many turns' calls are counted; `max_parallel` denies calls of earlier ones."""
 

@@ -55,7 +55,6 @@ _INERT = re.compile(
 """Values that run nothing in any variable."""
 
 _LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
-
 _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
 """Variables whose value the shell evaluates as arithmetic when they are set."""
 
@@ -118,7 +117,6 @@ _OF_ZSH = split("""
 """)
 
 _WRITTEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-
 _MAKE_ARRAYS = ("declare", "typeset", "local")
 """Builtins that evaluate the text `(...)` as the elements of an array, if the variable already is one."""
 

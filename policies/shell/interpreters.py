@@ -57,7 +57,6 @@ _MODULES = split("""
 """Python's own modules that run nothing named in their words or input."""
 
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
-
 ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
 """Files that may be an interpreter's input."""
 
@@ -119,7 +118,6 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
 
 AWKS = ("awk", "gawk", "mawk", "nawk")
 _AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
-
 _SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
 """A bracket expression without the delimiter END within: seds differ in whether one hides it."""
 

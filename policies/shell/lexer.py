@@ -280,7 +280,6 @@ _REDIRECTION = re.compile(r"(&>>?|[0-9]{0,2}(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>]))")
 _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASCII)
 _READS = ("<", "<&")
 _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
-
 _SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
 """Paths that bash opens as a connection."""
 

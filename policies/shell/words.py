@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 ANYTHING = "(?s:.*)"
-
 NUMBER = "[0-9]*"
 """What `$?`, `$#`, `$$` and `$!` become."""
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Matcher: TypeAlias = Callable[[str], bool]
 _CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
-
 MOST_CHARACTERS, MOST_WILDCARDS = 500, 24
 """How long a tool pattern may be, and how many `*` and character classes it may have."""
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400
-
 DEPTH = 200
 """How deep a value may be nested that is kept."""
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Step: TypeAlias = Callable[[list[Any]], list[Any]]
 PathFn: TypeAlias = Callable[[Any], list[Any]]
-
 _NAME = r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]*"
 """Letters, digits, `_` and all beyond ASCII, by what they are not: that compiles twenty times faster."""
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 LOOK_AGAIN_S = 0.5
-
 _SERVICES = ("store", "approver", "publishers", "redaction")
 """Parameters of a run that belong to its supervisor."""
 

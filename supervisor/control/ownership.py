@@ -114,7 +114,6 @@ class Ownership:
 
 
 LONGEST_WAIT_S = 60.0
-
 PAUSE_S = 0.02
 """The shortest time between two reads of a busy store."""
 

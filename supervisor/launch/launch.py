@@ -228,7 +228,6 @@ LOOK_AGAIN_S = 0.5
 _TRIES = 10
 _MOST = 100
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
-
 _REFUSED = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
 """Errors after which the store has not stored the run."""
 

@@ -249,7 +249,6 @@ def _unrecognized(event: Unrecognized) -> Event:
 
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
-
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
 """Fields that the supervisor sets; an adapter's values are ignored."""
 

@@ -132,12 +132,10 @@ class Outbox:
 
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
-
 MESSAGES = frozenset((MessageSent, MessageReceived, MessageStreamed))
 """Events that count against the bounds for messages."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-
 SIGNALS_KEPT = 1024
 """How many approval requests for calls that were not held can be answered while the run goes on."""
 
@@ -350,7 +348,6 @@ class RunState:
 
 
 _encode = msgspec.json.Encoder().encode
-
 MOST_BYTES = 4 * 1024 * 1024
 """About how large one event may be; `omitted_chars` counts what was cut beyond it."""
 
@@ -361,7 +358,6 @@ _NODES = 2_000
 """A value of more parts is measured by encoding it."""
 
 _SMALL = 64
-
 _SURELY_WITHIN = MOST_BYTES // 2
 """An event encoded in this many bytes is within bounds: in memory it takes at most `_SMALL` more for each of
 `_NODES`.

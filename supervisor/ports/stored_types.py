@@ -28,7 +28,6 @@ NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
 """The statuses with which a run that is not over is shown."""
 
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
-
 CLIENT = "client_"
 """The prefix of the ids of owners that are a person's own client."""
 

@@ -55,7 +55,6 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
 
 
 CAPACITY = 1024
-
 CAPACITY_BYTES = 32 * 1024 * 1024
 """How many events, and bytes, may wait to be stored before the provider is no longer read."""
 

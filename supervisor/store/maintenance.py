@@ -141,7 +141,6 @@ async def _latest(store: EventLog, session_id: str) -> Event | None:
 
 FORMAT = "proctor record 1"
 _BATCH = 500
-
 _MOST_READERS = 64
 """How many existing sessions are read at once, to compare their events with the imported ones."""
 

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
-
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; a deeper one could not be read back within a deep call stack."""
 

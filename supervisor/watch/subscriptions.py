@@ -34,7 +34,6 @@ START = "start"
 """The cursor before the first stored event."""
 
 _PAGE = 256
-
 Placed: TypeAlias = tuple[int, Event]
 """An event with its position."""
 

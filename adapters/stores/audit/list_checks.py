@@ -78,7 +78,6 @@ class _Provided(msgspec.Struct):
 
 
 _provided = msgspec.json.Decoder(_Provided).decode
-
 ListedRun: TypeAlias = dict[str, Any]
 """A run's row by column, and its `session_id`."""
 
