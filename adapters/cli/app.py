@@ -69,8 +69,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-def _each_given_once(command: click.Command) -> click.Command:
-    """A command to which an option that takes one value is given once: click would let the last one win."""
+def _strict(command: click.Command) -> click.Command:
+    """A command to which an option that takes one value is given once, as click would let the last one win, and none
+    without a value, as of a variable that is not set: the default would stand in for it.
+    """
     for each in command.commands.values() if isinstance(command, click.Group) else (command,):
         setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
     return command
@@ -90,6 +92,8 @@ def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx:
                 raise click.UsageError(f"`{first}` and `{second}` are given; give one of them", ctx)
             if not option.is_flag and order.count(option) > 1:
                 raise click.UsageError(f"`{first}` is given twice; give it once", ctx)
+            if options.get(option.name) == "":
+                raise click.UsageError(f"`{first}` is given with an empty value; give it one, or leave it out", ctx)
         return options, rest, order
 
     parser.parse_args = parse_args
@@ -108,7 +112,7 @@ class _Commands(click.Group):
             return None
         module, _, attribute = entry[0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        return _each_given_once(command)
+        return _strict(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -111,6 +111,14 @@ def test_no_option_of_a_command_wins_over_another_without_a_word(words: tuple[st
             app.main([*words, one, other], standalone_mode=False)
 
 
+@pytest.mark.parametrize(("words", "command"), [*commands()], ids=str)
+def test_an_option_without_a_value_is_not_its_default(words: tuple[str, ...], command: Any) -> None:
+    """As of a variable that is not set: `prune --store "$STORE"` would remove from another store than is meant."""
+    for option in (each for each in options_of(command) if not each.is_flag):
+        with pytest.raises(click.UsageError, match=f"`{max(option.opts, key=len)}` is given with an empty value"):
+            app.main([*words, option.opts[-1], ""], standalone_mode=False)
+
+
 def test_two_values_of_one_label_and_two_things_to_do_are_errors(cli: Any, place: Any) -> None:
     """`runs` would list those of the later label, `store` would copy and create nothing."""
     labels = cli("runs", "--label", "a=1", "--label", "a=2")
