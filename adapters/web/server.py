@@ -191,6 +191,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         log_config=None,
+        log_level="critical",  # it would log a line, or a traceback, for whatever a client gets wrong
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,

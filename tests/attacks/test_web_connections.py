@@ -79,6 +79,10 @@ HALVES = {
     "half the headers": "POST /api/kill HTTP/1.1\r\nHost: {host}\r\nX-A: ",
     "half a body": "POST /api/kill HTTP/1.1\r\nHost: {host}\r\nContent-Length: 50\r\n\r\n",
     "the page, again and again": "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n" * 20,
+    "no request at all": "\0\r\n\r\n",
+    "headers that are none": "GET / HTTP/1.1\r\nHost: {host}\r\nContent-Length: -1\r\n\r\n",
+    "a body that breaks off": "POST /api/kill HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + "f" * 70_000,
     "wrong tokens": "GET /api/me HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer not-the-right-one\r\n\r\n",
 }
 
