@@ -1,7 +1,8 @@
 """Everything that is claimed with figures, run again: `python -m benchmarks.evidence [NAME]... [--sessions FOLDER]`.
 
 Each program rewrites the tables of its page in `docs/evidence`, with the date and the machine in words, and says
-which lines are others than before. What a program lacks is said, and its page stays as it is.
+which lines are others than before. If a program lacks something or fails, that is said, its page stays as it is, and
+the next one runs. `--quick` runs all of them on little, and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -43,7 +46,7 @@ class Program(NamedTuple):
 
 
 def _benchmarks(given: argparse.Namespace) -> None:
-    if benchmarks([]):
+    if benchmarks(["--quick"] if given.quick else []):
         raise MissingError("a benchmark could not be run, as is said above; those that could are on the page")
 
 
@@ -55,7 +58,7 @@ def _recorded(given: argparse.Namespace) -> Path:
 
 
 def _simulation(given: argparse.Namespace) -> Mapping[str, str]:
-    """The seeds in processes of their own, and the first seed that finds each fault that is put back."""
+    """The seeds in processes of their own, and the first seed that finds each fault that is put back (quick: one)."""
     command = [sys.executable, "-m", "tests.simulation"]
     done = _printed([*command, "--seeds", str(given.seeds), "--first", str(given.first_seed), "--whole"])
     faults = importlib.import_module("tests.simulation.old_faults").OLD_FAULTS
@@ -63,7 +66,7 @@ def _simulation(given: argparse.Namespace) -> Mapping[str, str]:
     rows = [f"| nothing | {first} | {done} |"]
     rows += [
         f"| {name} | 0 to 499 | {_printed([*command, '--seeds', '500', '--whole', '--put-back', name])} |"
-        for name in faults
+        for name in list(faults)[: 1 if given.quick else None]
     ]
     return {"simulation": "\n".join(["| put back | seeds | |", "|---|---|---|", *rows])}
 
@@ -99,8 +102,17 @@ def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
 
 def _ratios(given: argparse.Namespace) -> Mapping[str, str]:
     plots, events = (importlib.import_module(f".{name}", __package__) for name in ("plots", "events"))
-    curves = plots.table(plots.draw(DOCS))
-    return {"profile": events.profile(), "curves": curves, "ratios": ratios(PAGE.read_text())}
+    if given.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            curves, profile = plots.table(plots.draw(Path(folder), ["rules"])), events.profile(1.0, 200)
+    else:
+        curves, profile = plots.table(plots.draw(DOCS)), events.profile()
+    return {"profile": profile, "curves": curves, "ratios": ratios(PAGE.read_text())}
+
+
+def _suggest(given: argparse.Namespace) -> Mapping[str, str]:
+    files = dict(list(suggest.FILES.items())[: 1 if given.quick else None])
+    return {**suggest.tables(_recorded(given), files), "packs": prompts.table(_recorded(given))}
 
 
 PROGRAMS: Final[dict[str, Program]] = {
@@ -112,7 +124,7 @@ PROGRAMS: Final[dict[str, Program]] = {
     "suggest-and-packs": Program(
         PAGES / "suggest-and-packs.md",
         "what `suggest` and the packs ask about and let through on recorded sessions",
-        lambda given: {**suggest.tables(_recorded(given)), "packs": prompts.table(_recorded(given))},
+        _suggest,
     ),
     "simulation": Program(
         PAGES / "simulation.md", "that promises hold whatever breaks, and that faults are found", _simulation
@@ -126,20 +138,29 @@ PROGRAMS: Final[dict[str, Program]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for; 1 when a program could not be run."""
     given = _parser().parse_args(arguments)
+    if given.quick:
+        given.seeds, given.soak_sessions, given.soak_minutes = 20, 40, 0.1
     failed = False
     for name in given.names or PROGRAMS:
         program = PROGRAMS[name]
         print(f"{name} ...", file=sys.stderr, flush=True)
-        old = program.page.read_text()
+        old, begun = program.page.read_text(), time.monotonic()
         try:
             tables = program.tables(given)
-        except MissingError as missing:
-            print(f"{name} was not run: {missing}")
+            new = (
+                program.page.read_text() if tables is None else with_tables(old, {"when": circumstances(), **tables})
+            )
+        except Exception as error:
+            kind = "" if isinstance(error, MissingError) else f"{type(error).__name__}: "
+            print(f"{name} was not run: {kind}{error}", flush=True)
             failed = True
             continue
-        if tables is not None:
-            program.page.write_text(with_tables(old, {"when": circumstances(), **tables}))
-        print("\n".join(changes(old, program.page.read_text())) or f"{name}: as on the page")
+        took = f"{name}: {time.monotonic() - begun:,.0f} s"
+        if given.quick:
+            print(f"{took}, it runs", flush=True)
+            continue
+        program.page.write_text(new)
+        print("\n".join([*changes(old, new), f"{took}, its page is written"]), flush=True)
     return 1 if failed else 0
 
 
@@ -163,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sessions", type=Path, default=Path(folder) if folder else None, help=f"recorded sessions; or {SESSIONS}"
     )
+    parser.add_argument("--quick", action="store_true", help="each on little: shows that it works, writes nothing")
     parser.add_argument("--seeds", type=int, default=20_000, help="how many simulations")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
     parser.add_argument("--soak-sessions", type=int, default=10_000, help="how many sessions on each store")

@@ -159,11 +159,11 @@ def measure(folder: Path, name: str, by: str) -> dict[str, Score]:
     return scores
 
 
-def tables(folder: Path) -> dict[str, str]:
+def tables(folder: Path, files: Mapping[str, str] = FILES) -> dict[str, str]:
     """The tables of the page on learning a policy: by what is kept together, honest calls and attacks."""
     found = {}
     for by in ("session", "task"):
-        scores = {suite: measure(folder, file, by) for file, suite in FILES.items()}
+        scores = {suite: measure(folder, file, by) for file, suite in files.items()}
         honest = [_line(suite, "{0.disturbed}", of) for suite, of in scores.items()]
         attacked = [_line(suite, "{0.missed}", of) for suite, of in scores.items() if of["suggest"].attacks]
         parts = (
