@@ -160,7 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{took}, it runs", flush=True)
             continue
         program.page.write_text(new)
-        print("\n".join([*changes(old, new), f"{took}, its page is written"]), flush=True)
+        changed = list(changes(old, new))
+        print("\n".join([*changed, f"{took}, {'its page is changed' if changed else 'as on the page'}"]), flush=True)
     return 1 if failed else 0
 
 
