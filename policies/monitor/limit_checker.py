@@ -283,16 +283,16 @@ _COUNTERS = {
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The store's answers in this run: `granted` are the reserved budgets, `exhausted` the answers about the rest."""
 
-    granted: list[str] = []
+    granted: tuple[str, ...] = ()
     exhausted: dict[str, BudgetReserved] = {}
 
     def apply(self, event: BudgetReserved) -> None:
         """Note an answer of the store."""
         share = account_id(event.budget, event.key)
         self.exhausted.pop(share, None)
-        self.granted = [other for other in self.granted if other != share]
+        self.granted = tuple(other for other in self.granted if other != share)
         if event.granted:
-            self.granted.append(share)
+            self.granted += (share,)
         else:
             self.exhausted[share] = event
 

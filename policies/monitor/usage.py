@@ -157,15 +157,15 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     paid: tuple[int, ...] = (0, 0, 0, 0, 0)
     fresh: bool = True
     seen: list[str] = []
-    unpriced: list[str] = []
-    priced_by: list[str] = []
+    unpriced: tuple[str, ...] = ()
+    priced_by: tuple[str, ...] = ()
 
     def new_run(self, model: str) -> None:
         """Begin a run: its totals are zero, and the session's cumulative figure stays as the baseline."""
         self.model = model
         self.run = Usage()
         self.fresh = True
-        self.unpriced = []
+        self.unpriced = ()
 
     def add(self, event: TokenUsageUpdated, prices: PriceBook | None) -> None:
         """Count one report; `prices` is None if costs are not needed.
@@ -209,10 +209,10 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         source = prices.source(model)
         if source is None:
             if (model or "unknown") not in self.unpriced:
-                self.unpriced.append(model or "unknown")
+                self.unpriced += (model or "unknown",)
             return 0.0
         if source.id not in self.priced_by:
-            self.priced_by.append(source.id)
+            self.priced_by += (source.id,)
         input, read, written, output, reasoning = unpaid
         return source.usd(
             TokenUsageUpdated(

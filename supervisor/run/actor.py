@@ -199,7 +199,7 @@ class RunActor:
             await self._callbacks.wait_reserved()
 
     async def _end(self, error: Exception | None) -> None:
-        evidence = {"rungs": self._reader.steps_taken} if self._reader.steps_taken else {}
+        evidence = {"rungs": list(self._reader.steps_taken)} if self._reader.steps_taken else {}
         self._feed(interface.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
         await self._over.wait()
         await self._background.end()

@@ -138,7 +138,7 @@ class ProviderReader:
     _handle_event: Callable[[Event], Next]
     _rest: Callable[[], Awaitable[None]]
     _parent: Parent | None = None
-    steps_taken: list[dict[str, Any]] = field(default_factory=list, init=False)
+    steps_taken: tuple[dict[str, Any], ...] = field(default=(), init=False)
     released: bool = field(default=True, init=False)
     _client: DetachedTask[None] | None = field(default=None, init=False)
     _ended: OneShotEvent | None = field(default=None, init=False)
@@ -158,7 +158,7 @@ class ProviderReader:
             await self._walking.wait()
         if self.released:
             return client.error
-        self.steps_taken.append({"rung": "release", "released": False})
+        self.steps_taken += ({"rung": "release", "released": False},)
         return ProviderError("the agent was not released: it does not end, and is left behind")
 
     async def _live(self, launch: Launch, ended: OneShotEvent) -> None:
@@ -192,10 +192,11 @@ class ProviderReader:
             return
         self._walking = OneShotEvent()
         try:
-            self.steps_taken.extend(await run_cancel_steps(self._cancel_steps(), self._ended, clock, on_step))
+            taken = await run_cancel_steps(self._cancel_steps(), self._ended, clock, on_step)
+            self.steps_taken += tuple(taken)
         finally:
             if not self._ended.is_set():
-                self.steps_taken.append({"rung": "abandon"})
+                self.steps_taken += ({"rung": "abandon"},)
                 self.abandon()
             self._walking.set()
 
@@ -210,7 +211,7 @@ class ProviderReader:
         try:
             return () if self._provider is None else cancel_steps_of(self._provider)
         except Exception as error:
-            self.steps_taken.append({"rung": "ladder", "error": named_error(error)})
+            self.steps_taken += ({"rung": "ladder", "error": named_error(error)},)
             return ()
 
     async def _read(self, provider: Provider) -> None:
