@@ -10,6 +10,7 @@ import anyio
 from msgspec.structs import replace
 
 from proctor.policies.events import (
+    BudgetReserved,
     Event,
     PolicyViolated,
     RecordPruned,
@@ -314,7 +315,9 @@ class AdmittingChecks(StoreChecks):
 
     async def test_a_unit_appended_again_is_stored_once(self) -> None:
         """It is answered as it was the first time, however often and whatever the unit is made of."""
+        reserved = BudgetReserved(budget="b", granted=True, reserved=1, max=2, **_IDS)  # read again as 1.0 and 2.0
         events = [message("s", "same"), message("s", "same"), TokenUsageUpdated(input_tokens=5, **_IDS), start()]
+        events.append(reserved)
         async with self.open_store() as store:
             epoch = await owner(store)
             await begun(store, epoch, "r", "s")
@@ -322,7 +325,7 @@ class AdmittingChecks(StoreChecks):
             again = [await store.append(unit(2, *events), epoch=epoch) for _ in range(2)]
             run = await run_of(store, "r")
 
-            assert [event.seq for event in first] == [2, 3, 4, 5]
+            assert [event.seq for event in first] == [2, 3, 4, 5, 6]
             assert again == [first, first]
             assert (await stored(store, "s"))[1:] == first
             assert (run.calls, run.usage.input_tokens) == (1, 5)

@@ -128,3 +128,9 @@ def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent
     )
 
     assert simulate(plan) == []
+
+
+@pytest.mark.parametrize("seed", [221_076, 222_650])
+def test_a_seed_that_found_a_fault_finds_none(seed: int) -> None:
+    """A reservation was read otherwise than written, so a unit that was told again was refused, and its run stuck."""
+    assert simulate(drawn(seed)) == []
