@@ -101,6 +101,8 @@ ROOMS = (
     "replaying",
     "session_search",
     "alphabet",
+    "replies",
+    "played_rule",
     "split_component",
     "components",
     "all_checks",

@@ -52,7 +52,7 @@ class _Checks:
         """
         before = len(self.found)
         try:
-            with nullcontext() if whole else self._work.half():
+            with nullcontext() if whole else self._work.share(2):
                 for each in check():
                     self.found.append(each)
         except OutOfWork:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
-from ..language.conditions import all_in, has_references
+from ..language.conditions import all_in
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
-from ..language.selectors import ToolWhere, VirtualName, VirtualTool
+from ..language.selectors import ToolWhere, VirtualName
 from ..monitor.program import probe_of
 from ..rules.petri_net import Net
-from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
-from ..rules.python_check import Check
 from ..rules.repetition import Loop
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
@@ -31,8 +28,8 @@ from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
 from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
+from .replies import Replies
 from .split_component import SplitComponent
-from .texts import texts_apart
 from .values import (
     MISSING,
     MOST_LITERALS,
@@ -56,10 +53,8 @@ if TYPE_CHECKING:
 
     from ..events.run_context import RunContext, Tool
     from ..language.facts import NamingKind, ToolTable
-    from ..monitor.program import CompiledRule
-    from ..stack.clauses import Clause
     from ..values.work_budget import Work
-    from .split_component import Component
+    from .played_rule import PlayedRule
     from .values import Atom
 
 MOST_INPUTS = 3_000
@@ -68,68 +63,6 @@ MOST_LISTS = 80
 """How many lists of texts are tried at one path."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
-
-
-class PlayedRule(NamedTuple):
-    """A rule in a search, as written and as compiled, with the virtual tools of its policy."""
-
-    clause: Clause
-    rule: CompiledRule
-    virtual_tools: tuple[VirtualTool, ...] = ()
-
-    @property
-    def sentence(self) -> tuple[type, dict[str, Any]]:
-        """Its meaning: what is written, without its id, where it holds, and what becomes of a violation."""
-        silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
-        record = self.clause.record
-        written = msgspec.structs.asdict(record)
-        return type(record), {name: value for name, value in written.items() if name not in silent}
-
-    @property
-    def wheres(self) -> Iterator[ToolWhere]:
-        """Its selectors that ask for more than a name."""
-        for selector in self.clause.roles.all():
-            yield from (item for item in items_of(selector) if isinstance(item, ToolWhere) and item.where)
-
-    @property
-    def requirements(self) -> Iterator[Any]:
-        """The `prior` requirements of a precondition."""
-        record = self.clause.record
-        requires = record.requires if isinstance(record, Precondition) else ()
-        yield from (inner for each in requires for inner in each.flat() if inner.prior is not UNSET)
-
-    @property
-    def unsupported(self) -> str:
-        """Why no component can stand for it; "" if one can."""
-        record = self.clause.record
-        if isinstance(record, Check):
-            return "a Python check may answer anything"
-        conditions = [c for where in self.wheres for c in where.where]
-        conditions += [c for each in self.requirements for c in each.output]
-        if has_references(conditions):
-            return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
-        if isinstance(record, Rule) and record.key is not None and any(each.same for each in self.requirements):
-            return "`same` under a `key`"
-        return ""
-
-    @property
-    def bound_paths(self) -> frozenset[str]:
-        """The paths whose values it compares with those of other calls, where it judges."""
-        record = self.clause.record
-        found = {same.path for each in self.requirements for same in each.same}
-        if isinstance(record, Provenance):
-            found.add(record.path)
-        if isinstance(record, Rule) and record.key is not None:
-            found.add(record.key)
-        return frozenset(found)
-
-    def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
-        """The component that represents the rule in a search; `asked_of`: as a rule of the stack, not of the
-        property.
-        """
-        if self.bound_paths:
-            return SplitComponent(index, self.rule, tools, context, self.bound_paths, asked_of=asked_of)
-        return RuleComponent(index, self.rule, tools, context)
 
 
 class Alphabet:
@@ -164,10 +97,11 @@ class Alphabet:
         self.gaps: list[str] = []
         names = self._names(given)
         self.values += tuple(self._distinguished(names))
+        self._replies = Replies(played, parts, self.values, self.gaps)
         self._read_values()
         for name in names:
             self._add(name)
-        self.texts = self._messages()
+        self.texts = self._replies.messages()
 
     def _names(self, given: Sequence[str | Tool] | None) -> list[str]:
         if given is not None:
@@ -224,12 +158,16 @@ class Alphabet:
         for each in self._played:
             scope, record = each.clause.scope, each.clause.record
             virtual = [v.as_ for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
+
+            def is_meant(patterns: Iterable[str], virtual: Sequence[str] = virtual) -> bool:
+                matches = matcher(patterns)
+                return names.any(matches) or any(map(matches, virtual))
+
             if isinstance(record, Rule) and record.key is not None:
-                found.add(record.key)
+                named = is_meant(each.clause.patterns(*each.clause.roles.all()))
+                found |= {record.key} if named or each.rule.machine.every_call else set()
             for selector, path in () if isinstance(record, Net) else record.inputs():
-                matches = matcher(scope.patterns(selector))
-                if names.any(matches) or any(map(matches, virtual)):
-                    found.add(path)
+                found |= {path} if is_meant(scope.patterns(selector)) else set()
         return found
 
     def _values_at(self, path: str, bound: set[str]) -> tuple[Any, ...]:
@@ -253,19 +191,6 @@ class Alphabet:
                 found = Regex(record.extract)
                 if any(list(found.values([value])) != [value] for value in map(text_of, self.values)):
                     self.gaps.append(f"values that `{record.extract}` extracts")
-
-    def _supplying(self, pattern: str) -> Iterator[str]:
-        """Texts that a pattern reads each followed value from, and others in which it occurs."""
-        regex, texts = Regex(pattern), samples(pattern)
-        supplying = []
-        for value in map(text_of, self.values):
-            made = (text.replace(each, value) for text in texts for each in regex.values([text]) if each)
-            fitting = next((text for text in made if list(regex.values([text])) == [value]), None)
-            if fitting is not None:
-                supplying.append(fitting)
-            else:
-                self.gaps.append(f"values that `{pattern}` reads")
-        yield from [*supplying, "\n".join(supplying), *texts]
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
@@ -406,7 +331,7 @@ class Alphabet:
 
     def _keep(self, call: InputClass) -> None:
         made = msgspec.structs.replace(call, number=len(self.calls))
-        made.outputs = self._outputs(made)
+        made.outputs = self._replies.outputs(made)
         self.calls.append(made)
 
     def _is_complete(self, name: str, tested: dict[str, list[Atom]], bound: set[str]) -> bool:
@@ -508,78 +433,6 @@ class Alphabet:
             id(self._played[n].virtual_tools) if slot.virtual_names else 0,
         )
         return (words, *tail), slot.permits
-
-    def _outputs(self, call: InputClass) -> tuple[Any, ...]:
-        """The outputs such calls may return, as far as the rules can tell them apart."""
-        choices: dict[str, list[Atom]] = {}
-        bound: set[str] = set()
-        texts: list[str] = []
-        for each, part in zip(self._played, self._parts, strict=True):
-            if not part.watches_end(call):
-                continue
-            for requirement in each.requirements:
-                for path, atom in atoms_of(requirement.output):
-                    choices.setdefault(path, []).append(atom)
-                for same in requirement.same:
-                    bound |= {same.prior_output_path} if same.prior_output_path else set()
-                    texts += self._supplying(same.prior_output_regex) if same.prior_output_regex else ()
-            record = each.clause.record
-            for source in record.from_ if isinstance(record, Provenance) else ():
-                if not isinstance(source, str):
-                    bound |= {source.path} if source.path else set()
-                    texts += self._supplying(source.regex) if source.regex else ()
-        if not choices and not bound and not texts:
-            return ("done",)
-        returned = [*self.values, list(self.values)]
-        tried = {path: candidates(atoms, returned if path in bound else ()) for path, atoms in choices.items()}
-        tried |= {path: [*returned, MISSING] for path in bound if path not in tried}
-        found, everything = documents(tried, 200)
-        if not everything:
-            self.gaps.append(f"too many kinds of outputs of `{call.name}`")
-        elif not self._are_complete(call, found, choices, bound):
-            self.gaps.append(f"outputs of `{call.name}` that were not looked at")
-        return ("done", *found, *texts)
-
-    def _are_complete(
-        self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
-    ) -> bool:
-        """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
-        conditions = {
-            msgspec.json.encode(requirement.output, order="deterministic"): requirement.output
-            for each, part in zip(self._played, self._parts, strict=True)
-            if part.watches_end(call)
-            for requirement in each.requirements
-            if requirement.output
-        }
-        tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
-        facts: Any = None
-        met = {(tuple(bool(t(output, facts)) for t in tests), self._returned(output, bound)) for output in outputs}
-        values = {returned for _, returned in met}
-        if len(met) == len(values) * 2 ** len(tests):
-            return True
-        apart = len({str(path_steps(path)[:1]) for path in {*tested, *bound}}) == len({*tested, *bound})
-        simple = apart and all(map(is_simple, tested)) and not bound & tested.keys()
-        return simple and all(are_covered(atoms) and not OPAQUE & {n for n, _ in atoms} for atoms in tested.values())
-
-    @staticmethod
-    def _returned(output: Any, bound: set[str]) -> Any:
-        return tuple(tuple(given_texts(compile_path(path, loose=False)(output))) for path in sorted(bound))
-
-    def _messages(self) -> list[str]:
-        patterns = list(dict.fromkeys(p for part in self._parts for p in part.rule.machine.phrases))
-        apart = texts_apart(tuple(patterns))
-        if not apart.complete:
-            self.gaps.append("messages in which some patterns occur, and others do not")
-        texts = [
-            *(text or "zq" for text in apart.texts.values()),
-            *(text for p in patterns for text in samples(p)[:2]),
-        ]
-        if any(
-            isinstance(each.clause.record, Provenance) and "user_message" in each.clause.record.from_
-            for each in self._played
-        ):
-            texts += [f"please use {text_of(value)}" for value in self.values]
-        return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
 
 
 def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:

@@ -24,6 +24,7 @@ from ..rules.precondition import PreconditionMachine
 from ..rules.provenance import ProvenanceMachine
 from ..rules.repetition import LoopMachine
 from ..values.regexes import Regex
+from .explorer import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -208,7 +209,7 @@ class RuleComponent:
 
     def _moved(self, at: int) -> RuleMoment:
         moment = self.moments[at]
-        return moment._replace(state=deepcopy(moment.state))
+        return moment._replace(state=copied(moment.state))
 
     def level(self, at: int, call: InputClass, variant: int = 0) -> int:
         """The strictness found against a requested call."""
@@ -371,7 +372,7 @@ def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> A
     if isinstance(machine, ProvenanceMachine):
         return msgspec.structs.replace(state, supplied={value for value in state.supplied if keeps(value)})
     if isinstance(machine, PreconditionMachine):
-        state = deepcopy(state)
+        state = copied(state)
         for evidence in state.priors.values():
             evidence.about = {key: n for key, n in evidence.about.items() if key == UNBOUND or keeps(key)}
             kept = {n for numbers in evidence.about.values() for n in numbers}

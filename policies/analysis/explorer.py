@@ -16,6 +16,8 @@ from functools import cached_property, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
 from ..events.run_context import RunContext, Usage
 from ..language.facts import CallNames, Directories
 from ..rules.petri_net import Net
@@ -203,7 +205,7 @@ class Graph:
             held, now = self._held[state]
             spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
             if spend is not None or outcomes:
-                held, call = _copied(held), HypotheticalCall(now)
+                held, call = copied(held), HypotheticalCall(now)
                 if spend is not None:
                     spend(held, call, mask, now)
                 if outcomes and ending == "completed":
@@ -352,15 +354,21 @@ def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
     return (type(machine), len(machine.slots), frozenset(held.items()), masks)
 
 
-def _copied(state: Any) -> Any:
-    """A copy of a state, which can be moved on while the original stays."""
-    made = copy(state)
-    for name in state.__struct_fields__:
-        value = getattr(state, name)
-        if isinstance(value, dict | list | set):
-            items = value.values() if isinstance(value, dict) else value
-            flat = all(isinstance(item, int | str) for item in items)
-            setattr(made, name, value.copy() if flat else deepcopy(value))
+def copied(value: Any) -> Any:
+    """A copy of a machine's state, which can be moved on while the original stays."""
+    if isinstance(value, str | int | float | tuple | frozenset | None):
+        return value
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    if isinstance(value, set):
+        return set(value)
+    if not isinstance(value, msgspec.Struct) or value.__struct_config__.frozen:
+        return deepcopy(value)
+    made = copy(value)
+    for name in value.__struct_fields__:
+        setattr(made, name, copied(getattr(value, name)))
     return made
 
 

@@ -19,10 +19,10 @@ from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_o
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import clauses_of
 from ..stack.merge import merge_policies
-from .alphabet import PlayedRule
 from .certificate import check
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
+from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
 from .session_search import NothingCertificate, Side
 from .values import are_covered, atoms_of, candidates, documents
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
+    from .replaying import Replayed
 
 MOST_CONTEXTS = 64
 ONE_CONTEXT = "every run of a session has the same context"
@@ -58,26 +59,36 @@ def answer(
         )
     inquiry = Inquiry(merged(stack), _tools(tools), context, work)
     if keeps is not None:
-        return inquiry.implies(merged(keeps), Standard(True))
+        return inquiry.implies(merged(keeps), Standard(True)).whole_answer()
     if reach is not None:
         return inquiry.reach(reach)
     if no_looser_than is not None:
-        return inquiry.no_looser(merged(no_looser_than))
+        return inquiry.no_looser(merged(no_looser_than)).whole_answer()
     assert same_as is not None
     other = merged(same_as)
-    there = inquiry.no_looser(other, f"`{inquiry.stack.name}` lets through what `{other.name}` does not")
-    if isinstance(there, Refuted):
-        return there
-    back = Inquiry(other, inquiry.tools, context, work)
-    here = back.no_looser(inquiry.stack, f"`{other.name}` lets through what `{inquiry.stack.name}` does not")
-    if not isinstance(here, Proved):
-        return here
-    if isinstance(there, Unknown):
-        return there
+    return _alike(inquiry, other)
+
+
+def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
+    """Whether two policies answer alike: neither lets through what the other does not."""
+    mine = inquiry.stack
+    back = inquiry._replace(stack=other)
+    there = inquiry.no_looser(other, f"`{mine.name}` lets through what `{other.name}` does not")
+    here = back.no_looser(mine, f"`{other.name}` lets through what `{mine.name}` does not")
+    for rest in (False, True):
+        for way in (there, here):
+            way.search(rest=rest)
+            if way.refuted is not None:
+                way.search(rest=True)
+                return way.answer()
+    found = [there.answer(), here.answer()]
+    unknown = next((each for each in found if isinstance(each, Unknown)), None)
+    if unknown is not None:
+        return unknown
     return Proved(
-        reason=f"`{inquiry.stack.name}` and `{other.name}` answer alike in every session",
-        explored=_together([there.explored, here.explored]),
-        certificates=[*there.certificates, *here.certificates],
+        reason=f"`{mine.name}` and `{other.name}` answer alike in every session",
+        explored=_together(each.explored for each in found),
+        certificates=[certificate for each in found for certificate in each.certificates],
     )
 
 
@@ -152,33 +163,13 @@ class Inquiry(NamedTuple):
         )
         return list(found.values()) or [RunContext()], gap
 
-    def no_looser(self, other: Policy, words: str = "") -> Proved | Refuted | Unknown:
+    def no_looser(self, other: Policy, words: str = "") -> Way:
         """Whether every session that the stack lets through is let through by another policy."""
         return self.implies(other, Standard(False, _wider_approvals(self.stack, other)), words)
 
-    def implies(self, property: Policy, standard: Standard, words: str = "") -> Proved | Refuted | Unknown:
+    def implies(self, property: Policy, standard: Standard, words: str = "") -> Way:
         """Whether every session that the stack lets through keeps a policy."""
-        found: list[Implication] = []
-        refuted: tuple[Implication, str, RunContext] | None = None
-        contexts, gap = self.contexts(self.stack, property)
-        for context in contexts:
-            mine, other = side(self.stack, self.tools, context), side(property, self.tools, context)
-            setting = Setting(mine, other.program, context, self.tools, self.work, standard)
-            if not check(nothing := NothingCertificate(other, standard)):
-                found.append(Implication("proved", "", certificate=nothing))
-            for id, each in _parts_of(setting, other):
-                deepest = None if refuted is None else refuted[0].length - 1
-                if deepest is not None and deepest < 0:
-                    break
-                got = implied(setting, each, deepest)
-                found.append(got)
-                if got.verdict == "refuted":
-                    refuted = (got, id, context)
-        if gap:
-            found.append(Implication("unknown", gap))
-        if any(clause.record.when for policy in (self.stack, property) for clause in clauses_of(policy)):
-            found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
-        return _answered(found, refuted, self.stack.name, property.name, words, standard)
+        return Way(self, property, standard, words)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
         """Whether a call that a selector means can ever be let through."""
@@ -191,12 +182,98 @@ class Inquiry(NamedTuple):
         property = Policy(
             name="reach", tool_rules=[deny], aliases=aliases, virtual_tools=virtual, on_violation="cancel"
         )
-        got = self.implies(property, Standard(True))
+        got = self.implies(property, Standard(True)).whole_answer()
         if isinstance(got, Refuted):
             return msgspec.structs.replace(got, reason=f"{deny.words().removeprefix('no ')} can be called")
         if isinstance(got, Proved):
             return msgspec.structs.replace(got, reason=f"no session comes to {deny.words().removeprefix('no ')}")
         return got
+
+
+class Way:
+    """The search for a session that a stack lets through and that does not keep a policy; part by part of the policy.
+
+    `refuted` is the shortest that was found: what it breaks, by name, and where.
+    """
+
+    def __init__(self, inquiry: Inquiry, property: Policy, standard: Standard, words: str) -> None:
+        self._stack, self._property, self._standard, self._words = inquiry.stack, property, standard, words
+        self._work = inquiry.work
+        self._found: list[Implication] = []
+        self._open: list[tuple[Setting, str, Obligation]] = []
+        self._ended: list[Implication] = []
+        self.refuted: tuple[Implication, str, RunContext] | None = None
+        contexts, gap = inquiry.contexts(inquiry.stack, property)
+        for context in contexts:
+            mine, other = side(inquiry.stack, inquiry.tools, context), side(property, inquiry.tools, context)
+            setting = Setting(mine, other.program, context, inquiry.tools, inquiry.work, standard)
+            if not check(nothing := NothingCertificate(other, standard)):
+                self._found.append(Implication("proved", "", certificate=nothing))
+            self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
+        if gap:
+            self._found.append(Implication("unknown", gap))
+        if any(clause.record.when for policy in (inquiry.stack, property) for clause in clauses_of(policy)):
+            self._found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
+
+    def whole_answer(self) -> Proved | Refuted | Unknown:
+        """Search, and answer."""
+        self.search(rest=False)
+        self.search(rest=True)
+        return self.answer()
+
+    def search(self, *, rest: bool) -> None:
+        """Look at what is open. First each part has an even share of a quarter of the work, so that what is easily
+        found is found; then of the `rest`.
+        """
+        todo, self._open, self._ended = self._open, [], []
+        for n, (setting, id, part) in enumerate(todo):
+            deepest = None if self.refuted is None else self.refuted[0].length - 1
+            if deepest is not None and deepest < 0:
+                return
+            with self._work.share(len(todo) - n if rest else 4 * len(todo)):
+                got = implied(setting, part, deepest)
+            if got.ended:
+                self._open.append((setting, id, part))
+                self._ended.append(got)
+            else:
+                self._found.append(got)
+            if got.verdict == "refuted":
+                self.refuted = (got, id, setting.context)
+
+    def answer(self) -> Proved | Refuted | Unknown:
+        """What was found."""
+        found = [*self._found, *self._ended]
+        explored = _together(
+            {"classes": e.classes, "states": e.states, "depth": e.depth, "bounded": list(e.bounded)} for e in found
+        )
+        unknown = next((each for each in found if each.verdict == "unknown"), None)
+        if self.refuted is not None:
+            got, id, context = self.refuted
+            assert got.replayed is not None
+            if unknown is not None:
+                explored["bounded"].append(NOT_SHORTEST)
+            return Refuted(
+                reason=self._breach(got.replayed, id),
+                session=got.replayed.session,
+                context=msgspec.to_builtins(context),
+                explored=explored,
+            )
+        if unknown is not None:
+            return Unknown(reason=unknown.reason, explored=explored)
+        proof = f"every session that `{self._stack.name}` lets through keeps `{self._property.name}`"
+        certificates = [each.certificate for each in found if each.certificate is not None]
+        return Proved(reason=proof, explored=explored, certificates=certificates)
+
+    def _breach(self, replayed: Replayed, id: str) -> str:
+        """What a session breaks of the policy, in words."""
+        at_end = ", at the end" if replayed.at_end else ""
+        actual = replayed.found.message if replayed.found else ""
+        id = replayed.found.rule if replayed.found else id
+        held = replayed.session and replayed.session[-1]["decision"] == "request_approval"
+        words = self._standard.widened if held and not at_end and self._standard.widened else self._words
+        broken = "breaks" if self._standard.strict else "is refused by"
+        says = words or f"a session that `{self._stack.name}` lets through {broken} `{self._property.name}`"
+        return f"{says}: rule `{id}`{at_end}: {actual}"
 
 
 def read_selector(selector: Any) -> Deny:
@@ -263,45 +340,6 @@ def _parts_of(setting: Setting, property: Side) -> Iterator[tuple[str, Obligatio
     for budget in property.program.budgets.entries:
         if setting.standard.strict or LEVELS[budget.action] > WARN:
             yield budget.id, budget
-
-
-def _answered(
-    found: list[Implication],
-    refuted: tuple[Implication, str, RunContext] | None,
-    stack: str,
-    property: str,
-    words: str,
-    standard: Standard,
-) -> Proved | Refuted | Unknown:
-    """The answer to what was found of every rule."""
-    explored = _together(
-        {"classes": e.classes, "states": e.states, "depth": e.depth, "bounded": list(e.bounded)} for e in found
-    )
-    if refuted is not None:
-        got, id, context = refuted
-        assert got.replayed is not None
-        at_end = ", at the end" if got.replayed.at_end else ""
-        actual = got.replayed.found.message if got.replayed.found else ""
-        id = got.replayed.found.rule if got.replayed.found else id
-        held = got.replayed.session and got.replayed.session[-1]["decision"] == "request_approval"
-        if standard.widened and held and not at_end:
-            words = standard.widened
-        broken = "breaks" if standard.strict else "is refused by"
-        says = words or f"a session that `{stack}` lets through {broken} `{property}`"
-        if any(each.verdict == "unknown" for each in found):
-            explored["bounded"].append(NOT_SHORTEST)
-        return Refuted(
-            reason=f"{says}: rule `{id}`{at_end}: {actual}",
-            session=got.replayed.session,
-            context=msgspec.to_builtins(context),
-            explored=explored,
-        )
-    unknown = next((each for each in found if each.verdict == "unknown"), None)
-    if unknown is not None:
-        return Unknown(reason=unknown.reason, explored=explored)
-    proof = f"every session that `{stack}` lets through keeps `{property}`"
-    certificates = [each.certificate for each in found if each.certificate is not None]
-    return Proved(reason=proof, explored=explored, certificates=certificates)
 
 
 def _together(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
-from .alphabet import Alphabet, PlayedRule
+from .alphabet import Alphabet
 from .certificate import check
 from .components import IN_FLIGHT, Figure, LimitComponent, RuleComponent, Standard, overlaps
 from .explorer import SearchEndedError
+from .played_rule import PlayedRule
 from .replaying import Replayed, ShortSessions, replay, replay_amount
 from .session_search import (
     BOUNDED_BY,
@@ -50,7 +51,7 @@ COUNTED_LIMITS = ("max_tool_calls", "max_turns")
 
 
 class Implication(NamedTuple):
-    """The result for one rule of a property: the `verdict`, and the fields of an answer."""
+    """The result for one rule of a property: the `verdict`, and the fields of an answer; `ended` for want of work."""
 
     verdict: str
     reason: str
@@ -60,6 +61,7 @@ class Implication(NamedTuple):
     states: int = 0
     depth: int = 0
     bounded: tuple[str, ...] = ()
+    ended: bool = False
 
     @property
     def length(self) -> int:
@@ -93,12 +95,12 @@ def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> I
         if rule.name not in COUNTED_LIMITS:
             return _implied_amount(setting, rule)
         return _Refinement(setting, rule, 1, deepest).run()
+    if (same := _same(setting, rule)) is not None:
+        return Implication("proved", "", certificate=same)
     if rule.unsupported:
         found = Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
     else:
         found = _Refinement(setting, rule, max(1, len(rule.bound_paths)), deepest).run()
-    if found.verdict == "unknown" and (same := _same(setting, rule)) is not None:
-        return found._replace(verdict="proved", reason="", certificate=same)
     if found.verdict == "unknown" and not isinstance(rule.clause.record, Check):
         return _tried_shortly(setting, rule, found, deepest)
     return found
@@ -212,7 +214,7 @@ class _Refinement:
         except OutOfWork as ended:
             if isinstance(ended, SearchEndedError):
                 self._count(ended.explored)
-            return self._answer("unknown", "the search was ended before it had seen every state")
+            return self._answer("unknown", "the search was ended before it had seen every state", ended=True)
         else:
             return answer
 

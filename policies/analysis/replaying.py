@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ..monitor.program import Program
     from ..stack.merge import LimitEntry
     from ..values.work_budget import Work
-    from .alphabet import PlayedRule
     from .components import Standard
+    from .played_rule import PlayedRule
     from .values import Atom
 
 MOST_TRIES = 64
@@ -272,7 +272,7 @@ class _Replay:
 
     def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
         """Use so much in one run after another, until the property finds it or the stack ends it."""
-        least = sum(amount for _, amount in used)
+        least = used[-1][1] if used[-1][0].endswith("_ms") else sum(amount for _, amount in used)
         runs = 1 if limit.limit.scope == "run" or not least else min(MOST_RUNS, int(limit.limit.max // least) + 1)
         for n in range(runs):
             run_id = f"run-{n + 1}"
@@ -310,18 +310,27 @@ def replay_amount(
     for entry in stack.limits.entries:
         if entry.action == "cancel":
             caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
+    idle = min((e.limit.max for e in stack.limits.entries if e.name == "max_idle_ms"), default=0)
     passed = [e.limit.max for e in stack.limits.entries if e.action == "deny" and e.limit.max < limit.limit.max]
     got = Replayed(False, [])
-    for used in [*_ways_to_use(limit, caps), *([_first_past(limit, max(passed))] if passed else [])]:
+    for used in [*_ways_to_use(limit, caps, idle), *([_first_past(limit, max(passed))] if passed else [])]:
         got = _Replay(stack, property, context, standard).use(limit, used)
         if got.broken:
             break
     return got
 
 
-def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float]) -> Iterator[list[tuple[str, float]]]:
-    """The ways one run can use up the limit's amount, each as a list of single amounts."""
+def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float], idle: float) -> Iterator[list[tuple[str, float]]]:
+    """The ways one run can use up the limit's amount, each as a list of single amounts; `idle` is how long it may
+    be, if that is limited.
+    """
     more = limit.limit.max + 1
+    if limit.name == "max_duration_ms" and 0 < idle < more <= idle * MOST_PAUSES:
+        last = min(more, caps.get(limit.name, more))
+        yield [
+            (limit.name, at) for at in (*itertools.takewhile(lambda at: at < last, itertools.count(idle, idle)), last)
+        ]
+        return
     if limit.name not in (*_TOKENS, "max_total_tokens"):
         yield [(limit.name, min(more, caps.get(limit.name, more)))]
         return
@@ -347,6 +356,7 @@ def nothing_called(*events: dict[str, Any]) -> dict[str, Any]:
 
 
 MOST_RUNS = 1_000
+MOST_PAUSES = 1_000
 _TOKENS = ("max_input_tokens", "max_output_tokens")
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 

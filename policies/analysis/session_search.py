@@ -6,20 +6,21 @@ searched is a certificate, which `certificate.check` verifies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .components import ASK, DENY, IN_FLIGHT, NOTHING
 from .explorer import shortest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..monitor.program import Program
     from ..stack.merge import BudgetEntry, LimitEntry
     from ..values.work_budget import Work
-    from .alphabet import PlayedRule
     from .components import InputClass, Outcome, Standard
     from .explorer import Explored, Price
+    from .played_rule import PlayedRule
     from .split_component import Component
 
 
@@ -39,6 +40,7 @@ class SessionStep(NamedTuple):
 
 
 FAILED, RUNNING, REFUSED = -1, -2, -3
+NONE_RUNNING: tuple[int, ...] = (-1,) * IN_FLIGHT
 ASKING = 30
 """The cost of asking a rule's machine, relative to looking up its earlier answer."""
 
@@ -71,105 +73,139 @@ class SessionProduct(NamedTuple):
     @property
     def initial(self) -> State:
         """Where a session begins."""
-        return tuple(part.start for part in self.parts), (-1,) * IN_FLIGHT
+        return tuple(part.start for part in self.parts), NONE_RUNNING
+
+
+T = TypeVar("T")
+
+
+class PartCalled(NamedTuple):
+    """What one part answers to a call that was requested: where it stands then, and what it finds."""
+
+    at: int
+    level: int
+
+
+class SessionSteps:
+    """The steps from each state of a product. What a part answers to a call is asked once."""
+
+    def __init__(self, product: SessionProduct) -> None:
+        self._product, self._parts = product, product.parts
+        self._calls = [call for call in product.calls if product.phantoms or not call.phantom]
+        self._memos: dict[str, list[dict[tuple[int, int], Any]]] = {}
+        self._watches_end = {c.number: any(p.watches_end(c) for p in self._parts) for c in product.calls}
+        self._watches_denial = {c.number: any(p.watches_denial(c) for p in self._parts) for c in product.calls}
 
     def broken_at_end(self, at: Sequence[int]) -> bool:
         """Whether the property is broken, and the stack is not, were the session to end."""
-        broken = self.standard.breaks_at_end(self.rule.obligation(at[-1]))
-        return broken and all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
+        product = self._product
+        broken = product.standard.breaks_at_end(product.rule.obligation(at[-1]))
+        return broken and all(part.obligation(n) < ASK for part, n in zip(product.stack, at, strict=False))
 
-    def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
+    def __call__(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
         """The possible next events and the state each leads to; None where it breaks the property."""
         at, flying = state
-        if any(n in part.beyond for part, n in zip(self.parts, at, strict=True)):
+        if any(n in part.beyond for part, n in zip(self._parts, at, strict=True)):
             return
-        for call in self.calls:
-            if call.phantom and not self.phantoms:
-                continue
+        for call in self._calls:
             yield from self._called(at, flying, call)
         yield from self._ends(at, flying)
         yield from self._events(at, flying)
 
+    def _asked(
+        self, what: str, ask: Callable[[Component, int, InputClass], T], at: Iterable[int], call: InputClass
+    ) -> list[T]:
+        """What each part answers."""
+        memos = self._memos.setdefault(what, [{} for _ in self._parts])
+        number = call.number
+        found = []
+        for part, memo, n in zip(self._parts, memos, at, strict=True):
+            got = memo.get((n, number))
+            if got is None:
+                got = memo[n, number] = ask(part, n, call)
+            found.append(got)
+        return found
+
     def _called(
         self, before: tuple[int, ...], flying: tuple[int, ...], call: InputClass
     ) -> Iterator[tuple[SessionStep, State | None]]:
-        parts = self.parts
-        at = tuple(part.requested(n, call) for part, n in zip(parts, before, strict=True))
-        level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
-        if (level >= ASK or self.any_refused) and any(part.watches_denial(call) for part in parts):
+        product = self._product
+        asked = self._asked("called", _called, before, call)
+        at = [n for n, _ in asked]
+        level = max([found for _, found in asked[:-1]], default=NOTHING)
+        if (level >= ASK or product.any_refused) and self._watches_denial[call.number]:
             after, left = self._refused(at, call, flying)
             yield SessionStep("call", call, level, REFUSED), (after, left)
-            if self.any_refused and left != (-1,) * IN_FLIGHT:
-                yield SessionStep("call", call, level, REFUSED), (after, (-1,) * IN_FLIGHT)
+            if product.any_refused and left != NONE_RUNNING:
+                yield SessionStep("call", call, level, REFUSED), (after, NONE_RUNNING)
         if level >= DENY:
             return
-        if self.standard.breaks(self.rule.level(at[-1], call), level, of_call=True):
+        if product.standard.breaks(asked[-1].level, level, of_call=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
-        ran = self._started(at, call, IN_FLIGHT)
-        if not any(part.watches_end(call) for part in parts):
-            yield SessionStep("call", call, level, 0), (ran, flying)
+        ran = self._asked("ran", partial(_started, slot=IN_FLIGHT), at, call)
+        if not self._watches_end[call.number]:
+            yield SessionStep("call", call, level, 0), (tuple(ran), flying)
             return
-        for output in (*range(len(call.outputs)), None):
-            outcome = FAILED if output is None else output
-            for ended in self._ended(ran, call, IN_FLIGHT, output, flying):
-                yield SessionStep("call", call, level, outcome), ended
+        endings = self._asked("endings", partial(_endings, slot=IN_FLIGHT), ran, call)
+        for outcome, ended in self._ended(endings, flying):
+            yield SessionStep("call", call, level, outcome), ended
         if -1 in flying:
             free = flying.index(-1)
-            ran = self._started(at, call, free)
-            yield (
-                SessionStep("call", call, level, RUNNING, free),
-                (ran, (*flying[:free], self.alike[call.number], *flying[free + 1 :])),
-            )
+            running = tuple(self._asked(f"runs in {free}", partial(_started, slot=free), at, call))
+            now = (*flying[:free], product.alike[call.number], *flying[free + 1 :])
+            yield SessionStep("call", call, level, RUNNING, free), (running, now)
 
-    def _started(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
-        return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
-
-    def _refused(self, at: tuple[int, ...], call: InputClass, flying: tuple[int, ...]) -> State:
+    def _refused(self, at: Sequence[int], call: InputClass, flying: tuple[int, ...]) -> State:
         """Where a refusal leads, which breaks nothing: the call never ran."""
-        outcomes = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
+        outcomes = self._asked("denied", _denied, at, call)
         ends = any(found >= DENY for found, _ in outcomes[:-1])
-        return tuple(after for _, after in outcomes), (-1,) * IN_FLIGHT if ends else flying
+        return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
 
     def _ended(
-        self, at: tuple[int, ...], call: InputClass, slot: int, output: int | None, flying: tuple[int, ...]
-    ) -> list[State | None]:
-        outcomes = (part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
-        return self._over(outcomes, flying)
+        self, endings: Sequence[tuple[Outcome, ...]], flying: tuple[int, ...]
+    ) -> Iterator[tuple[int, State | None]]:
+        """The outcomes of a call that a part tells apart, and where each may lead."""
+        seen = set()
+        for number, outcomes in enumerate(zip(*endings, strict=True)):
+            if outcomes not in seen:
+                seen.add(outcomes)
+                outcome = number if number < len(endings[0]) - 1 else FAILED
+                yield from ((outcome, state) for state in self._over(outcomes, flying))
 
-    def _over(self, outcomes: Iterable[Outcome], flying: tuple[int, ...]) -> list[State | None]:
+    def _over(self, outcomes: Sequence[Outcome], flying: tuple[int, ...]) -> list[State | None]:
         """Where an outcome may lead; None where it breaks the property. What the stack denies of it ends the run, or
         it goes on where the adapter can refuse later calls.
         """
-        found, after = zip(*outcomes, strict=True)
+        after = tuple([n for _, n in outcomes])
+        found = [each for each, _ in outcomes]
         level = max(found[:-1], default=NOTHING)
         if level >= DENY:
-            return [(after, (-1,) * IN_FLIGHT), *([(after, flying)] if self._goes_on(found) else [])]
-        return [None if self.standard.breaks(found[-1], level) else (after, flying)]
+            return [(after, NONE_RUNNING), *([(after, flying)] if self._goes_on(found) else [])]
+        return [None if self._product.standard.breaks(found[-1], level) else (after, flying)]
 
     def _goes_on(self, found: Sequence[int]) -> bool:
         """Whether a run may go on although the stack denies what has happened."""
-        return all(part.goes_on for part, each in zip(self.stack, found, strict=False) if each >= DENY)
+        return all(part.goes_on for part, each in zip(self._parts[:-1], found, strict=False) if each >= DENY)
 
     def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
         for slot, number in enumerate(flying):
             if number < 0:
                 continue
-            call = self.calls[number]
+            call = self._product.calls[number]
             left = (*flying[:slot], -1, *flying[slot + 1 :])
-            for output in (*range(len(call.outputs)), None):
-                outcome = FAILED if output is None else output
-                for ended in self._ended(at, call, slot, output, left):
-                    yield SessionStep("end", call, outcome=outcome, slot=slot), ended
+            endings = self._asked(f"ends {slot}", partial(_endings, slot=slot), at, call)
+            for outcome, ended in self._ended(endings, left):
+                yield SessionStep("end", call, outcome=outcome, slot=slot), ended
 
     def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
-        parts = self.parts
+        parts = self._parts
         if any(part.turns for part in parts):
             yield from self._begun("turn", [part.turned(n) for part, n in zip(parts, at, strict=True)], flying)
         if any(part.runs for part in parts):
             again = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
-            yield from self._begun("run", again, (-1,) * IN_FLIGHT)
-        for text in self.texts:
+            yield from self._begun("run", again, NONE_RUNNING)
+        for text in self._product.texts:
             wrote = tuple(part.wrote(n, text) for part, n in zip(parts, at, strict=True))
             yield SessionStep("user", text=text), (wrote, flying)
 
@@ -180,8 +216,25 @@ class SessionProduct(NamedTuple):
         found = [each for each, _ in outcomes]
         level = max(found[:-1], default=NOTHING)
         if level < DENY or self._goes_on(found):
-            broken = level < DENY and self.standard.breaks(found[-1], level)
+            broken = level < DENY and self._product.standard.breaks(found[-1], level)
             yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
+
+
+def _called(part: Component, at: int, call: InputClass) -> PartCalled:
+    requested = part.requested(at, call)
+    return PartCalled(requested, part.level(requested, call))
+
+
+def _denied(part: Component, at: int, call: InputClass) -> Outcome:
+    return part.denied(at, call)
+
+
+def _started(part: Component, at: int, call: InputClass, slot: int) -> int:
+    return part.started(at, call, slot)
+
+
+def _endings(part: Component, at: int, call: InputClass, slot: int) -> tuple[Outcome, ...]:
+    return tuple(part.ended(at, call, slot, output) for output in (*range(len(call.outputs)), None))
 
 
 def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
@@ -191,16 +244,17 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
     """
     weight = len(product.parts) * len(product.calls) // 4
     last_spent = 0
+    possible = SessionSteps(product)
 
     def steps(state: State) -> Iterator[tuple[SessionStep, Price, State | None]]:
         nonlocal last_spent
         now = sum(part.uses for part in product.parts)
         work.spend(ASKING * (now - last_spent) + weight)
         last_spent = now
-        if product.broken_at_end(state[0]):
+        if possible.broken_at_end(state[0]):
             yield SessionStep("finish"), (0, 0), None
             return
-        for step, after in product.steps(state):
+        for step, after in possible(state):
             work.spend()
             yield step, (1, 0) if step.kind == "call" else (0, 1), after
 

@@ -41,9 +41,10 @@ class Work:
             raise OutOfWork
 
     @contextmanager
-    def half(self) -> Iterator[None]:
-        """Half of what is left, so that one check leaves something for the others."""
-        kept = max(self._left, 0) // 2
+    def share(self, of: int) -> Iterator[None]:
+        """One of so many even parts of what is left, so that one search leaves something for the others."""
+        whole = max(self._left, 0)
+        kept = whole - whole // of
         self._left -= kept
         try:
             yield
