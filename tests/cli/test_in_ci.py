@@ -111,6 +111,23 @@ def test_eval_writes_its_reports(repository: Path) -> None:
     assert "<testsuites" in (repository / "out.xml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "ends"),
+    [
+        ("test", {"tests": "proctor.test.yaml"}, 0),
+        ("prove", {"policies": "loose.yaml", "base": "proctor.yaml"}, 1),
+    ],
+)
+def test_test_and_prove_write_their_reports(repository: Path, name: str, given: dict[str, str], ends: int) -> None:
+    """SARIF and JUnit, each in a file of its own, whether the step passes or fails."""
+    reports = {f"{name}_sarif": f"{name}.sarif", f"{name}_junit": f"{name}.xml"}
+
+    assert code(act(name, repository, **given, **reports)) == ends
+    results = json.loads((repository / f"{name}.sarif").read_text())["runs"][0]["results"]
+    assert len(results) == ends
+    assert "<testcase" in (repository / f"{name}.xml").read_text()
+
+
 def test_hostile_inputs_run_nothing(repository: Path) -> None:
     """What would be a command or an option in a script is a file's name here, and there is no such file."""
     assert not [step for step in STEPS.values() if "${{" in step["run"]]
