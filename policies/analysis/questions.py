@@ -76,11 +76,11 @@ def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
     there = inquiry.no_looser(other, f"`{mine.name}` lets through what `{other.name}` does not")
     here = back.no_looser(mine, f"`{other.name}` lets through what `{mine.name}` does not")
     for rest in (False, True):
-        for way in (there, here):
-            way.search(rest=rest)
-            if way.refuted is not None:
-                way.search(rest=True)
-                return way.answer()
+        for direction in (there, here):
+            direction.search(rest=rest)
+            if direction.refuted is not None:
+                direction.search(rest=True)
+                return direction.answer()
     found = [there.answer(), here.answer()]
     unknown = next((each for each in found if isinstance(each, Unknown)), None)
     if unknown is not None:
@@ -163,13 +163,13 @@ class Inquiry(NamedTuple):
         )
         return list(found.values()) or [RunContext()], gap
 
-    def no_looser(self, other: Policy, words: str = "") -> Way:
+    def no_looser(self, other: Policy, words: str = "") -> Direction:
         """Whether every session that the stack lets through is let through by another policy."""
         return self.implies(other, Standard(False, _wider_approvals(self.stack, other)), words)
 
-    def implies(self, property: Policy, standard: Standard, words: str = "") -> Way:
+    def implies(self, property: Policy, standard: Standard, words: str = "") -> Direction:
         """Whether every session that the stack lets through keeps a policy."""
-        return Way(self, property, standard, words)
+        return Direction(self, property, standard, words)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
         """Whether a call that a selector means can ever be let through."""
@@ -190,7 +190,7 @@ class Inquiry(NamedTuple):
         return got
 
 
-class Way:
+class Direction:
     """The search for a session that a stack lets through and that does not keep a policy; part by part of the policy.
 
     `refuted` is the shortest that was found: what it breaks, by name, and where.

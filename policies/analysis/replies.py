@@ -70,14 +70,14 @@ class Replies:
             self._gaps.append(f"outputs of `{call.name}` that were not looked at")
         if texts:
             return ("done", *found, *texts)
-        apart = self._told_apart(call, ["done", *found], bound)
+        apart = self._distinct(call, ["done", *found], bound)
         return tuple(apart.values())
 
     def _are_complete(
         self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
     ) -> bool:
         """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
-        met = self._told_apart(call, outputs, bound)
+        met = self._distinct(call, outputs, bound)
         values = {returned for _, returned in met}
         if len(met) == len(values) * 2 ** len(next(iter(met))[0]):
             return True
@@ -85,7 +85,7 @@ class Replies:
         simple = apart and all(map(is_simple, tested)) and not bound & tested.keys()
         return simple and all(are_covered(atoms) and not OPAQUE & {n for n, _ in atoms} for atoms in tested.values())
 
-    def _told_apart(self, call: InputClass, outputs: Iterable[Any], bound: set[str]) -> dict[Any, Any]:
+    def _distinct(self, call: InputClass, outputs: Iterable[Any], bound: set[str]) -> dict[Any, Any]:
         """The first of the outputs for each set of what requirements ask of them, with the followed values."""
         conditions = {
             msgspec.json.encode(requirement.output, order="deterministic"): requirement.output

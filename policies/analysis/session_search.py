@@ -87,7 +87,7 @@ class PartCalled(NamedTuple):
 
 
 class SessionSteps:
-    """The steps from each state of a product. What a part answers to a call is asked once."""
+    """The steps from each state of a product. Each part answers once what a call does to it."""
 
     def __init__(self, product: SessionProduct) -> None:
         self._product, self._parts = product, product.parts
@@ -112,8 +112,8 @@ class SessionSteps:
         yield from self._ends(at, flying)
         yield from self._events(at, flying)
 
-    def _asked(
-        self, what: str, ask: Callable[[Component, int, InputClass], T], at: Iterable[int], call: InputClass
+    def _answers(
+        self, what: str, answer_of: Callable[[Component, int, InputClass], T], at: Iterable[int], call: InputClass
     ) -> list[T]:
         """What each part answers."""
         memos = self._memos.setdefault(what, [{} for _ in self._parts])
@@ -122,7 +122,7 @@ class SessionSteps:
         for part, memo, n in zip(self._parts, memos, at, strict=True):
             got = memo.get((n, number))
             if got is None:
-                got = memo[n, number] = ask(part, n, call)
+                got = memo[n, number] = answer_of(part, n, call)
             found.append(got)
         return found
 
@@ -130,9 +130,9 @@ class SessionSteps:
         self, before: tuple[int, ...], flying: tuple[int, ...], call: InputClass
     ) -> Iterator[tuple[SessionStep, State | None]]:
         product = self._product
-        asked = self._asked("called", _called, before, call)
-        at = [n for n, _ in asked]
-        level = max([found for _, found in asked[:-1]], default=NOTHING)
+        found = self._answers("called", _called, before, call)
+        at = [each.at for each in found]
+        level = max([each.level for each in found[:-1]], default=NOTHING)
         if (level >= ASK or product.any_refused) and self._watches_denial[call.number]:
             after, left = self._refused(at, call, flying)
             yield SessionStep("call", call, level, REFUSED), (after, left)
@@ -140,25 +140,25 @@ class SessionSteps:
                 yield SessionStep("call", call, level, REFUSED), (after, NONE_RUNNING)
         if level >= DENY:
             return
-        if product.standard.breaks(asked[-1].level, level, of_call=True):
+        if product.standard.breaks(found[-1].level, level, of_call=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
-        ran = self._asked("ran", partial(_started, slot=IN_FLIGHT), at, call)
+        ran = self._answers("ran", partial(_started, slot=IN_FLIGHT), at, call)
         if not self._watches_end[call.number]:
             yield SessionStep("call", call, level, 0), (tuple(ran), flying)
             return
-        endings = self._asked("endings", partial(_endings, slot=IN_FLIGHT), ran, call)
+        endings = self._answers("endings", partial(_endings, slot=IN_FLIGHT), ran, call)
         for outcome, ended in self._ended(endings, flying):
             yield SessionStep("call", call, level, outcome), ended
         if -1 in flying:
             free = flying.index(-1)
-            running = tuple(self._asked(f"runs in {free}", partial(_started, slot=free), at, call))
+            running = tuple(self._answers(f"runs in {free}", partial(_started, slot=free), at, call))
             now = (*flying[:free], product.alike[call.number], *flying[free + 1 :])
             yield SessionStep("call", call, level, RUNNING, free), (running, now)
 
     def _refused(self, at: Sequence[int], call: InputClass, flying: tuple[int, ...]) -> State:
         """Where a refusal leads, which breaks nothing: the call never ran."""
-        outcomes = self._asked("denied", _denied, at, call)
+        outcomes = self._answers("denied", _denied, at, call)
         ends = any(found >= DENY for found, _ in outcomes[:-1])
         return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
 
@@ -194,7 +194,7 @@ class SessionSteps:
                 continue
             call = self._product.calls[number]
             left = (*flying[:slot], -1, *flying[slot + 1 :])
-            endings = self._asked(f"ends {slot}", partial(_endings, slot=slot), at, call)
+            endings = self._answers(f"ends {slot}", partial(_endings, slot=slot), at, call)
             for outcome, ended in self._ended(endings, left):
                 yield SessionStep("end", call, outcome=outcome, slot=slot), ended
 
