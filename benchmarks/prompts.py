@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import proctor.adapters.cli
-from proctor.adapters.hooks.judge import Opening
+from proctor.adapters.hooks.decisions import Opening
 from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted

@@ -24,8 +24,8 @@ NAMES = frozenset(
     re.findall(
         r"\w+",
         """
-    Ahead Bell BudgetClaim BudgetJudge CallInFlight Complaint Desk Draw Drawn Errands Facet Feed GaveUp
-    HurryRecord Instruction JudgeCall JudgedCall Latch Letter Lift LimitJudge LimitUse Loosened Met Owed
+    Ahead ApprovalJudge Bell BudgetClaim BudgetJudge CallInFlight Complaint Desk Draw Drawn Errands Facet Feed GaveUp
+    HookJudge HurryRecord Instruction JudgeCall JudgedCall Latch Letter Lift LimitJudge LimitUse Loosened Met Owed
     Questions RanOtherwise
     Remains Returned RightOfWay Rung Sink Tellers Track Truth UserWords Visit Visits blame_adapter flaw_in
     hang_up hold_budgets is_mark_of judges_order judging let_run loose_fingerprint named_object not_run ordinals

@@ -1,6 +1,6 @@
 """Interactive agents under policies, through the hooks of their settings.
 
-A client starts a small program for each hook (`daemon_client`), which asks the one process that judges (`daemon`).
+A client starts a small program for each hook (`daemon_client`), which asks the hook daemon (`daemon`).
 """
 
 ROOMS = (
@@ -8,12 +8,12 @@ ROOMS = (
     "settings",
     "daemon",
     "over_http",
-    "hook_judge",
+    "decider",
     "daemon_client",
     "origin",
     "hook",
     "session",
-    "judge",
+    "decisions",
     "clients",
     "messages",
     "record",

@@ -1,4 +1,4 @@
-"""The process that judges: hooks come to a private socket and are answered one at a time.
+"""The hook daemon: hooks come to a private socket and are answered one at a time.
 
 `daemon_client` starts it: `python -I -m proctor.adapters.hooks.daemon FOLDER OPTIONS...`.
 """
@@ -23,7 +23,7 @@ from proctor.supervisor.errors import UsageError
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
 from .daemon_client import END, HELD, SOCKET
-from .hook_judge import HookJudge, HookLine, read_context, read_hold, read_unmatched
+from .decider import HookDecider, HookLine, read_context, read_hold, read_unmatched
 from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
@@ -31,7 +31,7 @@ from .over_http import LOCK, HookServer, read_endpoint
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
 LOOK_S = 2.0
-"""How often it looks whether it is still needed, and whether the clients it judges are there."""
+"""How often it looks whether it is still needed, and whether its clients are there."""
 ASK_S = 0.25
 """How often it looks whether somebody has answered a call that waits."""
 _QUESTION_S, _HELD_S = 86_400, 570
@@ -40,10 +40,10 @@ _LOCAL_PEERPID = (0, 2)
 READ_S = 20.0
 """Seconds a hook has to send its input."""
 PROBE = b'{"proctor": "probe"}'
-"""Input of no client, by which `proctor hook status` sees whether hooks are judged."""
+"""Input of no client, by which `proctor hook status` sees whether hooks are answered."""
 
 
-def serve(folder: Path, judge: HookJudge) -> None:
+def serve(folder: Path, decider: HookDecider) -> None:
     """Answer hooks in `folder`, unless another process does; returns when this one is not needed any more.
 
     The folder is the caller's own, with mode 0700.
@@ -56,12 +56,12 @@ def serve(folder: Path, judge: HookJudge) -> None:
         except BlockingIOError:
             return
         listener = _listening()
-        daemon = _Daemon(listener, judge)
+        daemon = _Daemon(listener, decider)
         try:
             daemon.run()
         finally:
             daemon.close()
-            judge.close()
+            decider.close()
             with contextlib.suppress(OSError):
                 os.unlink(SOCKET)  # before the lock goes: another may put its own there then
             listener.close()
@@ -78,9 +78,9 @@ def _listening() -> socket.socket:
 
 
 class _Daemon:
-    def __init__(self, listener: socket.socket, judge: HookJudge) -> None:
+    def __init__(self, listener: socket.socket, decider: HookDecider) -> None:
         self._listener = listener
-        self._judge = judge
+        self._decider = decider
         self._deciding = threading.Lock()
         self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
@@ -101,21 +101,21 @@ class _Daemon:
             except TimeoutError:
                 continue
             threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
-        self._deciding.acquire()  # what is being judged is answered; nothing is after it
+        self._deciding.acquire()  # the hook at hand is answered; nothing is after it
 
     def _needed(self) -> bool:
         try:
             there = os.stat(SOCKET).st_ino == self._place
         except OSError:  # its folder was removed
             there = False
-        busy = self._deciding.locked() or self._judge.watches or time.monotonic() - self._asked_at < IDLE_S
+        busy = self._deciding.locked() or self._decider.watches or time.monotonic() - self._asked_at < IDLE_S
         return there and busy and self._code == _code()
 
     def _check(self) -> None:
-        """Look after the clients whose runs go on; whoever is being judged does not wait for that."""
+        """Look after the clients whose runs go on; the hook at hand does not wait for that."""
         if time.monotonic() - self._looked_at >= LOOK_S and self._deciding.acquire(blocking=False):
             with contextlib.suppress(Exception):  # it is looked at again, and by whoever else uses the store
-                self._judge.check()
+                self._decider.check()
             self._looked_at = time.monotonic()
             self._deciding.release()
 
@@ -133,10 +133,10 @@ class _Daemon:
                 except (EventError, OSError) as error:
                     connection.sendall(_refused(error, data) + END)
                     return
-            connection.sendall(self._judged(data, origin, connection, agent) + END)
+            connection.sendall(self._answer_to(data, origin, connection, agent) + END)
 
-    def _judged(self, data: bytes, origin: Origin, connection: socket.socket, agent: str = "claude") -> bytes:
-        """`=` and what the client is told, or `!` and why nothing could be judged; one hook after another.
+    def _answer_to(self, data: bytes, origin: Origin, connection: socket.socket, agent: str = "claude") -> bytes:
+        """`=` and what the client is told, or `!` and why nothing was decided; one hook after another.
 
         One that waits for a person lets others pass, until somebody has answered or the client has gone.
         """
@@ -145,8 +145,8 @@ class _Daemon:
                 self._asked_at = time.monotonic()
                 self._listen()
                 if data == PROBE:
-                    return b"=" + json.dumps(self._judge.checked(agent)).encode()
-                answer, given = self._judge.answered(data, origin=origin, agent=agent)
+                    return b"=" + json.dumps(self._decider.checked(agent)).encode()
+                answer, given = self._decider.answered(data, origin=origin, agent=agent)
             if held := answer.held:
                 if connection.family == socket.AF_UNIX:
                     most = _QUESTION_S if given.kind == "permission" else _HELD_S
@@ -167,7 +167,7 @@ class _Daemon:
                 gone_at = time.monotonic()
             with self._deciding:
                 now = self._asked_at = time.monotonic()
-                answer = self._judge.heard(given, held, origin, agent, None if gone_at is None else now - gone_at)
+                answer = self._decider.heard(given, held, origin, agent, None if gone_at is None else now - gone_at)
             if answer is not None:
                 return answer
             time.sleep(ASK_S)
@@ -181,7 +181,7 @@ class _Daemon:
         self._http = None
         if endpoint is not None:
             try:
-                self._http = HookServer(endpoint, self._judged, lambda: self._judge.clients)
+                self._http = HookServer(endpoint, self._answer_to, lambda: self._decider.clients)
             except OSError as error:
                 raise OSError(
                     f"port {endpoint.port}, by which hooks come, is taken; install the hooks again"
@@ -267,7 +267,7 @@ def main(arguments: list[str]) -> None:
         unmatched=read_unmatched(given["--unmatched"][-1]),
         hold_s=read_hold(given["--hold"][-1]),
     )
-    serve(Path(folder), HookJudge(line))
+    serve(Path(folder), HookDecider(line))
 
 
 def options(arguments: list[str]) -> dict[str, list[str]]:

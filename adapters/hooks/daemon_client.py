@@ -1,6 +1,6 @@
 """One hook as the client starts it: `python -I -S daemon_client.py FOLDER [--agent NAME] OPTIONS... < input`.
 
-It hands its input to the process that judges (`daemon`), through a socket in FOLDER, and prints what that answers.
+It hands its input to the hook daemon (`daemon`), through a socket in FOLDER, and prints what that answers.
 Input that is a socket is handed over unread, for then the kernel tells that process who made it: the client.
 The process is started where there is none. This file is run by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
@@ -22,7 +22,7 @@ import time
 ALARM_S = 25
 """Seconds a hook may take in all; far below `settings.TIMEOUT_S`."""
 START_S = 20.0
-"""Seconds the process that judges has to come up."""
+"""Seconds the daemon has to come up."""
 ATTEMPTS = 5
 DAEMON = "proctor.adapters.hooks.daemon"
 SOCKET = "socket"
@@ -32,19 +32,19 @@ END = b"\0"
 """After the answer: without it, it is not the whole."""
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
-"""The part of the environment that the judging process sees; a repository's settings can change the rest."""
+"""The part of the environment that the daemon sees; a repository's settings can change the rest."""
 
 
 class UnansweredError(Exception):
-    """No process judged the hook."""
+    """Nobody decided on the hook."""
 
 
 class GoneError(UnansweredError):
-    """The process that was to judge went away."""
+    """The daemon went away."""
 
 
 def main(arguments: list[str]) -> int:
-    """Have the hook on standard input judged; the exit code."""
+    """Have the hook on standard input answered; the exit code."""
     if hasattr(signal, "alarm"):
         signal.alarm(ALARM_S)
     data, agent = b"", "claude"
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
             raise UnansweredError("the hook's input is a terminal, which no client gives it")
         passed = is_socket(0)
         data = b"" if passed else sys.stdin.buffer.read()
-        answer = judged(arguments[0], arguments[1:], None if passed else data, agent)
+        answer = daemon_answer(arguments[0], arguments[1:], None if passed else data, agent)
     except Exception as error:
         return refuse(data or unread(), str(error) or type(error).__name__, agent)
     if answer[:1] == b"!":
@@ -80,8 +80,8 @@ def unread() -> bytes:
         return b""
 
 
-def judged(folder: str, arguments: list[str], data: bytes | None, agent: str = "claude") -> bytes:
-    """The judging process's answer: `=` and the output for the client, or `!` and the reason nothing was judged.
+def daemon_answer(folder: str, arguments: list[str], data: bytes | None, agent: str = "claude") -> bytes:
+    """The daemon's answer: `=` and the output for the client, or `!` and the reason nothing was decided.
 
     Without data it is given the standard input itself.
 
@@ -117,7 +117,7 @@ def check_private(folder: str) -> None:
 
 
 def connected(arguments: list[str]) -> socket.socket:
-    """A connection to the process that judges, which is started if need be."""
+    """A connection to the daemon, which is started if need be."""
     started = None
     deadline = time.monotonic() + START_S
     while True:
@@ -132,7 +132,7 @@ def connected(arguments: list[str]) -> socket.socket:
         if started is None or (started.poll() is not None and started.returncode == 0):
             started = start(arguments)  # one that ended well found another there, which may have ended since
         elif started.poll() is not None or time.monotonic() > deadline:
-            raise UnansweredError("the process that judges does not start; install the hook again")
+            raise UnansweredError("the hook daemon does not start; install the hook again")
         time.sleep(0.005)
 
 
@@ -141,11 +141,11 @@ def check_peer(connection: socket.socket) -> None:
     if hasattr(socket, "SO_PEERCRED"):
         _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user != os.geteuid():
-            raise UnansweredError("another user's process listens where the one that judges should")
+            raise UnansweredError("another user's process listens where the hook daemon should")
 
 
 def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type would have to be imported
-    """Start the process that judges, in a session of its own, without this one's environment."""
+    """Start the daemon, in a session of its own, without this one's environment."""
     import subprocess
 
     environment = {HOME: os.environ[HOME]} if HOME in os.environ else {}
@@ -171,14 +171,14 @@ def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claud
                     seconds, _, answer = answer[1:].partition(b"\n")
                     wait_on(int(seconds))
         except OSError as error:
-            raise GoneError(f"the process that judges went away: {error}") from error
+            raise GoneError(f"the hook daemon went away: {error}") from error
     if answer[:1] not in (b"=", b"!") or answer[-1:] != END:
-        raise GoneError("the process that judges went away")
+        raise GoneError("the hook daemon went away")
     return answer[:-1]
 
 
 def wait_on(seconds: int) -> None:
-    """Somebody is to be asked: take so many seconds as the process that judges says."""
+    """Somebody is to be asked: take so many seconds as the daemon says."""
     if hasattr(signal, "alarm"):
         signal.alarm(seconds)
 
@@ -188,7 +188,7 @@ JUST_TOLD = ("Post", "Stop", "SessionEnd", "Permission", "After", "post", "stop"
 
 
 def refuse(data: bytes, why: str, agent: str = "claude") -> int:
-    """Refuse what nobody judged: the model reads public words, the person the reason.
+    """Deny what nobody decided on: the model reads public words, the person the reason.
 
     A client that is not known to read more goes by the exit code, but where that would mean something else.
     """
@@ -204,7 +204,7 @@ def refuse(data: bytes, why: str, agent: str = "claude") -> int:
 
 
 def refusal(data: bytes, why: str, agent: str) -> dict[str, object] | None:
-    """What a client is told of a hook that nobody judged; None where only a failure of the hook will do."""
+    """What a client is told of a hook that nobody decided on; None where only a failure of the hook will do."""
     import json
 
     try:

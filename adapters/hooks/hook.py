@@ -31,7 +31,7 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalReques
 from ..kit import usage_log as usage
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
-from .judge import LastAnswer, Opening
+from .decisions import LastAnswer, Opening
 from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
 from .record import HookRecord
 from .session import HookedSession, Outcome
@@ -357,7 +357,7 @@ class Hook:
     def _count_usage(self) -> None:
         """Take in what the client's log says was used.
 
-        Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
+        Raises EventError for a call that a limit on usage decides on, when the log cannot be read.
         """
         given, session = self._input, self._session
         for event in given.used:

@@ -148,7 +148,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         opens: the event at which `allow` spares the person a question; None where the client asks all the same.
         hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
             `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
-        fails_open: what the client runs unjudged; empty where nothing is known.
+        fails_open: what the client runs without a decision; empty where nothing is known.
         tried: on what the tests of this client run.
         has_result: whether its log, by its path, has a result of the call with this id.
         tells_usage: its hooks say what was used.

@@ -1,4 +1,4 @@
-"""Hooks without a process of their own: the client sends each as a request to the process that judges.
+"""Hooks without a process of their own: the client sends each as a request to the daemon.
 
 The port and the token stand in the folder of that process, and in the settings of the client. Who sends is found from
 the connection: the process that holds its other end.
@@ -29,7 +29,7 @@ from .daemon_client import check_private, refusal
 from .origin import Origin, origin_of_connection
 
 FILE = "http"
-"""The endpoint, in the folder of the process that judges."""
+"""The endpoint, in the folder of the daemon."""
 LOCK = "lock"
 """What that process holds while it runs."""
 PATH = "/proctor/hook"
@@ -59,12 +59,12 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def endpoint_in(folder: str) -> Endpoint:
-    """The endpoint of the process that judges in a folder: the one it has, or a new one where that one is not to be
+    """The endpoint of the daemon of a folder: the one it has, or a new one where that one is not to be
     had. Raises OSError, or UnansweredError for a folder of somebody else.
     """
     check_private(folder)
     found = read_endpoint(folder)
-    if found is not None and (_judges(folder) or _is_free(found.port)):
+    if found is not None and (_is_answered(folder) or _is_free(found.port)):
         return found
     first = zlib.crc32(folder.encode())
     ports = (_FIRST + (first + n) % _PORTS for n in range(_TRIES))
@@ -85,8 +85,8 @@ def read_endpoint(folder: str) -> Endpoint | None:
         return None
 
 
-def _judges(folder: str) -> bool:
-    """Whether a process judges there now."""
+def _is_answered(folder: str) -> bool:
+    """Whether a daemon answers there now."""
     try:
         with Path(folder, LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -208,7 +208,7 @@ class _Connection(BaseHTTPRequestHandler):
 
 
 def without_proxy(environment: dict[str, str] | os._Environ[str]) -> dict[str, str]:
-    """Variables that keep these requests from a proxy, which could answer in the place of the process that judges."""
+    """Variables that keep these requests from a proxy, which could answer in the place of the daemon."""
     return {
         name: ",".join(dict.fromkeys(["127.0.0.1", *filter(None, environment.get(name, "").split(","))]))
         for name in ("NO_PROXY", "no_proxy")

@@ -1,4 +1,4 @@
-"""The store as hooks use it: one session's record at a time, read, judged and written within one transaction.
+"""The store as hooks use it: one session's record at a time, read, decided on and written within one transaction.
 
 The store is the one everything else of the project reads; its file is locked from the first look to the commit, so
 that two processes cannot both find the same room in a budget.

@@ -20,7 +20,7 @@ from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
 from .clients.claude import CLAUDE, GUARDS, NEVER_SET
 from .daemon_client import UnansweredError
-from .judge import Unmatched
+from .decisions import Unmatched
 from .messages import HookClient
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 
@@ -47,7 +47,7 @@ def command(
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
-    `home` is what `~` stands for, left out this process's: with another one no hook is judged. `unmatched` is what
+    `home` is what `~` stands for, left out this process's: with another one no hook is answered. `unmatched` is what
     becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
     Agents with the same policies, store and options have one daemon.
     """
@@ -87,7 +87,7 @@ def hooks(
     `record.store_id`), the rest as for `command`.
 
     Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so. With `http` the
-    client sends its hooks itself, but for prompts: the program of those starts the process that judges.
+    client sends its hooks itself, but for prompts: the program of those starts the daemon.
 
     Raises UsageError for `http` where the client sends no hooks, or where there is no port.
     """

@@ -15,7 +15,7 @@ import pytest
 from hook_processes import HookProcesses, end_daemons
 
 from proctor.adapters.hooks.clients import CLIENTS
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.policies.errors import EventError
 
@@ -185,7 +185,7 @@ class Judged:
         (folder / "policy.yaml").write_text(policy)
         store = folder / "store.db"
         paths = (str(folder / "policy.yaml"),)
-        self.judge = HookJudge(
+        self.judge = HookDecider(
             HookLine(name="one", policies=paths, store=store, store_id=store_id(store), unmatched="ask")
         )
 

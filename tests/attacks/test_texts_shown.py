@@ -19,7 +19,7 @@ from page_blocks import ROOT
 from proctor.adapters.cli.output import NoteHandler
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon import _refused
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.kit.display_text import escape_control
 from proctor.supervisor import StoreError
@@ -168,7 +168,6 @@ PLACES = {
     "adapters/cli/exits.py": "`escape_control_lines`",
     "adapters/cli/options.py": "`escape_control_lines`; a document unchanged in a file",
     "adapters/cli/app.py": "a version",
-    "adapters/cli/commands/prove.py": "how long a search takes: a text of its own",
     "adapters/cli/commands/serve.py": "one line: the address that it has made, with its own token",
     "adapters/cli/commands/sessions.py": "JSON: `escape_control_json`",
     "adapters/cli/live.py": "JSON: `escape_control_json`",
@@ -266,7 +265,7 @@ def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path:
     (tmp_path / "policy.yaml").write_text(RULES)
     store = tmp_path / "store.db"
     line = HookLine(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
-    judge = HookJudge(line)
+    judge = HookDecider(line)
     event = next(name for name, kind in CLIENTS[agent].events.items() if kind == "call")
     session, tool, given, call = ("session", "tool", "args", "call") if agent == "opencode" else FIELDS
     calls = [

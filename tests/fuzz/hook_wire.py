@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from proctor.adapters.hooks import daemon_client
 from proctor.adapters.hooks.clients import claude
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookLine
 from proctor.adapters.hooks.record import store_id
 
 from .ledger import Share
@@ -96,7 +96,7 @@ class Client:
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._rng = rng
         self._line = _line(folder)
-        self._judge = HookJudge(self._line)
+        self._judge = HookDecider(self._line)
         self.ran: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
@@ -104,7 +104,7 @@ class Client:
         """Ask about these bytes as `daemon_client` and `daemon` do; gives what must not be."""
         if self._rng.random() < 0.1:  # the process that judges was ended
             self._judge.close()
-            self._judge = HookJudge(self._line)
+            self._judge = HookDecider(self._line)
         self.counts["hooks"] += 1
         try:
             answer = claude.output(*self._judge.answered(data))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from proctor.policies import Findings
 
-    from ...hooks.judge import Unmatched
+    from ...hooks.decisions import Unmatched
     from ...hooks.messages import HookClient
     from ...hooks.settings import Scope
 
@@ -54,8 +54,8 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
 def _explain_last(store: str | None, *, as_json: bool) -> None:
     import msgspec
 
+    from ...hooks.decisions import LastAnswer
     from ...hooks.hook import ANSWER_NOTE
-    from ...hooks.judge import LastAnswer
     from ...hooks.record import latest_note
     from ...kit.display_text import encoded
 
@@ -281,7 +281,7 @@ def _probed(line: str) -> tuple[bool, str]:
 
 
 def _sent(url: str, authorization: str) -> tuple[bool, str]:
-    """Whether hooks that the agent sends there are judged, once the process that judges was started; or why not."""
+    """Whether hooks that the agent sends there are answered, once the hook daemon was started; or why not."""
     import urllib.request
 
     from ...hooks.daemon import PROBE
@@ -410,7 +410,7 @@ def put_hooks(
 
     With `hold_s` None, an agent that cannot ask its person waits as long as it may.
     """
-    from ...hooks.hook_judge import MOST_HELD_S
+    from ...hooks.decider import MOST_HELD_S
     from ...hooks.settings import installed, lines_in
 
     client, path = _client(agent), _path(agent, scope)

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
-from proctor.adapters.hooks.judge import Unmatched
+from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decisions import Unmatched
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, settings_path
@@ -30,7 +30,7 @@ class HookedSession:
 
     def __init__(self, folder: Path, *, forgetful: bool) -> None:
         self._forgetful = forgetful
-        self._judge: HookJudge | None = None
+        self._judge: HookDecider | None = None
         self.client: Owner | None = None
         self.unmatched: Unmatched | None = None
         self.policy = folder / "policy.yaml"
@@ -48,7 +48,7 @@ class HookedSession:
         """The answer to what the client sent, whatever it is."""
         if self._judge is None or self._forgetful:
             self.end()
-            self._judge = HookJudge(self.line())
+            self._judge = HookDecider(self.line())
         return self._judge.answered(data, self.client)[0]
 
     def look(self) -> None:

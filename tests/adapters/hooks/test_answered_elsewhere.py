@@ -20,7 +20,7 @@ from terminal import Terminal
 from web_server import PROCTOR
 
 from proctor.adapters.hooks.clients import codex_trust
-from proctor.adapters.hooks.hook_judge import HookJudge
+from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore
@@ -330,9 +330,9 @@ class Asking:
         session.prompt("p1")
 
     @property
-    def judge(self) -> HookJudge:
+    def judge(self) -> HookDecider:
         """What judges now."""
-        judge: HookJudge = self.session._judge
+        judge: HookDecider = self.session._judge
         return judge
 
     def question(self, command: str = "deploy") -> tuple[str, Any]:

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from hook_processes import daemons, end_daemons
 
-from proctor.adapters.hooks import daemon, hook_judge
+from proctor.adapters.hooks import daemon, decider
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
@@ -252,7 +252,7 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     with sqlite3.connect(session.store) as connection:
         connection.execute("UPDATE owners SET machine = machine || '0', until = 0")
     left = [run.status for run in await runs(session)]
-    monkeypatch.setattr(hook_judge, "LEASE_S", -1.0)
+    monkeypatch.setattr(decider, "LEASE_S", -1.0)
     session.look()
 
     assert left == ["lost"]

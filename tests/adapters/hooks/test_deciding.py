@@ -14,9 +14,9 @@ from typing import Any, Literal
 import pytest
 
 from proctor.adapters.cli import main
-from proctor.adapters.hooks import hook_judge
+from proctor.adapters.hooks import decider
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
-from proctor.adapters.hooks.hook_judge import HookJudge
+from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.adapters.stores import SQLiteStore
@@ -151,7 +151,7 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
     session.policy.write_text("{name: lax}")
     strict = tmp_path / "strict.yaml"
     strict.write_text("{name: strict, limits: {max_tool_calls: {max: 1, action: deny}}}")
-    other = HookJudge(session.line("two", strict))
+    other = HookDecider(session.line("two", strict))
     answers = []
     for id in ("t1", "t2"):
         call = {"session_id": "s", "hook_event_name": "PreToolUse", "prompt_id": "p1", "tool_use_id": id}
@@ -478,7 +478,7 @@ def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest
             def now(cls, tz: Any = None, days: int = days) -> Any:
                 return datetime.now(tz) + timedelta(days)
 
-        monkeypatch.setattr(hook_judge, "datetime", Clock)
+        monkeypatch.setattr(decider, "datetime", Clock)
         answers.append(session.pre(f"c{number}", command="ls").verdict)
         session.post(f"c{number}", command="ls")
 

@@ -136,9 +136,9 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, brok
 AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookLine
 policy, store, known_as, call = sys.argv[1:]
-judge = HookJudge(HookLine(name="one", policies=(policy,), store=Path(store), store_id=known_as))
+judge = HookDecider(HookLine(name="one", policies=(policy,), store=Path(store), store_id=known_as))
 judge.answered(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).encode())
 judge.close()
 Path(store).chmod(0o444)

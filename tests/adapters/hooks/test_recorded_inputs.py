@@ -15,7 +15,7 @@ import pytest
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
-from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, removed
 from proctor.adapters.stores import SQLiteStore
@@ -48,7 +48,7 @@ class Session:
         store = folder / "store.db"
         policies = (str(folder / "policy.yaml"),)
         line = HookLine(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
-        self.judge = HookJudge(msgspec.structs.replace(line, hold_s=hold_s))
+        self.judge = HookDecider(msgspec.structs.replace(line, hold_s=hold_s))
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the calls of hooks are judged: the policy files, read again when they have changed; a session's judge, for a
+"""How hooks decide on calls: the policy files, read again when they have changed; a session's monitor, for a
 client that asks its person itself, several questions at once; and when the client need not ask.
 """
 
@@ -39,8 +39,8 @@ Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 _RUNS = ("allow", "warn")
 
 
-class ApprovalJudge:
-    """A monitor that can judge a new call as if the person had agreed to every call being asked about.
+class SupposingMonitor:
+    """A monitor that can decide on a new call as if the person had agreed to every call being asked about.
 
     Two questions at once could otherwise both be answered yes and together spend more than there is.
     `latest` is the latest decision, `admission` whether allow lists admit that call; where `unmatched` is `deny`, one
@@ -60,7 +60,7 @@ class ApprovalJudge:
 
     @contextmanager
     def supposing(self, agreed: Sequence[ApprovalRequest]) -> Iterator[None]:
-        """Judge proposals inside the block as if these were granted and ran."""
+        """Decide on proposals inside the block as if these were granted and ran."""
         self._agreed = agreed
         try:
             yield

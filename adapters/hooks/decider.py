@@ -1,4 +1,4 @@
-"""Hooks judged one after another, their sessions kept in memory between them."""
+"""Decides on hooks one after another, their sessions kept in memory between them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredApproval
 
 from .clients import CLIENTS
+from .decisions import Opening, RuleFiles, Unmatched
 from .hook import Hook
-from .judge import Opening, RuleFiles, Unmatched
 from .messages import HookAnswer, HookClient, HookInput
 from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
@@ -93,8 +93,8 @@ class _Watched:
         self.renewed = renewed
 
 
-class HookJudge:
-    """Judges every hook of one command line.
+class HookDecider:
+    """Answers every hook of one command line.
 
     # INVARIANT: a session in memory is what the store has of it: it is dropped where anything goes wrong, and read
     # again where anybody else has written.
@@ -114,11 +114,11 @@ class HookJudge:
     def answered(
         self, data: bytes, owner: Owner | None = None, origin: Origin | None = None, agent: str = "claude"
     ) -> tuple[HookAnswer, HookInput]:
-        """Judge one hook of an agent's client, and record it; gives the answer, and what the hook said.
+        """Answer one hook of an agent's client, and record it; gives the answer, and what the hook said.
 
         `owner` is the client's process, where that is known.
 
-        With an origin, the hook is judged only if it comes from the session's own client (see `check_origin`).
+        With an origin, the hook is answered only if it comes from the session's own client (see `check_origin`).
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
@@ -172,7 +172,7 @@ class HookJudge:
         return answer
 
     def checked(self, agent: str) -> dict[str, Any]:
-        """The policies that judge an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
+        """The policies of an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
         rules = self._rules[agent].current()
         with self._store.record(_PROBED):
             return {"policy": rules.policy.name, "unmatched": self._line.unmatched}
