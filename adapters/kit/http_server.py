@@ -47,7 +47,8 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         raise UsageError(f"`{address}` is not an address; use HOST:PORT, such as 127.0.0.1:8765") from None
     if not is_local and not anywhere:
         raise UsageError(f"`{address}` is not on loopback; {why}")
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: each answer would wait 40 ms otherwise
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, number))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 import web_server
 from postgres_server import OwnServer, needs_own_server
@@ -73,6 +76,23 @@ def test_a_file_that_is_gone_is_reported_without_its_name(tmp_path: Path, done: 
         assert refused.data["code"] == "store_unreachable"
         assert str(tmp_path) not in refused.body.decode()
         assert "while it was in use" in site.ask("GET", "/api/runs").data["message"]
+
+
+def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.Site) -> None:
+    """Over a connection that is kept the client would acknowledge it 40 ms late."""
+    connection = http.client.HTTPConnection(site.host, timeout=PATIENCE_S)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().read() == b'{"status":"ok"}'
+    [served] = [
+        found.fd
+        for found in psutil.Process().net_connections("tcp")
+        if found.raddr == connection.sock.getsockname() and found.laddr == connection.sock.getpeername()
+    ]
+    with socket.socket(fileno=os.dup(served)) as theirs:  # the server is in this process
+        at_once = theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    connection.close()
+
+    assert at_once
 
 
 STOPS = [pytest.param(how, marks=needs_own_server) for how in (signal.SIGQUIT, signal.SIGKILL)]
