@@ -70,8 +70,8 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 def _strict(command: click.Command) -> click.Command:
-    """A command to which an option that takes one value is given once, as click would let the last one win, and none
-    without a value, as of a variable that is not set: the default would stand in for it.
+    """A command to which an option that takes one value is given once, as click would let the last one win, and
+    nothing without a value, as of a variable that is not set: its default, or this folder, would stand in for it.
     """
     for each in command.commands.values() if isinstance(command, click.Group) else (command,):
         setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
@@ -92,8 +92,11 @@ def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx:
                 raise click.UsageError(f"`{first}` and `{second}` are given; give one of them", ctx)
             if not option.is_flag and order.count(option) > 1:
                 raise click.UsageError(f"`{first}` is given twice; give it once", ctx)
-            if options.get(option.name) == "":
-                raise click.UsageError(f"`{first}` is given with an empty value; give it one, or leave it out", ctx)
+        for each in (each for each in order if each.type is not click.UNPROCESSED):
+            value = options.get(each.name)
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                named = max(each.opts, key=len) if isinstance(each, click.Option) else each.make_metavar(ctx)
+                raise click.UsageError(f"`{named}` is given with an empty value; give it one, or leave it out", ctx)
         return options, rest, order
 
     parser.parse_args = parse_args

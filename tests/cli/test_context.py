@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
@@ -114,9 +115,13 @@ def test_no_option_of_a_command_wins_over_another_without_a_word(words: tuple[st
 @pytest.mark.parametrize(("words", "command"), [*commands()], ids=str)
 def test_an_option_without_a_value_is_not_its_default(words: tuple[str, ...], command: Any) -> None:
     """As of a variable that is not set: `prune --store "$STORE"` would remove from another store than is meant."""
-    for option in (each for each in options_of(command) if not each.is_flag):
-        with pytest.raises(click.UsageError, match=f"`{max(option.opts, key=len)}` is given with an empty value"):
-            app.main([*words, option.opts[-1], ""], standalone_mode=False)
+    for each in (each for each in command.params if not getattr(each, "is_flag", False)):
+        if each.type is click.UNPROCESSED:  # the words of another program
+            continue
+        named = max(each.opts, key=len) if isinstance(each, click.Option) else re.escape(each.metavar or "")
+        given = [each.opts[-1], ""] if isinstance(each, click.Option) else ["x"] * command.params.index(each) + [""]
+        with pytest.raises(click.UsageError, match=f"`.*{named}.*` is given with an empty value"):
+            app.main([*words, *given], standalone_mode=False)
 
 
 def test_two_values_of_one_label_and_two_things_to_do_are_errors(cli: Any, place: Any) -> None:

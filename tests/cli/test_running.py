@@ -187,7 +187,6 @@ def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("prompt", "given", "message"),
     [
-        ("", b"", "the prompt is empty"),
         (" \n", b"", "the prompt is empty"),
         ("-", b"", "the prompt is empty"),
         ("-", b"go \xff", "the prompt is not UTF-8 text"),

@@ -11,6 +11,7 @@ import pytest
 from proctor.policies import (
     Event,
     Monitor,
+    ToolCall,
     compile_policy,
     decode_event,
     encode_event,
@@ -146,3 +147,20 @@ def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: 
     assert violations == []
     assert due == {"max_duration_ms": 15_000 + (10_000 if scope == "session" else 0), "max_idle_ms": 15_000}
     assert monitor.deadline() == start + 35_001
+
+
+def test_an_event_of_no_turn_says_nothing_of_how_a_run_numbers_its_turns() -> None:
+    """A client that goes on with its session's numbers is not counted from one again."""
+    limits = {"max_turns": {"max": 5, "scope": "session", "action": "deny"}}
+    monitor = compile_policy(parse_policies({"name": "p", "limits": limits})[0]).monitor()
+    monitor.observe(ev.RunStarted(run_id="r1"))
+    for turn in (1, 2, 3):
+        monitor.observe(ev.TurnStarted(turn=turn))
+    monitor.observe(ev.RunCompleted(run_id="r1"))
+    monitor.observe(ev.RunStarted(run_id="r2"))
+    monitor.observe(ev.ToolCallRequested(tool_call_id="a", tool_name="x"))
+    monitor.observe(ev.TurnStarted(turn=4))
+
+    assert monitor.propose(ToolCall(id="b", name="x", turn=4)).action == "allow"
+    monitor.observe(ev.TurnStarted(turn=6))
+    assert monitor.propose(ToolCall(id="c", name="x", turn=6)).action == "deny"
