@@ -85,6 +85,7 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     assert record is not None
     value = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
     default = option.get_default(context)
-    shown = code(default) if isinstance(default, (str, int, float)) and not isinstance(default, bool) else ""
+    has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
+    shown = code(default) if has_one else ""
     more = " Required." if option.required else " May be repeated." if option.multiple else ""
     return [codes(f"{name}{value}" for name in option.opts), shown, (option.help or "") + more]
