@@ -71,13 +71,18 @@ class Ownership:
         return 0 if self._owner is None else self._owner.epoch
 
     async def keep(self) -> None:
-        """Renew the lease, and end runs that other owners have lost, until cancelled."""
-        pause = RENEW_S
+        """Renew the lease and, beside it, end runs that other owners have lost, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_reaping)
+            pause = RENEW_S
+            while True:
+                await anyio.sleep(pause)
+                pause = RENEW_S if await self._renewed() else RETRY_S
+
+    async def _keep_reaping(self) -> None:
         while True:
-            if pause == RENEW_S:
-                await self.reap()
-            await anyio.sleep(pause)
-            pause = RENEW_S if await self._renewed() else RETRY_S
+            await self.reap()
+            await anyio.sleep(RENEW_S)
 
     async def leave(self) -> None:
         """Release the lease: runs that are not over are lost at once. Errors of the store are ignored."""

@@ -504,12 +504,16 @@ class World:
                 found.append(f"run {run.run_id} never ended: it is {run.status}")
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
         started = sum(self.witness.started.values())
-        spent = {"tool_calls": started, "total_tokens": sum(run.usage.total_tokens for run in runs), "running": 0}
+        tokens = sum(run.usage.total_tokens for run in runs)
+        spent: dict[str, float] = {"tool_calls": started, "total_tokens": tokens, "running": 0}
         for budget in await self._store.budgets():
             unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
-            amount = 0 if budget.window else spent[budget.counts]
-            more = budget.used > (budget.max + self.witness.unasked if budget.window else amount)
-            if budget.used < amount or (more and not unsure) or budget.reserved:
+            amount = most = spent[budget.counts]
+            if budget.window:  # and where the clock was put back, one that was over goes on
+                put_back = any(seconds < 0 for _, seconds in self.plan.jumps)
+                windows = len(self.witness.weeks) if put_back else 1
+                amount, most = 0, budget.max * windows + self.witness.unasked
+            if budget.used < amount or (budget.used > most and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
 

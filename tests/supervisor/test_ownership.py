@@ -139,6 +139,31 @@ async def test_an_owner_that_is_there_keeps_its_runs(
     assert result.status == "completed"
 
 
+class SlowToLook(MemoryStore):
+    """Takes longer than any lease to say which runs are lost."""
+
+    async def lost_runs(self) -> list[RunInfo]:
+        """The runs, after a while."""
+        await anyio.sleep(10 * LEASE_S)
+        return await super().lost_runs()
+
+
+@pytest.mark.trio
+async def test_an_owner_keeps_its_runs_while_it_looks_for_lost_ones(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The lease is renewed beside the look at the store."""
+    store = SlowToLook()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause(3 * LEASE_S)]), "go", policies=[permissive])
+        await trio.sleep(2 * LEASE_S)
+        lost = await MemoryStore.lost_runs(store)
+        result = await handle.wait()
+
+    assert lost == []
+    assert result.status == "completed"
+
+
 @pytest.mark.trio
 async def test_a_deadline_is_kept_beside_the_heartbeat(autojump_clock: trio.testing.MockClock) -> None:
     """To the moment, though a lease is renewed meanwhile."""
