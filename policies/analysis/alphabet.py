@@ -8,6 +8,7 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -233,22 +234,28 @@ class Alphabet:
         self._add_phantoms(name, missing, list(found), list(found.values()))
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
-        """Values that meet the same conditions by themselves, one of each, and lists of them that meet others; all
-        where calls are bound by them.
+        """Values that meet the same conditions by themselves, one of each, and lists of them that meet others. Where
+        calls are bound by them: those that are followed, and two of each kind, as more of a kind are like those.
         """
         reduced = {}
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
+            alike: Counter[Any] = Counter()
+            followed = {self._value_key(value) for value in self._values_at(path, bound)}
             joined = (name, path) in self._portable or any(True for _ in self._tools.places(name, path))
             for value in values:
                 outcomes = self._outcomes(name, path, value)
+                if path in bound and binds(value):
+                    alike[outcomes] += 1
+                    if alike[outcomes] > 2 and self._value_key(value) not in followed:
+                        continue
                 apart = self._value_key(value) if path in bound else joined and value is MISSING
                 kept.setdefault((outcomes, apart), value)
             several = path.endswith("[*]")
             if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[name, path])):
                 self._add_lists(name, path, kept, values if several else [v for v in values if isinstance(v, str)])
             reduced[path] = list(kept.values())
-        return reduced if len(choices) > 1 or not bound else choices
+        return reduced
 
     def _outcomes(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
         [document], _ = documents({path: [value]}, 1, self._tools.plainest(name))

@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 COOKBOOK: Final = ROOT / "docs" / "policies" / "cookbook.md"
 SHARES: Final = 10
 """In how many shares all of them are looked at; the next begin anew."""
-MOST_WORK: Final = 300_000
+MOST_WORK: Final = 2_000_000
 _NUMBERS: Final = ("max", "within", "within_turns", "threshold", "consecutive", "total", "turns_gte", "gt", "lte")
 _NAMES: Final = ("tool", "first", "then", "trigger", "forbidden", "prior")
 _LOOSER: Final = {

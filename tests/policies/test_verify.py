@@ -313,3 +313,14 @@ def test_a_place_in_a_list_counted_from_either_end_can_be_reached(path: str) -> 
     allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [{"path": path, "equals": 1}]}]}])
 
     assert isinstance(verify(allowed, reach="a"), Refuted)
+
+
+def test_a_number_that_keys_calls_is_told_from_others_without_following_each() -> None:
+    """Of the values that a condition does not tell apart a few stand for all: the answer takes no minute."""
+    each = {"type": "count", "tool": "pay", "max": 1, "key": "$.to"}
+    seven = {"tool": "pay", "where": [{"path": "$.to", "equals": 7}]}
+    stack = policy(each, {"type": "blocklist", "tools": [seven]})
+    answer = verify(stack, no_looser_than=policy({**each, "tool": seven}), steps=100_000)
+    assert isinstance(answer, Proved), answer.reason
+    assert [check(certificate) for certificate in answer.certificates] == [[]]
+    assert isinstance(verify(policy({**each, "max": 2}), no_looser_than=policy({**each, "tool": seven})), Refuted)
