@@ -8,7 +8,6 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -235,20 +234,18 @@ class Alphabet:
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
         """Values that meet the same conditions by themselves, one of each, and lists of them that meet others. Where
-        calls are bound by them: those that are followed, and two of each kind, as more of a kind are like those.
+        calls are bound by them: all but those that are like any value, as some of these are followed.
         """
         reduced = {}
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
-            alike: Counter[Any] = Counter()
             followed = {self._value_key(value) for value in self._values_at(path, bound)}
+            usual = self._outcomes(name, path, self.values[0])
             joined = (name, path) in self._portable or any(True for _ in self._tools.places(name, path))
             for value in values:
                 outcomes = self._outcomes(name, path, value)
-                if path in bound and binds(value):
-                    alike[outcomes] += 1
-                    if alike[outcomes] > 2 and self._value_key(value) not in followed:
-                        continue
+                if path in bound and binds(value) and outcomes == usual and self._value_key(value) not in followed:
+                    continue
                 apart = self._value_key(value) if path in bound else joined and value is MISSING
                 kept.setdefault((outcomes, apart), value)
             several = path.endswith("[*]")
