@@ -305,12 +305,14 @@ def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
 
 
 def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) -> list[Any]:
-    """The values that a context may have at a path, one of those that the conditions at it do not tell apart."""
+    """The values that a context may have at a path, one of those that the conditions at it do not tell apart; null
+    before none, as a run whose context lacks what a `when` asks for does not start.
+    """
     leaves = [leaf for clause in clauses for leaf in all_in(list(clause.record.when)) if leaf.path == path]
     tests = [compile_when([each]) for leaf in leaves for each in (leaf, Condition(not_=(leaf,)))]
     nothing: Any = None
     found: dict[Any, Any] = {}
-    for value in values:
+    for value in sorted(values, key=lambda each: each is not None):
         [document], _ = documents({path: [value]}, 1)
         with suppress(msgspec.ValidationError):
             msgspec.convert(document, RunContext)

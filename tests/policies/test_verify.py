@@ -324,3 +324,16 @@ def test_a_number_that_keys_calls_is_told_from_others_without_following_each() -
     assert isinstance(answer, Proved), answer.reason
     assert [check(certificate) for certificate in answer.certificates] == [[]]
     assert isinstance(verify(policy({**each, "max": 2}), no_looser_than=policy({**each, "tool": seven})), Refuted)
+
+
+@pytest.mark.parametrize("path", ["$.tenant", "$.labels.env"])
+def test_a_session_is_shown_in_a_context_in_which_a_run_starts(path: str) -> None:
+    """What a `when` asks for is given, if only as null."""
+    rule = {"type": "count", "tool": "pay", "max": 1}
+    answer = verify(policy({**rule, "when": [{"path": path, "equals": "x"}]}), no_looser_than=policy(rule))
+    assert isinstance(answer, Refuted)
+    context: Any = answer.context
+    for step in path.split(".")[1:]:
+        assert step in context
+        context = context[step]
+    assert context != "x"
