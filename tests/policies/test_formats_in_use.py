@@ -14,7 +14,7 @@ from proctor.policies.limits import Limits
 from proctor.policies.reading import yaml_source
 from proctor.policies.reading.migrate import migrate
 
-CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "formats_in_use.yaml").read_text())
+CASES: list[dict[str, Any]] = yaml.load((Path(__file__).parent / "formats_in_use.yaml").read_text(), yaml.CSafeLoader)
 
 
 def case_id(case: dict[str, Any]) -> str:

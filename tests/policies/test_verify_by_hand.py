@@ -11,7 +11,7 @@ import yaml
 from proctor.policies import Policy, RunContext, merge_policies, parse_policies, verify
 from proctor.policies.analysis.certificate import check
 
-QUESTIONS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text())
+QUESTIONS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("questions.yaml").read_text(), yaml.CSafeLoader)
 
 
 def read(written: Any) -> Policy:
