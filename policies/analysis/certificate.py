@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from ..stack.merge import BudgetEntry, LimitEntry
     from .components import InputClass, Outcome, Standard
-    from .played_rule import PlayedRule
+    from .played_rule import Component, PlayedRule
     from .session_search import Certificate, Side, State
-    from .split_component import Component
 
 
 def check(certificate: Certificate) -> list[str]:

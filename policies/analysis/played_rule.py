@@ -1,8 +1,9 @@
-"""A rule in a search, as written and as compiled."""
+"""A rule in a search, as written and as compiled, and the component of one that binds calls by values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -13,17 +14,205 @@ from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
 from ..rules.python_check import Check
 from ..rules.rule import Rule, items_of
-from .components import RuleComponent
-from .split_component import SplitComponent
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Figure, RuleComponent, without_any_other
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from ..events.run_context import RunContext
     from ..language.facts import ToolTable
     from ..monitor.program import CompiledRule
     from ..stack.clauses import Clause
-    from .split_component import Component
+    from .components import InputClass, Outcome
+
+
+def _is_followed(key: str) -> bool:
+    return ANY_OTHER not in key and NEVER_SEEN not in key
+
+
+def _is_other(key: str) -> bool:
+    return ANY_OTHER in key and NEVER_SEEN not in key
+
+
+class SplitComponent:
+    """A rule that binds calls by values: some values are followed one by one, all others together.
+
+    Of the other values it keeps every state in which any one of them may be. A call with such a value is taken to be
+    let through where one of these lets it through, and to lead some value on and leave others behind. So nothing that
+    a session can do is left out, however many values it has; what is found this way is replayed. A property is only
+    asked about followed values: rules know values by being equal, so a session that breaks it on another value
+    breaks it, with the two exchanged, on a followed one.
+    """
+
+    beyond: frozenset[int] = frozenset()
+    runs = False
+
+    def __init__(
+        self,
+        index: int,
+        rule: CompiledRule,
+        tools: ToolTable,
+        context: RunContext,
+        paths: frozenset[str],
+        *,
+        asked_of: bool,
+    ) -> None:
+        self.rule, self.index = rule, index
+        self._paths, self._judges_others = paths, asked_of
+        self.followed = RuleComponent(index, rule, tools, context, _is_followed)
+        self.others = RuleComponent(index, rule, tools, context, _is_other)
+        self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
+        self._numbers: dict[tuple[int, frozenset[int]], int] = {}
+        self._moves: dict[tuple[Hashable, int], int] = {}
+        self.states: list[tuple[int, frozenset[int]]] = []
+        self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
+
+    @property
+    def uses(self) -> int:
+        """How often its machines were asked."""
+        return self.followed.uses + self.others.uses
+
+    def _number(self, followed: int, others: frozenset[int]) -> int:
+        state = (followed, others)
+        if state not in self._numbers:
+            self._numbers[state] = len(self.states)
+            self.states.append(state)
+        return self._numbers[state]
+
+    def _lifted(self, key: Hashable, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
+        """The state after a move, which each part makes; of the others in as many ways as there are variants."""
+        found = self._moves.get((key, at))
+        if found is None:
+            followed, others = self.states[at]
+            reached = {move(self.others, other, n) for other in others for n in range(variants)}
+            found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many states are numbered."""
+        return len(self.states)
+
+    def mask(self, call: InputClass) -> int:
+        """The slots of the rule that its calls meet."""
+        return self.followed.mask(call)
+
+    def forget(self) -> None:
+        """Ask the machine again for everything; states that are numbered keep their numbers."""
+        self._moves, self._numbers, self.states = {}, dict(self._numbers), list(self.states)
+        self.followed, self.others = copy(self.followed), copy(self.others)
+        self.followed.forget()
+        self.others.forget()
+
+    def _of_other(self, call: InputClass) -> bool:
+        return not self._paths.isdisjoint(call.wild)
+
+    def requested(self, at: int, call: InputClass) -> int:
+        """A call was requested."""
+        return self._lifted(
+            ("requested", call.number), at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants)
+        )
+
+    def level(self, at: int, call: InputClass) -> int:
+        """The strictness found against a requested call; for a value that is not followed, the least possible."""
+        followed, others = self.states[at]
+        if not self._of_other(call):
+            return self.followed.level(followed, call)
+        if not self._judges_others:
+            return NOTHING
+        return min(self.others.level(other, call) for other in others)
+
+    def started(self, at: int, call: InputClass, slot: int) -> int:
+        """A call runs in one of the slots."""
+        followed, others = self.states[at]
+        if self._of_other(call) and self._judges_others:
+            others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
+            kept = self.states[at][1]
+            left = {
+                self.others.started(other, call, slot, n) for other in kept for n in range(1, 1 + len(call.variants))
+            }
+            led = {self.others.started(other, call, slot, 0) for other in others}
+            return self._number(self.followed.started(followed, call, slot, 0), frozenset(left | led))
+        return self._lifted(
+            ("started", call.number, slot),
+            at,
+            lambda part, n, v: part.started(n, call, slot, v),
+            1 + len(call.variants),
+        )
+
+    def denied(self, at: int, call: InputClass) -> Outcome:
+        """A requested call was refused."""
+        return self._outcome(
+            ("denied", call.number), at, call, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
+        )
+
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
+        """A call completed with one of its outputs, or failed."""
+        inputs = 1 + len(call.variants)
+        returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
+        return self._outcome(
+            ("ended", call.number, slot, output),
+            at,
+            call,
+            lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs),
+            inputs * returns,
+        )
+
+    def _outcome(
+        self,
+        key: Hashable,
+        at: int,
+        call: InputClass,
+        move: Callable[[RuleComponent, int, int], Outcome],
+        variants: int,
+    ) -> Outcome:
+        """The finding against a call that has ended, as `level` gives it, and the state after it."""
+        followed, others = self.states[at]
+        after = self._lifted(key, at, lambda part, n, v: move(part, n, v)[1], variants)
+        if not self._of_other(call):
+            return move(self.followed, followed, 0)[0], after
+        return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
+
+    def watches_end(self, call: InputClass) -> bool:
+        """Whether it makes a difference to it how such a call ends."""
+        return self.followed.watches_end(call)
+
+    def ends_as(self, call: InputClass) -> Hashable:
+        """The part of such a call that matters to the component when the call ends."""
+        return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
+
+    def watches_denial(self, call: InputClass) -> bool:
+        """Whether a refused call of these makes a difference to it."""
+        return self.followed.watches_denial(call)
+
+    def attempts_due(self, call: InputClass) -> bool:
+        """Whether a refused call of these may be one that the session owes."""
+        return self.followed.attempts_due(call)
+
+    def turned(self, at: int) -> Outcome:
+        """The next turn began."""
+        return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        texts = (text, without_any_other(text)) if ANY_OTHER in text else (text,)
+        return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
+
+    def resumed(self, at: int) -> Outcome:
+        """The session goes on in another run."""
+        return self.turned(at)
+
+    def may_be_shut(self, at: int) -> bool:
+        """A breaker of some value may have tripped."""
+        return True
+
+    def obligation(self, at: int) -> int:
+        """The strictness found when the session ends, for the followed values."""
+        return self.followed.obligation(self.states[at][0])
+
+
+Component: TypeAlias = RuleComponent | SplitComponent | Figure
+"""A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first."""
 
 
 class PlayedRule(NamedTuple):

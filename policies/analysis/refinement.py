@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..events.run_context import RunContext, Tool
     from ..values.work_budget import Work
     from .explorer import Explored
-    from .split_component import Component
+    from .played_rule import Component
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""

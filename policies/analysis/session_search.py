@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ..values.work_budget import Work
     from .components import InputClass, Outcome, Standard
     from .explorer import Explored, Price
-    from .played_rule import PlayedRule
-    from .split_component import Component
+    from .played_rule import Component, PlayedRule
 
 
 class SessionStep(NamedTuple):
