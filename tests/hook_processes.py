@@ -26,6 +26,14 @@ def daemons(store: Path) -> list[int]:
     return [pid for pid, words in found if DAEMON in words and str(store) in words]
 
 
+def wait_for_hooks(store: Path) -> None:
+    """Wait until no hook is running that asks for a decision by this store: a client may end before its last one."""
+    running = psutil.process_iter(["cmdline"])
+    asking = [one for one in running if str(store) in (words := one.info["cmdline"] or ()) and DAEMON not in words]
+    _, left = psutil.wait_procs(asking, timeout=PATIENCE_S)
+    assert not left
+
+
 def end_daemons(store: Path) -> None:
     """End the processes that judge hooks by this store."""
     for pid in daemons(store):

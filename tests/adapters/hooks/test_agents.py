@@ -19,7 +19,7 @@ import acp_bench
 import anyio
 import codex_bench
 import pytest
-from hook_processes import daemons, end_daemons
+from hook_processes import daemons, end_daemons, wait_for_hooks
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
@@ -181,6 +181,7 @@ class Npm(Agent):
             [self.program(), *words], cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S * 4,
             capture_output=True,
         )  # fmt: skip
+        wait_for_hooks(self.store)
         return str(self.api.requests.read_text().splitlines()[-1])
 
     def prompt(self, turns: tuple[list[tuple[str, dict[str, Any]]], ...]) -> str:
