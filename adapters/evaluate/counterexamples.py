@@ -29,7 +29,7 @@ from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
 from .policy_tests import judge_test, read_policy_tests
-from .proofs import overlaps
+from .proofs import call_words, event_words, fate_words, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,16 +148,25 @@ def drawn(record: ProofRecord, whole: CompiledPolicy, agent: str = "") -> Sectio
     nodes = []
     for number, call in enumerate(record.session, 1):
         rules = objecting.get(f"c{number}", [])
-        given = ", ".join(f"{name}={encoded(value)}" for name, value in call["input"].items())
-        text = f"{number}. {call['tool'] or 'usage'}({given})"
-        notes = (f"{call['decision']} {call['outcome']}".strip(), *(f"against {rule}" for rule in rules))
+        before = [event_words(event) for event in call.get("before", ())]
+        if call["tool"]:
+            text, notes = f"{number}. {call_words(call)}", [*before, fate_words(number, call)]
+        else:
+            text, notes = ", ".join(before), []
         nodes.append(
-            GraphNode(id=f"c{number}", text=text, shape="tool", notes=notes, state="violated" if rules else "")
+            GraphNode(
+                id=f"c{number}",
+                text=text,
+                shape="tool" if call["tool"] else "fact",
+                notes=(*notes, *(f"against {rule}" for rule in rules)),
+                state="violated" if rules else "",
+            )
         )
     if at_end := [each.rule for each in found.violations if each.tool_call_id is None]:
         nodes.append(GraphNode(id="end", text="the end", shape="fact", notes=tuple(at_end), state="violated"))
     edges = [Edge(source=one.id, target=other.id) for one, other in itertools.pairwise(nodes)]
-    return Section(title="the session", nodes=tuple(nodes), edges=tuple(edges))
+    where = f", where the context is {encoded(record.context)}" if record.context else ""
+    return Section(title=f"the session{where}", nodes=tuple(nodes), edges=tuple(edges))
 
 
 def written_test(record: ProofRecord, policies: Sequence[str], agent: str = "") -> str:

@@ -211,7 +211,7 @@ def calls_text(session: Sequence[Mapping[str, Any]], context: Mapping[str, Any],
     text = Text()
     if context:
         text.append(" " * 9)
-        append_words(text, f"where the context is {escape_control(_json(context))}", 9, width)
+        append_words(text, f"where the context is {escape_control(encoded(context))}", 9, width)
     for number, call in enumerate(session, 1):
         _append_call(text, number, call, width)
     return text
@@ -233,16 +233,13 @@ def _append_call(text: Text, number: int, call: Mapping[str, Any], width: int) -
     """One call: what happened before it, its input, the decision, and what became of it."""
     for event in call.get("before", ()):
         text.append(" " * 6)
-        append_words(text, escape_control(_event_words(event)), 6, width, "dim")
+        append_words(text, event_words(event), 6, width, "dim")
     if not call["tool"]:
         return
-    arguments = ", ".join(f"{name}={_json(value)}" for name, value in call["input"].items())
-    head = f"{number:>4}. "
-    text.append(head, "bold")
-    append_words(text, f"{escape_control(call['tool'])}({escape_control(arguments)})", 8, width)
-    fate = f"{call['decision']}, {_fate(number, call)}"
+    text.append(f"{number:>4}. ", "bold")
+    append_words(text, call_words(call), 8, width)
     text.append(" " * 8)
-    append_words(text, fate, 8, width, "red" if call["outcome"] == "denied" else "dim")
+    append_words(text, fate_words(number, call), 8, width, "red" if call["outcome"] == "denied" else "dim")
 
 
 def overlaps(number: int, call: Mapping[str, Any]) -> bool:
@@ -250,31 +247,34 @@ def overlaps(number: int, call: Mapping[str, Any]) -> bool:
     return bool(call.get("ended_before_call", 0) > number + 1)
 
 
-def _fate(number: int, call: Mapping[str, Any]) -> str:
+def call_words(call: Mapping[str, Any]) -> str:
+    """A call of a session with its input: `pay(amount=5)`."""
+    arguments = ", ".join(f"{name}={encoded(value)}" for name, value in call["input"].items())
+    return escape_control(f"{call['tool']}({arguments})")
+
+
+def fate_words(number: int, call: Mapping[str, Any]) -> str:
+    """What was decided on a call of a session, by its number from 1, and what became of it."""
     late = f" after call {call['ended_before_call'] - 1}" if overlaps(number, call) else ""
-    parts = [f"{call['outcome']}{late}"]
-    if "approval" in call:
-        parts.insert(0, f"approval {call['approval']}")
+    approval = [f"approval {call['approval']}"] if "approval" in call else []
+    parts = [call["decision"], *approval, f"{call['outcome']}{late}"]
     if "output" in call:
-        parts.append(f"returned {_json(call['output'])}")
+        parts.append(f"returned {encoded(call['output'])}")
     if call.get("turn", 1) != 1 or call.get("run", 1) != 1:
         parts.append(f"turn {call.get('turn', 1)} of run {call.get('run', 1)}")
     return escape_control(", ".join(parts))
 
 
-def _event_words(event: Mapping[str, Any]) -> str:
+def event_words(event: Mapping[str, Any]) -> str:
+    """What happened before a call of a session."""
     if "user_message" in event:
-        return f"the user writes {_json(event['user_message'])}"
+        return escape_control(f"the user writes {encoded(event['user_message'])}")
     if "turn" in event:
         return f"turn {event['turn']} begins"
     if "budget" in event:
-        return f"other runs have used up the budget `{event['budget']}`"
+        return escape_control(f"other runs have used up the budget `{event['budget']}`")
     runs = f"{event['runs']:,} runs use" if event["runs"] > 1 else "a run uses"
     return f"{runs} {event['used']:,g} of `{event['limit']}`"
-
-
-def _json(value: Any) -> str:
-    return encoded(value)
 
 
 def explored_words(explored: Mapping[str, Any]) -> str:

@@ -209,7 +209,7 @@ def test_a_counterexample_is_drawn_with_the_rule_it_breaks(proved: Any, place: P
     text = place.joinpath("found.mmd").read_text()
 
     assert text.startswith("flowchart LR\n")
-    assert 's0c4["4. pay()<br/><small>allow running</small><br/><small>against two</small>"]:::tool' in text
+    assert 's0c4["4. pay()<br/><small>allow, running</small><br/><small>against two</small>"]:::tool' in text
     assert "class s0c4 violated" in text
 
 
