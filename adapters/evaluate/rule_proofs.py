@@ -14,7 +14,7 @@ from rich.text import Text
 from proctor.policies import Limits, RunContext, compile_policy, merge_policies
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.rules.lists import Allowlist, Blocklist
-from proctor.policies.rules.response import Eventually, Require
+from proctor.policies.rules.rule import Rule
 from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.display_text import escape_control
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proctor.policies import Policy, Proved, Refuted, Unknown
+    from proctor.policies.language.selectors import Selector
     from proctor.policies.stack.clauses import Clause
 
 
@@ -108,15 +109,18 @@ def _rule_record(
 
 def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: PlacedClause, prove: Prover) -> str:
     id = rule.clause.id
-    stack = kept(policies, others)
-    for selector in (each for each in rule.clause.roles.all() if each):  # an approval has an empty one
-        if prove(stack, reach=selector).verdict == "proved":
-            return f"vacuous: no session comes to {', '.join(f'`{n}`' for n in rule.clause.patterns(selector))}"
-    alone = kept(policies, [rule])
+    stack, alone = kept(policies, others), kept(policies, [rule])
+    if not isinstance(rule.clause.record, _LISTS):
+        for selector in (each for each in rule.clause.roles.all() if each):  # an approval has an empty one
+            if (reached := prove(stack, reach=selector)).verdict == "proved":
+                return f"vacuous: {reached.reason}"
+    dead = f"dead: without `{id}` the same sessions are allowed"
+    if prove(kept(policies, []), no_looser_than=alone).verdict == "proved":
+        return dead  # by itself: no other rule is the reason
     for other in others:
         if prove(kept(policies, [other]), no_looser_than=alone).verdict == "proved":
             return f"subsumed: `{other.clause.id}` already stops all that `{id}` stops"
-    return f"dead: without `{id}` the same sessions are allowed"
+    return dead
 
 
 def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
@@ -131,7 +135,7 @@ def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
 def _tool_record(
     policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover
 ) -> ProofRecord:
-    """Whether a tool can be called at all; one that a list denies is not meant to be."""
+    """Whether a tool can be called at all; one that a list denies is not meant to be, unless a rule requires it."""
     question = f"callable {tool}"
     answer = prove(whole, reach=tool)
     if answer.verdict == "unknown":
@@ -139,17 +143,23 @@ def _tool_record(
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
     lists = [each for each in placed if isinstance(each.clause.record, _LISTS)]
-    if prove(kept(policies, lists), reach=tool).verdict == "proved":
+    owed = ((each.clause, _owed(each.clause, tool)) for each in placed)
+    required = [clause for clause, calls in owed if calls and prove(whole, reach=calls).verdict == "proved"]
+    if not required and prove(kept(policies, lists), reach=tool).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
     blame = [each.clause.id for each in placed if prove(kept(policies, [each]), reach=tool).verdict == "proved"]
     why = f"`{blame[0]}` always denies it" if blame else "the rules together never allow it"
-    required = [each.clause.id for each in placed if _requires(each.clause, tool)]
-    end = f"; `{required[0]}` asks for it, so no run can finish" if required else ""
+    end = ""
+    if required:
+        which = "no run" if required[0].always else "no run that it applies to"
+        end = f"; `{required[0].id}` asks for it, so {which} can finish"
     return _record(question, "refuted", answer, f"never callable: {why}{end}")
 
 
-def _requires(clause: Clause, tool: str) -> bool:
-    return isinstance(clause.record, Require | Eventually) and tool in clause.patterns(clause.record.tool)
+def _owed(clause: Clause, tool: str) -> Selector | None:
+    """The calls that a run must make before it may finish, if a tool's are among them."""
+    due = clause.record.obligation() if isinstance(clause.record, Rule) and clause.refuses else None
+    return due.tool if due is not None and due.after is None and tool in clause.patterns(due.tool) else None
 
 
 def _record(question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str) -> ProofRecord:
