@@ -13,8 +13,9 @@ from rich.text import Text
 
 from proctor.policies import Limits, RunContext, compile_policy, merge_policies
 from proctor.policies.policy import Allow, Deny, members_of
+from proctor.policies.rules.count import Count
 from proctor.policies.rules.lists import Allowlist, Blocklist
-from proctor.policies.rules.rule import Rule
+from proctor.policies.rules.rule import Rule, names, times
 from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.display_text import escape_control
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proctor.policies import Policy, Proved, Refuted, Unknown
-    from proctor.policies.language.selectors import Selector
     from proctor.policies.stack.clauses import Clause
 
 
@@ -103,6 +103,8 @@ def _rule_record(
     if answer.verdict == "unknown":
         return _record(question, "unknown", answer, answer.reason)
     if answer.verdict == "refuted":
+        if why := _why_endless(policies, rule, prove):
+            return _record(question, "refuted", answer, why)
         return _record(question, "proved", answer, f"`{rule.clause.id}` decides: without it this would be allowed")
     return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
@@ -123,6 +125,21 @@ def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: Plac
     return dead
 
 
+def _why_endless(policies: Sequence[Policy], rule: PlacedClause, prove: Prover) -> str:
+    """Why no run that a rule applies to can finish; empty if one can, as far as its own calls go."""
+    clause = rule.clause
+    owed = clause.record.obligation() if isinstance(clause.record, Rule) and clause.refuses else None
+    if owed is None or owed.after is not None:
+        return ""
+    fewer = Count(tool=owed.tool, max=owed.least - 1, of=owed.of, when=clause.record.when, action="deny")
+    bare = msgspec.structs.replace(
+        policies[rule.member], rules=(fewer,), tool_rules=(), nets=(), limits=Limits(), budgets=()
+    )
+    if prove(merge_policies(list(policies)), keeps=bare).verdict != "proved":
+        return ""
+    return f"cannot finish: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
+
+
 def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
     """The tools that rules other than lists name, each once."""
     names: dict[str, None] = {}
@@ -135,7 +152,7 @@ def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
 def _tool_record(
     policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover
 ) -> ProofRecord:
-    """Whether a tool can be called at all; one that a list denies is not meant to be, unless a rule requires it."""
+    """Whether a tool can be called at all; one that a list denies is not meant to be."""
     question = f"callable {tool}"
     answer = prove(whole, reach=tool)
     if answer.verdict == "unknown":
@@ -143,23 +160,11 @@ def _tool_record(
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
     lists = [each for each in placed if isinstance(each.clause.record, _LISTS)]
-    owed = ((each.clause, _owed(each.clause, tool)) for each in placed)
-    required = [clause for clause, calls in owed if calls and prove(whole, reach=calls).verdict == "proved"]
-    if not required and prove(kept(policies, lists), reach=tool).verdict == "proved":
+    if prove(kept(policies, lists), reach=tool).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
     blame = [each.clause.id for each in placed if prove(kept(policies, [each]), reach=tool).verdict == "proved"]
     why = f"`{blame[0]}` always denies it" if blame else "the rules together never allow it"
-    end = ""
-    if required:
-        which = "no run" if required[0].always else "no run that it applies to"
-        end = f"; `{required[0].id}` asks for it, so {which} can finish"
-    return _record(question, "refuted", answer, f"never callable: {why}{end}")
-
-
-def _owed(clause: Clause, tool: str) -> Selector | None:
-    """The calls that a run must make before it may finish, if a tool's are among them."""
-    due = clause.record.obligation() if isinstance(clause.record, Rule) and clause.refuses else None
-    return due.tool if due is not None and due.after is None and tool in clause.patterns(due.tool) else None
+    return _record(question, "refuted", answer, f"never callable: {why}")
 
 
 def _record(question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str) -> ProofRecord:

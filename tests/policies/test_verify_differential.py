@@ -34,7 +34,11 @@ def test_what_is_found_of_a_stack_by_itself_holds_by_force() -> None:
         question = pair(rng)
         if LONG or 2 <= len(list(clauses_of(question.stack))) <= 3:
             findings.update(sanity_compared(question, rng, depth=2))
-    assert {"never callable", "subsumed", "vacuous"} <= findings <= {"dead", "never callable", "subsumed", "vacuous"}
+    assert (
+        {"never callable", "subsumed", "vacuous"}
+        <= findings
+        <= {"cannot finish", "dead", "never callable", "subsumed", "vacuous"}
+    )
 
 
 @pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
