@@ -40,15 +40,29 @@ options = {"setting_sources": [], "cwd": os.getcwd(), "model": "claude-sonnet-4-
 adapter = ClaudeAdapter(options, tools=("Bash",), env=env)
 anyio.run(lambda: run_once(adapter, "go", policies=parse_policies("name: p")))
 """
-SERVER = """
-import subprocess, sys
-subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
+ANSWERS = """
+import json, sys
 for line in sys.stdin:
-    pass
+    given = json.loads(line)
+    result = {"tools": []}
+    if given["method"] == "initialize":
+        version = given["params"]["protocolVersion"]
+        about = {"name": "odd", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+    if "id" in given:
+        print(json.dumps({"jsonrpc": "2.0", "id": given["id"], "result": result}), flush=True)
 """
+SERVER = (
+    """
+import subprocess
+subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
+"""
+    + ANSWERS
+)
 
-KILLER = """
-import json, os, signal, sys
+KILLER = (
+    """
+import os, signal
 
 def kill(*about):
     guardian = os.getppid()
@@ -63,17 +77,12 @@ def kill(*about):
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, kill)
-for line in sys.stdin:
-    given = json.loads(line)
-    result = {"tools": []}
-    if given["method"] == "initialize":
-        version = given["params"]["protocolVersion"]
-        about = {"name": "odd", "version": "1"}
-        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
-    if "id" in given:
-        print(json.dumps({"jsonrpc": "2.0", "id": given["id"], "result": result}), flush=True)
+"""
+    + ANSWERS
+    + """
 kill()
 """
+)
 
 
 def sleepers(seconds: int) -> list[int]:
@@ -129,10 +138,13 @@ async def test_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_p
     """The client starts it: it is below the guardian as well."""
     await anyio.Path(tmp_path / "server.py").write_text(SERVER)
     servers = {"odd": {"command": sys.executable, "args": [str(tmp_path / "server.py")]}}
-    bench.api.say(bench.api.reply(bench.api.bash("echo x")), bench.api.reply(bench.api.text("done")))
+    began = bench.cwd / "began"
+    wait = f"until pgrep -fx 'sleep 72003'; do sleep 0.05; done; touch {began}"
+    bench.api.say(bench.api.reply(bench.api.bash(wait)), bench.api.reply(bench.api.text("done")))
 
     await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
 
+    assert began.exists()
     assert sleepers(72003) == []
 
 
