@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from rich.text import Text
 
-from proctor.policies import Limits, RunContext, compile_policy, merge_policies
+from proctor.policies import Limits, RunContext, compile_policy, merge_policies, preflight
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.lists import Allowlist, Blocklist
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _LISTS = (Allow, Deny, Allowlist, Blocklist)
 _GLOB = frozenset("*?[")
+_ENDLESS = "cannot finish"
 
 
 class Prover(Protocol):
@@ -50,18 +51,23 @@ class PlacedClause(NamedTuple):
 
 
 def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
-    """A record for each rule, each tool that a rule about order names, and each tool that a run must call.
+    """A record for each rule, each tool in a rule about order, and a run that several rules keep from finishing.
 
     `refuted` is a finding. A rule that only warns is left out: it never decides.
     """
     whole = merge_policies(list(policies))
     policies = members_of(whole)
     everywhere = list(placed(policies))
+    ends = True
     for each in everywhere:
         if each.clause.action != "warn":
-            yield _rule_record(policies, everywhere, each, prove)
+            record = _rule_record(policies, everywhere, each, prove)
+            ends = ends and not record.reason.startswith(_ENDLESS)
+            yield record
     for tool in _ordered_tools(everywhere):
         yield _tool_record(policies, whole, everywhere, tool, prove)
+    if ends:
+        yield from _run_records(whole)
 
 
 def sanity_questions(policies: Sequence[Policy]) -> int:
@@ -137,7 +143,7 @@ def _why_endless(policies: Sequence[Policy], rule: PlacedClause, prove: Prover) 
     )
     if prove(merge_policies(list(policies)), keeps=bare).verdict != "proved":
         return ""
-    return f"cannot finish: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
+    return f"{_ENDLESS}: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
 
 
 def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
@@ -165,6 +171,14 @@ def _tool_record(
     blame = [each.clause.id for each in placed if prove(kept(policies, [each]), reach=tool).verdict == "proved"]
     why = f"`{blame[0]}` always denies it" if blame else "the rules together never allow it"
     return _record(question, "refuted", answer, f"never callable: {why}")
+
+
+def _run_records(whole: Policy) -> Iterator[ProofRecord]:
+    """What rules require together and no run can do; preflight finds it, so that no run starts either."""
+    for found in preflight(whole):
+        if found.code == "never_satisfied" and found.severity == "refuse":
+            reason = f"{_ENDLESS}: {found.message}"
+            yield ProofRecord(question="run", verdict="refuted", session=[], explored={}, reason=reason)
 
 
 def _record(question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str) -> ProofRecord:
