@@ -293,7 +293,7 @@ def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
     for clause in clauses:
         drawn = clause.record.drawing() if isinstance(clause.record, Rule) else isinstance(clause.record, Net)
         if not drawn:
-            yield f"{clause.says()} ({clause.action})".replace("`", "")
+            yield f"{clause.words()} ({clause.action})".replace("`", "")
 
 
 SHAPES = {

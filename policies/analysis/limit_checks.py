@@ -186,10 +186,10 @@ class Want(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """Of these kinds no more calls are let through; `says` in words. `lasting` unless another run lifts it."""
+    """Of these kinds no more calls are let through; `words` say it. `lasting` unless another run lifts it."""
 
     id: str
-    says: str
+    words: str
     most: int
     of: Of
     kinds: frozenset[CallClass]
@@ -230,8 +230,8 @@ def _finding(crowd: list[Want], quota: Quota) -> PreflightFinding:
     return finding(
         "never_satisfied",
         crowd[0].clause,
-        f"{wanted}{they} may be called at most {times(quota.most)}{of_run} ({quota.says})",
-        witness=(*(want.clause.says() for want in crowd), quota.says),
+        f"{wanted}{they} may be called at most {times(quota.most)}{of_run} ({quota.words})",
+        witness=(*(want.clause.words() for want in crowd), quota.words),
         suggestion=f"raise `{quota.id}`, or ask for less",
         severity="refuse" if quota.lasting else "report",
     )
@@ -259,7 +259,7 @@ def _quotas(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[Quota]:
             if cap.within is None:
                 capped = frozenset.intersection(*(kinds.of(tool, clause) for tool in cap.tools))
                 for some in [frozenset({kind}) for kind in capped] if cap.each else [capped]:
-                    yield Quota(clause.id, clause.says(), cap.most, cap.of, some)
+                    yield Quota(clause.id, clause.words(), cap.most, cap.of, some)
 
 
 def _limits(policy: Policy, kinds: Kinds) -> Iterator[Quota]:

@@ -112,7 +112,7 @@ def why(possible: Saturation, steps: list[Step]) -> str:
     words = [_reason(possible, step) for step in steps]
     if len(words) > 4:
         words = [*words[:2], "so on", words[-1]]
-    return ", and ".join(words) + (f" ({'; '.join(clause.says() for clause in core)})" if core else "")
+    return ", and ".join(words) + (f" ({'; '.join(clause.words() for clause in core)})" if core else "")
 
 
 def witness(possible: Saturation, steps: list[Step]) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def witness(possible: Saturation, steps: list[Step]) -> tuple[str, ...]:
     found: list[str] = []
     for step in steps:
         core = _core(possible, step)
-        found += [c.says() for c in core] if core else [f"{_reason(possible, step)} (`{step.clause.id}`)"]
+        found += [c.words() for c in core] if core else [f"{_reason(possible, step)} (`{step.clause.id}`)"]
     return tuple(found)
 
 
@@ -197,11 +197,11 @@ def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator
             "gave_up",
             (demands[0].clause.policy, ""),
             "there are too many orders of calls to tell whether one run can do all that must be done",
-            witness=tuple(demand.clause.says() for demand in demands),
+            witness=tuple(demand.clause.words() for demand in demands),
         )
         return
     if core is not None:
-        clauses_in_words = tuple(clause.says() for clause in core)
+        clauses_in_words = tuple(clause.words() for clause in core)
         yield finding(
             "never_satisfied",
             core[0],

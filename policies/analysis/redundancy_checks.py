@@ -41,8 +41,8 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
                 yield finding(
                     "shadowed",
                     clause,
-                    f"it never decides anything: {other.says()} refuses the same calls",
-                    witness=(clause.says(), other.says()),
+                    f"it never decides anything: {other.words()} refuses the same calls",
+                    witness=(clause.words(), other.words()),
                     suggestion="take it away",
                 )
                 break

@@ -111,7 +111,7 @@ class Clause(NamedTuple):
         elif not isinstance(self.record, Net) or self.record.followable:
             yield self.machine()
 
-    def says(self) -> str:
+    def words(self) -> str:
         """Its description in words, its id first."""
         return f"`{self.id}`: {self.record.words()}"
 
