@@ -244,6 +244,8 @@ class World:
         self._scopes: defaultdict[int, anyio.CancelScope] = defaultdict(anyio.CancelScope)
         """Of each owner, whose supervisor is left when it is cancelled."""
         self._ordered: set[str] = set()
+        self._unfinished = len(plan.starts) + len(plan.orders)
+        """Starts and orders whose course is not over."""
         self._policies = _policies(plan.budget, plan.budgets, plan.quick)
 
     @contextmanager
@@ -306,7 +308,7 @@ class World:
         await self._check_the_end()
 
     async def _until_quiet(self) -> None:
-        """Until all that the plan says has begun, and nothing was stored for longer than anything in it takes."""
+        """Until all that the plan says is over, or nothing was stored for longer than anything in it takes."""
         plan = self.plan
         begins = [start.at for start in plan.starts] + [order.at for order in plan.orders]
         begins += [at for at, _ in plan.jumps]
@@ -317,10 +319,23 @@ class World:
             if len(self.witness.events) > stored:
                 stored, quiet = len(self.witness.events), max(begun, anyio.current_time())
             await anyio.sleep(LOOK_S)
+            if not self._unfinished and anyio.current_time() > begun and not await self._runs_that_go_on():
+                return
+
+    async def _runs_that_go_on(self) -> set[str]:
+        return {run.run_id for run in await self._store.runs() if run.status in NOT_OVER}
+
+    @contextmanager
+    def _course(self) -> Iterator[None]:
+        """Of a start or an order, whichever way it ends."""
+        try:
+            yield
+        finally:
+            self._unfinished -= 1
 
     def _script(self, start_soon: Callable[..., Any]) -> None:
         for order in self.plan.orders:
-            start_soon(self._order, order)
+            start_soon(self._carry_out, order)
         for person in self.plan.people:
             if person.owner is None:
                 start_soon(self._answers, person)
@@ -374,7 +389,7 @@ class World:
         return approver
 
     async def _start(self, supervisor: Supervisor, start: Start) -> None:
-        with self._callers[start.run]:
+        with self._course(), self._callers[start.run]:
             await self._started(supervisor, start)
 
     async def _started(self, supervisor: Supervisor, start: Start) -> None:
@@ -412,6 +427,10 @@ class World:
         if _state(folded) != state:
             self.witness.found.append(f"the record of run {start.run} folds to another state than was live")
 
+    async def _carry_out(self, order: Order) -> None:
+        with self._course():
+            await self._order(order)
+
     async def _order(self, order: Order) -> None:
         await anyio.sleep(order.at)
         for _ in range(order.rounds):
@@ -428,7 +447,7 @@ class World:
             return
         scopes: Any = {"all": {"everything": True}, "session": {"session_id": order.value}}
         named = scopes.get(order.what, {"run_id": order.value})
-        going_on = {run.run_id: run for run in await self._store.runs() if run.status in NOT_OVER}
+        going_on = await self._runs_that_go_on()
         with suppress(ProctorError):  # it is not there yet
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
