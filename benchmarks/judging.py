@@ -52,7 +52,7 @@ def by_rules() -> dict[str, list[tuple[int, float]]]:
     """Microseconds an event against the number of rules, for the plot."""
     session = steps(0, 1_000)
     curves: dict[str, list[tuple[int, float]]] = {}
-    for rules in (2, 10, 100, 1_000, 2_000):
+    for rules in (2, 10, 100, 1_000, 10_000):
         policy = ordinary(rules)
         works = {
             "proctor, observe": partial(observing, session, policy),

@@ -25,6 +25,8 @@ from proctor.supervisor import CancelStep, Launch, LaunchOptions, Provider
 
 MANY = 1_000_000_000
 RESOURCES = 1_000
+MOST = 2_500
+"""Rules of one policy."""
 RULES = 10
 """How many rules a policy has, where nothing else is said."""
 
@@ -81,9 +83,12 @@ def _others(count: int) -> list[dict[str, Any]]:
 
 
 def compiled(rules: list[dict[str, Any]], limits: dict[str, int] | None = None) -> CompiledPolicy:
-    """A policy of these rules and limits."""
-    policy = {"name": "benchmark", "rules": rules, "limits": limits or {}}
-    return compile_policy(merge_policies(parse_policies(policy)))
+    """Policies of these rules and limits: one, or as many as hold the rules."""
+    policies = []
+    for first in range(0, max(1, len(rules)), MOST):
+        name = f"benchmark {first}" if first else "benchmark"
+        policies += parse_policies({"name": name, "rules": rules[first : first + MOST], "limits": limits or {}})
+    return compile_policy(merge_policies(policies))
 
 
 def steps(first: int, count: int) -> list[Step]:

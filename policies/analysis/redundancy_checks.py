@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,10 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
         return
     shadows = _Shadows(clauses, kinds, systems)
     for n, clause in enumerate(clauses):
-        kinds.work.spend(len(clauses))
-        for m, other in enumerate(clauses):
+        candidates = shadows.candidates(n)
+        kinds.work.spend(1 + len(candidates))
+        for m in candidates:
+            other = clauses[m]
             if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
                 yield finding(
                     "shadowed",
@@ -61,6 +64,29 @@ class _Shadows:
         self._open = [self._restricted(clause) for clause in clauses]
         self._caps = [self._cap(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
+        self._bar: defaultdict[CallClass, list[int]] = defaultdict(list)
+        """The clauses that refuse each kind of call."""
+        self._alike: defaultdict[object, list[int]] = defaultdict(list)
+        """The clauses of one kind that reach the same calls, and those that cap the same."""
+        for m, shut in enumerate(self._shut):
+            for kind in shut:
+                self._bar[kind].append(m)
+            for key in self._keys(m):
+                self._alike[key].append(m)
+
+    def candidates(self, n: int) -> Sequence[int]:
+        """The clauses that may cover clause `n`, in their order."""
+        found = {m for key in self._keys(n) for m in self._alike[key]}
+        if restricted := self._open[n]:
+            found.update(self._bar[next(iter(restricted))])  # whoever refuses all of them refuses this one
+        return sorted(found)
+
+    def _keys(self, n: int) -> Iterator[object]:
+        """What is equal for clauses that judge alike, and for those that cap the same calls."""
+        if (subject := self._subject[n]) is not None:
+            yield subject[0], subject[2]  # of its fields some have no hash
+        if (cap := self._caps[n]) is not None:
+            yield tuple(cap[1]), cap[2]
 
     def covers(self, m: int, n: int) -> bool:
         """Whether clause `m` refuses all that clause `n` does, as strictly."""
