@@ -203,6 +203,7 @@ async def test_an_asynchronous_check_sees_the_session_as_it_was_when_called(chec
         answers.append((list(checks), decision.action))
 
     assert answers == [([], "allow"), (["c"], "allow"), (["c"], "cancel")]
+    assert monitor.propose(ToolCall(id="unanswered", name="pay")).action == "deny"
 
 
 def test_a_check_that_returns_something_to_be_awaited_denies() -> None:

@@ -21,7 +21,7 @@ from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Sessions of each family in a long run; 0 for the usual number."""
-USUAL, SESSIONS = 300, 10
+USUAL, SESSIONS = 200, 10
 """Sessions of each family, and how many of them are played under one policy."""
 
 thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, suppress_health_check=list(HealthCheck))

@@ -39,12 +39,12 @@ RULES = list(order_rules())
 @pytest.mark.parametrize("action", ["deny", "warn"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values()))
 def test_a_rule_of_order_is_judged_as_its_text_says_on_every_short_session(rule: dict[str, Any], action: str) -> None:
-    """Decisions and statuses agree on every session: where a call is refused, and where it is only reported."""
+    """Decisions and statuses agree on every session: where a call is refused, and, of four calls, only reported."""
     stack = [{"name": "p", "rules": [{**rule, "action": action}]}]
     policy = compiled(stack)
     Twins(stack, policy).play([])
     settled: set[tuple[str, ...]] = set()
-    for tools in itertools.product(TOOLS, repeat=LONGEST):
+    for tools in itertools.product(TOOLS, repeat=LONGEST if action == "deny" else LONGEST - 1):
         twins = Twins(stack, policy)
         for length, tool in enumerate(tools, 1):
             twins.take(Step(do="ask", tool=tool))

@@ -11,8 +11,6 @@ from proctor.policies import merge_policies, parse_policies
 from proctor.policies.diagram import GraphNode, Picture, draw, draw_mermaid
 from proctor.policies.policy import Policy
 
-SOURCE = {"tool": "a", "path": "$.y"}
-
 
 def policy(*rules: dict[str, Any], **more: Any) -> Policy:
     return merge_policies(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories
 from proctor.policies.language.predicates import compile_conditions
@@ -397,36 +395,6 @@ def test_an_id_is_its_text(scalar: Any, text: str) -> None:
 def test_an_output_that_holds_an_object_or_array_is_parsed(raw: Any, value: Any) -> None:
     """Any other text is the value itself."""
     assert parsed_output(raw) == value
-
-
-def test_a_when_that_refers_to_a_call_is_an_error() -> None:
-    """It is settled when the run starts."""
-    rule = {"type": "require", "tool": "x", "when": [{"path": "$.tenant", "equals": {"arg": "$.t"}}]}
-
-    with pytest.raises(PolicyError, match="settled when the run starts"):
-        parse_policies({"version": 1, "name": "p", "rules": [rule]})
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"type": "before", "first": "SELECTOR", "then": "y"},
-        {"type": "immediately_before", "first": "SELECTOR", "then": "y"},
-        {"type": "after", "trigger": "y", "then": "SELECTOR"},
-        {"type": "eventually", "tool": "SELECTOR", "within": 2},
-        {"type": "sequence", "tools": ["SELECTOR", "y"]},
-        {"type": "require", "tool": "SELECTOR"},
-        {"type": "never_after", "trigger": "SELECTOR", "forbidden": "y"},
-    ],
-)
-@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: {"not": [c]}, lambda c: {"any_of": [c]}])
-def test_an_argument_where_no_call_is_judged_is_an_error(rule: dict[str, Any], wrap: Any) -> None:
-    """It would compare a call with itself, and the rule would pass."""
-    selector = {"tool": "x", "where": [wrap({"path": "$.a", "equals": {"arg": "$.b"}})]}
-    written = json.loads(json.dumps(rule).replace('"SELECTOR"', json.dumps(selector)))
-
-    with pytest.raises(PolicyError, match="no call is being judged there"):
-        parse_policies({"version": 1, "name": "p", "rules": [written]})
 
 
 def test_a_source_is_read_as_what_a_tool_returned(ruled: Any) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,62 +81,6 @@ def test_a_limit_that_only_inherits_deny_ends_the_run(drive: Any, limit: str) ->
     assert {v.action for v in own.found} == {"cancel"}
 
 
-@pytest.mark.parametrize("limit", SPENDING)
-@pytest.mark.parametrize("action", ["deny", "warn", "request_approval"])
-def test_a_limit_keeps_the_action_that_is_written_on_it(drive: Any, limit: str, action: str) -> None:
-    """Who wants the run to go on past a limit says so on the limit; with `warn` the one report is all."""
-    session = drive({"limits": {limit: {"max": 0, "action": action}}, "on_violation": "deny"})
-    first = exceed(session, limit)
-
-    assert first == ("allow" if action == "warn" and limit != "max_turns" else action)
-    assert session.ask("a") == ("allow" if action == "warn" else action)
-    assert len([v for v in session.found if v.action == "warn"]) == (action == "warn")
-
-
-@pytest.mark.parametrize(("limit", "quiet"), [("max_duration_ms", 1000), ("max_idle_ms", 1000)])
-def test_clocks_fire_on_a_tick_without_any_event(drive: Any, limit: str, quiet: int) -> None:
-    """The deadline is the first millisecond beyond the limit."""
-    session = drive({"limits": {limit: quiet}})
-    session.see(ev.RunStarted(run_id="r", at=START))
-    deadline = session.monitor.deadline()
-
-    assert deadline == ev.at_ms(START) + quiet + 1
-    assert session.monitor.tick(deadline - 1) == []
-    assert [v.kind for v in session.monitor.tick(deadline)] == [limit]
-    assert session.monitor.deadline() is None
-
-
-def test_idleness_does_not_run_while_a_tool_does(drive: Any) -> None:
-    """Nor while a call is held."""
-    session = drive({"limits": {"max_idle_ms": 1000}})
-    session.see(ev.RunStarted(run_id="r", at=START))
-    session.see(ev.ToolCallStarted(tool_call_id="c", tool_name="a", at=START))
-
-    assert session.monitor.deadline() is None
-    assert session.see(ev.ToolCallCompleted(tool_call_id="c", at=START + timedelta(seconds=60))) == []
-    assert session.monitor.deadline() == ev.at_ms(START) + 61_001
-
-
-def test_duration_of_a_session_does_not_count_the_time_between_runs(drive: Any) -> None:
-    """scope: session adds up the runs."""
-    session = drive({"limits": {"max_duration_ms": {"max": 5000, "scope": "session"}}})
-    session.see(ev.RunStarted(run_id="r1", at=START))
-    session.see(ev.RunCompleted(at=START + timedelta(seconds=3)))
-    later = START + timedelta(hours=1)
-    session.see(ev.RunStarted(run_id="r2", at=later))
-
-    assert session.monitor.deadline() == ev.at_ms(later) + 2001
-
-
-def test_a_limit_of_the_session_holds_from_the_first_event_of_the_next_run(drive: Any) -> None:
-    """What earlier runs used is used."""
-    session = drive({"limits": {"max_cost_usd": {"max": 1, "scope": "session"}}})
-    session.see(ev.RunStarted(run_id="r1"))
-    session.see(usage(cost_usd=2.0))
-
-    assert [v.kind for v in session.see(ev.RunStarted(run_id="r2"))] == ["max_cost_usd"]
-
-
 def test_a_warning_on_record_is_not_given_again_where_the_record_is_folded(drive: Any) -> None:
     """Folding the stored events gives the state that was live."""
     session = drive({"limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}}})
@@ -182,15 +129,6 @@ def test_an_unknown_price_skips_the_limit_and_says_so(drive: Any) -> None:
 
     assert session.see(usage(model="nobody-knows", input_tokens=10**9)) == []
     assert session.monitor.metadata["unpriced"] == ["nobody-knows"]
-
-
-def test_a_locked_limit_is_a_ceiling_wherever_it_stands(drive: Any) -> None:
-    """A later, tighter limit with a weaker action does not loosen it."""
-    org = {"name": "org", "locked": True, "limits": {"max_tool_calls": {"max": 2, "action": "cancel"}}}
-    team = {"name": "team", "limits": {"max_tool_calls": {"max": 1, "action": "warn"}}}
-    session = drive(org, team)
-
-    assert [session.ask("a") for _ in range(3)] == ["allow", "warn", "cancel"]
 
 
 def test_a_session_that_has_no_recorded_start_has_all_its_turns(drive: Any) -> None:
@@ -285,3 +223,67 @@ def test_cached_tokens_among_the_input_count_once(drive: Any, scope: str) -> Non
     assert decode_event(encode_event(report)) == report
     beside = usage(scope=scope, input_tokens=10, cache_read_tokens=500_000)
     assert decode_event(encode_event(beside)) == beside
+
+
+LAST_ROW = '    max_turns: Annotated[LimitValue, LimitKind(unit="turns", projected="turn")] = None\n'
+ONE_MORE = '    max_reasoning_tokens: Annotated[LimitValue, LimitKind(unit="tokens of reasoning")] = None\n'
+
+WITH_ONE_MORE = """
+import importlib.machinery
+import sys
+
+class Amended(importlib.machinery.SourceFileLoader):
+    def get_data(self, path):
+        data = super().get_data(path)
+        if path.endswith(".pyc"):
+            raise OSError
+        before, last, after = data.decode().partition(LAST_ROW)
+        assert last, "where are the rows?"
+        return (before + last + ONE_MORE + after).encode()
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "proctor.policies.limits":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec.loader = Amended(name, spec.origin)
+        return spec
+
+sys.meta_path.insert(0, Finder())
+
+from proctor.policies import Capabilities, compile_policy, draw_mermaid, json_schema, loosened, merge_policies
+from proctor.policies import parse_policies, preflight
+from proctor.policies.events import RunStarted, TokenUsageUpdated
+
+WRITTEN = "{name: thrifty, locked: true, limits: {max_reasoning_tokens: {max: 10, warn_at: 0.5}}}"
+(policy,) = parse_policies(WRITTEN)
+assert "max_reasoning_tokens" in json_schema()["$defs"]["Limits"]["properties"]
+
+(note,) = preflight(policy, Capabilities(gate="all", usage="at_end"))
+assert note.message.startswith("`max_reasoning_tokens: 10`, once reached, ends the run once the run is over"), note
+(note,) = preflight(policy, Capabilities(gate="all"))
+assert note.code == "uncounted_limit", note
+(zero,) = parse_policies("{name: zero, limits: {max_reasoning_tokens: 0}}")
+assert "zero_limit" in [note.code for note in preflight(zero)]
+
+(looser,) = parse_policies("{name: looser, limits: {max_reasoning_tokens: 20}}")
+assert [each.name for each in loosened(merge_policies([policy, looser]))] == ["max_reasoning_tokens"]
+
+monitor = compile_policy(policy).monitor()
+assert monitor.observe(RunStarted()) == []
+assert monitor.observe(TokenUsageUpdated(output_tokens=9, reasoning_tokens=9)) == []
+assert [warning.limit for warning in monitor.warnings()] == ["max_reasoning_tokens"]
+(violation,) = monitor.observe(TokenUsageUpdated(output_tokens=9, reasoning_tokens=9))
+assert violation.kind == "max_reasoning_tokens"
+assert "18 tokens of reasoning" in violation.message, violation
+(use,) = monitor.limits()
+assert (use.used, use.unit, use.exceeded) == (18, "tokens of reasoning", True)
+"""
+
+
+def test_one_more_limit_is_one_more_row(tmp_path: Path) -> None:
+    """It is read, checked, counted, warned of and said in words as any other."""
+    script = tmp_path / "one_more.py"
+    script.write_text(f"LAST_ROW, ONE_MORE = {LAST_ROW!r}, {ONE_MORE!r}\n{WITH_ONE_MORE}")
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -118,8 +118,13 @@ def policy() -> CompiledPolicy:
     return compiled
 
 
-@pytest.mark.parametrize("tool", ["x", "go", "\ud800", "x" * 100_000])
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize(
+    ("tool", "value"),
+    [
+        *(pytest.param(tool, value, id=f"{tool} {name}") for name, value in VALUES.items() for tool in ("x", "go")),
+        *((tool, value) for value in (1, VALUES["half a character"]) for tool in ("\ud800", "x" * 100_000)),
+    ],
+)
 def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, tool: str, value: Any) -> None:
     """As input, output, message and id; proposed or only seen; and the state can be written and read back."""
     monitor = policy.monitor()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from proctor.policies.errors import PolicyError, Problem
+from proctor.policies import Policy, PolicyError, compile_policy, merge_policies, parse_policies, preflight
+from proctor.policies.diagram import draw
+from proctor.policies.errors import Problem
 from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.reading import check_policy, load_policies, parse_policies
+from proctor.policies.policy import Allow, Deny
+from proctor.policies.reading import check_policy, load_policies
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.precedence import Before
 from proctor.policies.rules.python_check import Check
+from proctor.policies.rules.response import Require
+from proctor.policies.values.model_base import Issue
+
+from .test_schema import RULE_EXAMPLES
 
 DAMAGED = """\
 version: 1
@@ -120,41 +128,23 @@ def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggest
 @pytest.mark.parametrize(
     "source",
     [
-        {"version": 2, "name": "p"},
-        {"version": True, "name": "p"},
         {"version": "1", "name": "p"},
         {"name": ""},
-        {"name": "  "},
-        {},
         {"name": "p", "description": None},
-        {"name": "p", "limits": {"max_turns": None}},
         {"name": "p", "limits": {"max_turns": float("nan")}},
-        {"name": "p", "limits": {"max_turns": {"max": 1, "warn_at": 1.5}}},
-        {"name": "p", "approval": {"timeout_s": 0}},
         {"name": "p", "aliases": {"A": []}},
-        {"name": "p", "aliases": {" ": ["a"]}},
         {"name": "p", "prices": {"m": {"input_usd_per_mtok": 1}}},
-        {"name": "p", "metadata": {"at": 10**30}},
-        {"name": "p", "metadata": {"at": float("inf")}},
-        {"name": "p", "metadata": {"at": object()}},
-        {"name": "p", "metadata": {1: 2}},
-        {"name": "p", "nets": ["require before delete"]},
-        {"name": "p", "nets": [3]},
-        {"name": "p", "rules": [{"tool": "x"}]},
-        {"name": "p", "rules": [{"type": ["before"]}]},
-        {"name": "p", "rules": [{"type": "check", "check": "x"}]},
-        {"name": "p", "rules": ["before"]},
-        {"policies": []},
-        {"policies": {"name": "p"}},
-        {"policies": [3]},
-        {"policies": [{"name": "p"}], "name": "q"},
-        [],
-        None,
-        3,
-        "",
-        "- name: p",
-        "{",
-        "name: [",
+        *(
+            {"name": "p", "metadata": each}
+            for each in ({"at": 10**30}, {"at": float("inf")}, {"at": object()}, {1: 2})
+        ),
+        *({"name": "p", "nets": [net]} for net in ("require before delete", 3)),
+        *(
+            {"name": "p", "rules": [rule]}
+            for rule in ({"type": ["before"]}, {"type": "check", "check": "x"}, "before")
+        ),
+        *({"policies": each} for each in ({"name": "p"}, [3])),
+        *([], None, 3, "", "- name: p", "{", "name: ["),
     ],
 )
 def test_what_is_no_policy_is_a_policy_error(source: Any) -> None:
@@ -309,3 +299,123 @@ HUMAN = "human-approval"
 def test_a_name_or_a_list_that_is_wrong_is_reported_at_its_place(document: dict[str, Any], path: str) -> None:
     """The reader of the message finds the line that is wrong."""
     assert [problem.path for problem in problems_of({"name": "p", **document})] == [path]
+
+
+class Counted(Require, tag="require", frozen=True):
+    """A rule that counts how often it is checked."""
+
+    def problems(self) -> Iterator[Issue]:
+        """Count, and complain of nothing."""
+        checks.append(1)
+        yield from super().problems()
+
+
+checks: list[int] = []
+
+
+def test_what_was_found_sound_is_not_looked_at_again() -> None:
+    """Merging checks each member; preflight, drawing and compiling do not. What was read is checked by the reader."""
+    checks.clear()
+    stack = merge_policies([Policy(name="a", rules=[Counted(tool="x")]), Policy(name="b")])
+    preflight(stack)
+    draw(stack)
+    compile_policy(stack)
+    assert len(checks) == 1
+
+    (policy,) = parse_policies({"name": "a", "rules": [Counted(tool="x")]})
+    compile_policy(merge_policies([policy]))
+    assert len(checks) == 2
+
+
+@pytest.mark.parametrize("changed", [{"name": ""}, {"prices": {"m": 3}}, {"rules": [{"type": "require"}]}])
+def test_a_copy_with_a_change_is_checked(changed: dict[str, Any]) -> None:
+    """Soundness is of the very record, not of what was made from it; what is wrong is wrong the second time, too."""
+    wrong = msgspec.structs.replace(parse_policies({"name": "a"})[0], **changed)
+    for _ in range(2):
+        with pytest.raises(PolicyError):
+            compile_policy(wrong)
+
+
+SELF = {"tool": "x", "where": [{"path": "$.a", "equals": {"arg": "$.b"}}]}
+INSIDE = {"tool": "x", "where": [{"not": [{"any_of": [{"path": "$.a", "equals": {"arg": "$.b"}}]}]}]}
+
+NOT_JUDGED: dict[str, dict[str, Any]] = {
+    "before.first": {"type": "before", "first": SELF, "then": "y"},
+    "before.first in a list": {"type": "before", "first": ["z", SELF], "then": "y"},
+    "before.first, negated": {"type": "before", "first": INSIDE, "then": "y"},
+    "immediately_before.first": {"type": "immediately_before", "first": SELF, "then": "y"},
+    "after.then": {"type": "after", "trigger": "y", "then": SELF},
+    "eventually.tool": {"type": "eventually", "tool": SELF, "within": 2},
+    "require.tool": {"type": "require", "tool": SELF},
+    "never_after.trigger": {"type": "never_after", "trigger": SELF, "forbidden": "y"},
+    "forbids_after.tool": {"type": "forbids_after", "tool": SELF, "tools": ["y"]},
+    "sequence.tools": {"type": "sequence", "tools": ["y", SELF]},
+    "forbidden_sequence.sequence": {"type": "forbidden_sequence", "sequence": [SELF, "y"]},
+    "provenance.from": {"type": "provenance", "tool": "y", "path": "$.a", "from": [{"tool": SELF, "path": "$.a"}]},
+}
+JUDGED: dict[str, dict[str, Any]] = {
+    "before.then": {"type": "before", "first": "y", "then": SELF},
+    "after.trigger": {"type": "after", "trigger": SELF, "then": "y"},
+    "never_after.forbidden": {"type": "never_after", "trigger": "y", "forbidden": SELF},
+    "forbids_after.tools": {"type": "forbids_after", "tool": "y", "tools": [SELF]},
+    "forbidden_sequence's last": {"type": "forbidden_sequence", "sequence": ["y", SELF]},
+    "blocklist.tools": {"type": "blocklist", "tools": [SELF]},
+    "count.tool": {"type": "count", "tool": SELF, "max": 1},
+    "precondition.tool": {"type": "precondition", "tool": SELF, "requires": [{"turns_gte": 1}]},
+    "prior's where": {"type": "precondition", "tool": "y", "requires": [{"prior": SELF}]},
+}
+
+
+@pytest.mark.parametrize("rule", NOT_JUDGED.values(), ids=NOT_JUDGED)
+def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: dict[str, Any]) -> None:
+    """It would compare the call with itself, and the rule would pass; the error stands at its rule."""
+    with pytest.raises(PolicyError, match="no call is being judged") as raised:
+        parse_policies({"name": "p", "rules": [rule]})
+
+    assert raised.value.problems[0].path.startswith("rules[0]")
+
+
+@pytest.mark.parametrize("rule", JUDGED.values(), ids=JUDGED)
+def test_the_judged_calls_own_selector_may_refer_to_it(rule: dict[str, Any]) -> None:
+    """Section 4: `output`, a prior's `where`, and the judged call's own selector."""
+    assert parse_policies({"name": "p", "rules": [rule]})
+
+
+@pytest.mark.parametrize("rule", RULE_EXAMPLES, ids=lambda rule: rule["type"])
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("when", [{"path": "$.tenant", "equals": {"arg": "$.t"}}]), ("key", "$.a[")],
+    ids=["when", "key"],
+)
+def test_what_every_rule_may_carry_is_checked_on_each(rule: dict[str, Any], field: str, wrong: Any) -> None:
+    """Whatever else its family checks."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies({"name": "p", "rules": [rule | {field: wrong}]})
+
+    assert any(problem.path.startswith(f"rules[0].{field}") for problem in raised.value.problems)
+
+
+BAD: dict[str, Any] = {"tool": "x", "where": [{"path": "$.a[", "exists": True}]}
+NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "count": ({"rules": [{"type": "count", "tool": [], "max": 1}]}, "rules[0].tool"),
+    "loop": ({"rules": [{"type": "loop", "tool": [], "window": 2, "threshold": 2}]}, "rules[0].tool"),
+    "count's path": ({"rules": [{"type": "count", "tool": BAD, "max": 1}]}, "rules[0].tool"),
+    "blocklist's path": ({"rules": [{"type": "blocklist", "tools": [BAD]}]}, "rules[0].tools"),
+    "a transition's path": (
+        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [BAD]}]}]},
+        "nets[0].transitions[0].tools",
+    ),
+    "a transition": (
+        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [{"tool": []}]}]}]},
+        "nets[0].transitions[0].tools",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "where"), NO_TOOLS.values(), ids=NO_TOOLS)
+def test_what_names_no_tool_or_no_path_is_an_error_where_it_stands(document: dict[str, Any], where: str) -> None:
+    """By the field, not by the rule."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies({"name": "p", **document})
+
+    assert {problem.path.removeprefix(where)[:1] for problem in raised.value.problems} <= {"", "[", "."}

@@ -315,3 +315,15 @@ def test_an_allow_list_admits_several_commands_where_one_condition_reads_them_al
     call = ToolCall(id="c", name="bash", input={"command": "git status && ls"})
 
     assert bool(compile_policy(policy).monitor().admission(call).rules) == admitted
+
+
+@pytest.mark.parametrize(
+    ("musts", "weakest"), [(["started", "completed"], "started"), (["completed"] * 2, "completed")]
+)
+def test_the_weakest_way_to_meet_a_requirement_counts(musts: list[str], weakest: str) -> None:
+    """A call that only started may meet one that says so, whatever the others ask for."""
+    priors = [{"prior": tool, "must": must} for tool, must in zip("ab", musts, strict=True)]
+    rule = {"type": "precondition", "tool": "x", "requires": [{"any_of": priors}]}
+    [[outline]] = [rule.abstraction() for rule in parse_policies({"name": "p", "rules": [rule]})[0].rules]
+
+    assert f"first_must='{weakest}'" in str(outline)

@@ -24,7 +24,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
-from proctor.policies.events.calls import Decision, NeedsChecks
+from proctor.policies.events.calls import Decision
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
@@ -45,46 +45,6 @@ def test_an_unreadable_call_under_a_used_id_leaves_the_first_call_as_it_is(ruled
     assert session.ask("y") == "deny"
 
 
-def test_the_model_is_told_nothing_of_the_rules(ruled: Any) -> None:
-    """The default text names the tool only; the strictest rule's own text comes first."""
-    session = ruled(
-        {"type": "blocklist", "id": "r", "tools": ["x", "y"], "reason": "security:exfiltration"},
-        {"type": "blocklist", "id": "s", "tools": ["y"], "tell_model": "use z", "action": "cancel"},
-    )
-
-    assert session.propose("x").tell_model == "Tool 'x' is not available in this context."
-    assert session.propose("y").tell_model == "use z"
-    assert session.propose("z").tell_model is None
-
-
-@pytest.mark.parametrize(("answer", "action"), [(True, "allow"), (None, "allow"), (False, "deny"), ("no", "deny")])
-def test_a_check_answers_for_itself(answer: Any, action: str) -> None:
-    """True or None lets the call through; False or a text refuses."""
-    from proctor.policies import Policy
-
-    policy = Policy(name="p", on_violation="deny", rules=(Check(check=lambda call: answer, tool="x"),))
-
-    assert compile_policy(policy).monitor().propose(ToolCall(id="1", name="x")).action == action
-
-
-def test_an_asynchronous_check_is_asked_outside_and_answered_here() -> None:
-    """Without its answer the call is refused."""
-    from proctor.policies import Policy
-
-    async def check(call: ToolCall) -> bool:
-        return True
-
-    policy = Policy(name="p", on_violation="deny", rules=(Check(id="c", check=check),))
-    monitor = compile_policy(policy).monitor()
-    call = ToolCall(id="1", name="x")
-
-    needed = monitor.decide(call)
-    assert isinstance(needed, NeedsChecks)
-    assert [id for id, _ in needed.checks] == ["c"]
-    assert monitor.propose(call).action == "deny"
-    assert monitor.propose(ToolCall(id="2", name="x"), checks={"c": True}).action == "allow"
-
-
 def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None:
     """It is refused at once."""
 
@@ -100,18 +60,6 @@ def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None
     decision = monitor.decide(ToolCall(id="1", name="x", input={"o": endless}))
     assert isinstance(decision, Decision)
     assert (decision.action, decision.errors) == ("deny", ("input",))
-
-
-def test_a_net_can_be_added_and_removed_on_a_live_run_and_keeps_its_state(ruled: Any) -> None:
-    """A removed net goes on where it was."""
-    session = ruled()
-    session.monitor.add_net("limit push to 1 per session")
-    first = [session.ask("push"), session.ask("push")]
-    session.monitor.remove_net("limit push to 1 per session")
-    without = session.ask("push")
-    session.monitor.add_net("limit push to 1 per session")
-
-    assert (first, without, session.ask("push")) == (["allow", "deny"], "allow", "deny")
 
 
 @pytest.mark.parametrize(
@@ -135,14 +83,6 @@ def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[
     decision = monitor.propose(ToolCall(id="c", name="bash", input={"command": "git push"}))
 
     assert decision.action == "cancel"
-
-
-def test_what_is_attached_to_a_net_that_is_not_there_is_an_error() -> None:
-    """A misspelt name would be a validator that never runs."""
-    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block rm"]})
-
-    with pytest.raises(PolicyError, match="no net is called `block mv`"):
-        compile_policy(policy, validators={"block mv": lambda *_: True})
 
 
 async def too_late(*_: Any) -> bool:
@@ -239,16 +179,13 @@ def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
 
 
 def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
-    """One clear error, no half-restored state."""
-    one, other = (
-        ruled({"type": "require", "id": "a", "tool": "x"}),
-        ruled({"type": "require", "id": "b", "tool": "x"}),
-    )
-
+    """One clear error, no half-restored state; the same of what is no snapshot."""
+    one, other = (ruled({"type": "require", "id": id, "tool": "x"}) for id in "ab")
     with pytest.raises(EventError, match="whose rules differ"):
         other.compiled.restore(one.monitor.snapshot())
-    with pytest.raises(EventError, match="not a snapshot"):
-        other.compiled.restore(b"{]")
+    for data in (None, b"{]", b"{}", b"[1]", b"\xff"):
+        with pytest.raises(EventError, match="not a snapshot of a monitor"):
+            other.compiled.restore(data)
 
 
 def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
@@ -273,14 +210,6 @@ def test_an_input_that_cannot_be_read_is_refused(ruled: Any) -> None:
     decision = session.monitor.propose(ToolCall(id="1", name="x", input=deep))
 
     assert decision.action == "deny"
-
-
-def test_a_policy_made_in_python_is_checked_when_it_is_compiled() -> None:
-    """The same checks as for a file."""
-    from proctor.policies import Deny, Policy
-
-    with pytest.raises(PolicyError, match="never closed"):
-        compile_policy(Policy(name="p", tool_rules=[Deny(["[ab"])]))
 
 
 @pytest.mark.parametrize(
@@ -333,13 +262,6 @@ def test_an_argument_of_the_wrong_kind_is_one_clear_error(
     assert monitor.snapshot() == before
 
 
-@pytest.mark.parametrize("data", [None, b"{}", b"[1]", b"\xff"])
-def test_what_is_no_snapshot_is_one_clear_error(data: Any) -> None:
-    """Whatever it is."""
-    with pytest.raises(EventError, match="not a snapshot of a monitor"):
-        compile_policy(Policy(name="p")).restore(data)
-
-
 def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
     """Whatever the order of the nets; what a net only asks a person about is validated all the same."""
     nets = [
@@ -388,14 +310,6 @@ def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, 
     assert before == "; ".join(f"v{n}: total: 1, attempts: 0, turns: 0, forgotten: 0" for n in range(5)) + more
 
 
-def test_an_explanation_counts_what_a_rule_remembers_of_calls(ruled: Any) -> None:
-    """It shows figures, not the calls."""
-    session = ruled({"type": "loop", "id": "r", "window": 9, "threshold": 5})
-    explanation = explained(session, *[{"text": "hidden"}] * 3)
-
-    assert "r: agrees [recent: 2 -> recent: 3]" in explanation
-
-
 def test_an_explanation_names_a_limit_that_refuses(drive: Any) -> None:
     """Beside the rules, which have states."""
     session = drive(
@@ -429,20 +343,12 @@ def test_a_deferred_transition_without_tools_is_an_error() -> None:
             "[prefixes: 0, at: 0 -> prefixes: 1, at: 1]",
         ),
         ({"nets": ["limit x to 1 per session"]}, "[budget: 1 -> no token]"),
+        ({"rules": [{"type": "loop", "id": "r", "window": 9, "threshold": 5}]}, "[recent: none -> recent: 1]"),
     ],
 )
 def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document: Any, shown: str) -> None:
-    """Before any call, and after it."""
+    """Before any call, and after it; of calls that a rule remembers in figures."""
     assert shown in explained(drive(document), {})
-
-
-def test_what_a_stored_record_says_of_the_end_of_a_run_is_open_again(ruled: Any) -> None:
-    """A rule that only an end violates is met by what comes later."""
-    session = ruled({"type": "require", "id": "r", "tool": "x"})
-    session.see(ev.PolicyViolated(policy="p", rule="r", kind="require", action="deny", message="x was not called"))
-    session.ok("x")
-
-    assert session.end().rules["r"].status == "held"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
-"""Questions about whole sessions: each kind, both verdicts, over the rule families; and what is not known."""
+"""Questions about whole sessions: each kind, both verdicts, and what is not known.
+
+The answers are compared with those found by thought (`questions.yaml`), and with brute force on the monitor.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from proctor.policies import (
     Check,
@@ -23,6 +29,10 @@ from proctor.policies import (
     verify,
 )
 from proctor.policies.analysis.certificate import check
+from proctor.policies.stack.clauses import clauses_of
+from tests.fuzz.broken_policies import told_apart, variants
+from tests.fuzz.proof_pairs import pair
+from tests.fuzz.proofs import compared, sanity_compared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -39,109 +49,7 @@ def deny(**where: Any) -> dict[str, Any]:
 
 
 TESTED = {"type": "before", "first": "test", "then": "push"}
-STARTED = {**TESTED, "first_must": "started"}
-BY_ID = {**TESTED, "key": "$.id"}
 COUNT = {"type": "count", "tool": "push", "max": 2}
-BREAKER = {"type": "circuit_breaker", "total": 1}
-CASES: list[tuple[Policy, Policy, int | None]] = [
-    (policy(TESTED), policy(TESTED), None),
-    (policy(TESTED), policy(STARTED), None),
-    (policy(STARTED), policy(TESTED), 2),
-    (policy(), policy(TESTED), 1),
-    (policy(BY_ID), policy(TESTED), None),
-    (policy(TESTED), policy(BY_ID), 2),
-    (policy(COUNT), policy({**COUNT, "max": 3}), None),
-    (policy({**COUNT, "max": 3}), policy(COUNT), 3),
-    (policy({**COUNT, "tool": "p*"}), policy(COUNT), None),
-    (policy({**COUNT, "max": 1, "key": "$.id"}), policy({**COUNT, "max": 3}), 4),
-    (policy({**COUNT, "within_turns": 1}), policy({"type": "max_parallel", "tool": "push", "max": 2}), None),
-    (policy({"type": "max_parallel", "tool": "push", "max": 2}), policy(COUNT), 3),
-    (
-        policy({"type": "never_after", "trigger": "a", "forbidden": "b"}),
-        policy({"type": "forbids_after", "tool": "a", "tools": ["b"]}),
-        None,
-    ),
-    (
-        policy({"type": "forbids_after", "tool": "a", "tools": ["b"]}),
-        policy({"type": "never_after", "trigger": "a", "forbidden": "b"}),
-        2,
-    ),
-    (policy({"type": "immediately_before", "first": "test", "then": "push"}), policy(STARTED), None),
-    (policy(STARTED), policy({"type": "immediately_before", "first": "test", "then": "push"}), 3),
-    (
-        policy({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"}),
-        policy({"type": "forbidden_sequence", "sequence": ["a", "b"]}),
-        None,
-    ),
-    (
-        policy({"type": "forbidden_sequence", "sequence": ["a", "b"]}),
-        policy({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"}),
-        3,
-    ),
-    (policy({"type": "require", "tool": "audit"}), policy({"type": "count", "tool": "audit", "min": 1}), None),
-    (policy(), policy({"type": "require", "tool": "audit"}), 0),
-    (
-        policy({"type": "after", "trigger": "a", "then": "b"}),
-        policy({"type": "after", "trigger": "a", "then": "b", "within": 2}),
-        None,
-    ),
-    (policy({**BREAKER, "action": "cancel"}), policy({**BREAKER, "total": 2}), None),
-    (policy(BREAKER), policy({**BREAKER, "total": 2}), 2),
-    (
-        policy({"type": "loop", "window": 3, "threshold": 2}),
-        policy({"type": "loop", "window": 2, "threshold": 2}),
-        None,
-    ),
-    (policy({"type": "loop", "window": 2, "threshold": 2}), policy({"type": "loop", "window": 3, "threshold": 2}), 3),
-    (policy(nets=["require backup before delete"]), policy({**TESTED, "first": "backup", "then": "delete"}), None),
-    (policy(nets=["limit push to 2 per session"]), policy(COUNT), None),
-    (policy(limits={"max_tool_calls": {"max": 2, "scope": "session"}}), policy(COUNT), None),
-    (policy(limits={"max_tool_calls": 2}), policy(COUNT), 3),
-    (policy(tool_rules=[deny(gt=100)]), policy(tool_rules=[deny(gt=200)]), None),
-    (policy(tool_rules=[deny(gt=200)]), policy(tool_rules=[deny(gt=100)]), 1),
-    (policy({**TESTED, "first": "human-approval"}), policy({**TESTED, "first": "human-approval"}), None),
-    (
-        policy({"type": "precondition", "tool": "push", "requires": [{"prior": "test", "same": [{"path": "$.id"}]}]}),
-        policy(TESTED),
-        None,
-    ),
-    (
-        policy({"type": "precondition", "tool": "push", "requires": [{"user_said": "go"}]}),
-        policy({"type": "precondition", "tool": "push", "requires": [{"user_said": "go", "in": "latest"}]}),
-        1,
-    ),
-    (
-        policy({"type": "provenance", "tool": "push", "path": "$.id", "from": ["user_message"]}),
-        policy(
-            {
-                "type": "provenance",
-                "tool": "push",
-                "path": "$.id",
-                "from": ["user_message", {"tool": "t", "path": "$"}],
-            }
-        ),
-        None,
-    ),
-]
-
-
-@pytest.mark.parametrize(("stack", "other", "length"), CASES, ids=range(len(CASES)))
-@pytest.mark.parametrize("question", ["keeps", "no_looser_than"])
-def test_a_rule_is_implied_or_the_shortest_session_shows_that_it_is_not(
-    stack: Policy, other: Policy, length: int | None, question: str
-) -> None:
-    """Every proof's certificate holds; every session has as many calls as it takes."""
-    arguments: dict[str, Any] = {question: other}
-    answer = verify(stack, **arguments)
-    if length is None:
-        assert isinstance(answer, Proved), answer.reason
-        assert answer.session == []
-        assert [check(certificate) for certificate in answer.certificates] == [[] for _ in answer.certificates]
-        assert answer.certificates
-    else:
-        assert isinstance(answer, Refuted), answer.reason
-        assert len(answer.session) == length
-        assert all({"tool", "input", "decision", "outcome"} <= step.keys() for step in answer.session)
 
 
 def test_two_stacks_are_the_same_or_one_answers_otherwise() -> None:
@@ -164,13 +72,6 @@ def test_a_call_can_be_reached_or_never() -> None:
     found = verify(policy(TESTED), reach=main)
     assert [step["tool"] for step in found.session] == ["test", "push"]
     assert isinstance(verify(policy(TESTED), reach="push", tools=["push"]), Proved)
-
-
-def test_limits_of_tokens_are_compared_and_exceeded() -> None:
-    """A run may use any amount."""
-    small, large = policy(limits={"max_total_tokens": 50}), policy(limits={"max_total_tokens": 100})
-    assert isinstance(verify(small, no_looser_than=large), Proved)
-    assert isinstance(verify(large, no_looser_than=small), Refuted)
 
 
 def test_every_context_is_looked_at_unless_one_is_given() -> None:
@@ -287,13 +188,13 @@ def test_a_rule_that_only_warns_but_asks_a_person_counts_in_a_comparison() -> No
     assert isinstance(verify(asks, no_looser_than=asks), Proved)
 
 
-LONG = (
+TOO_LARGE = (
     {"path": "$.x", "length": 500_000_000},
     *({"path": f"$.x{at}", "equals": 1} for at in ("[99999999]", "[999]" * 4)),
 )
 
 
-@pytest.mark.parametrize("condition", LONG)
+@pytest.mark.parametrize("condition", TOO_LARGE)
 def test_no_example_is_made_that_would_fill_the_memory(condition: dict[str, Any]) -> None:
     """What needs a longer input than is ever made is not known."""
     allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [condition]}]}])
@@ -337,3 +238,63 @@ def test_a_session_is_shown_in_a_context_in_which_a_run_starts(path: str) -> Non
         assert step in context
         context = context[step]
     assert context != "x"
+
+
+QUESTIONS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("questions.yaml").read_text(), yaml.CSafeLoader)
+
+
+def read(written: Any) -> Policy:
+    """One policy, or several as a stack; those without a name are called `p`."""
+    documents = written if isinstance(written, list) else [written]
+    named = [{"name": "p", "on_violation": "deny", **each} if isinstance(each, dict) else each for each in documents]
+    return merge_policies([policy for each in named for policy in parse_policies(each, file="p.yaml")])
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=[each["it"] for each in QUESTIONS])
+def test_the_answer_is_the_right_one(question: dict[str, Any]) -> None:
+    """A proof has certificates that hold; a session that refutes is a shortest one."""
+    [kind] = {"keeps", "no_looser_than", "same_as", "reach"} & question.keys()
+    subject: Any = question[kind] if kind == "reach" else read(question[kind])
+    context = RunContext(**question["context"]) if "context" in question else None
+    answer = verify(read(question["stack"]), context=context, **{kind: subject})
+    calls = sum(1 for call in answer.session if call["tool"])
+
+    assert (answer.verdict, question.get("calls", calls)) == (question["answer"], calls), answer.reason
+    assert bool(answer.certificates) == (answer.verdict == "proved")
+    assert [check(each) for each in answer.certificates] == [[] for _ in answer.certificates]
+
+
+LONG = int(os.environ.get("PROCTOR_LONG") or 0)
+"""How many stacks are looked at by themselves; some small ones if not given."""
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 8) for n in range(0, 32, 8)], ids=str)
+def test_generated_questions_are_answered_as_force_answers_them(seeds: range) -> None:
+    """Nothing proved has a session against it, nothing refuted a shorter one, and little is unknown."""
+    answers = []
+    for seed in seeds:
+        rng = random.Random(seed)
+        answers.append(compared(pair(rng), rng, depth=3)[0].verdict)
+    assert answers.count("unknown") <= 1
+
+
+def test_what_is_found_of_a_stack_by_itself_holds_by_force() -> None:
+    """Rules that others make dead, that come to nothing or always deny, and tools that cannot be called."""
+    findings: set[str] = set()
+    for seed in range(LONG) or range(6, 46):
+        rng = random.Random(f"alone {seed}")
+        question = pair(rng)
+        if LONG or 2 <= len(list(clauses_of(question.stack))) <= 3:
+            findings.update(sanity_compared(question, rng, depth=2))
+    assert (
+        {"never callable", "subsumed", "vacuous"}
+        <= findings
+        <= {"cannot finish", "dead", "never callable", "subsumed", "vacuous"}
+    )
+
+
+@pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
+def test_a_broken_policy_is_told_from_its_original(name: str) -> None:
+    """Each variant of a few policies; `policies` is the long run over all."""
+    answers = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
+    assert set(answers.values()) <= {"refuted", "no policy"}, answers

@@ -213,6 +213,10 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
+    "as many calls as there are responses": (
+        policy({"type": "max_parallel", "max": 1}, limits={"max_turns": {"max": 2, "scope": "session"}}),
+        {"keeps": policy({"type": "count", "tool": "*", "max": 2})},
+    ),
     "a pattern in another": (
         denied({"path": "$.n", "regex": "a"}), {"keeps": denied({"path": "$.n", "regex": r"\ba\b"})}
     ),
@@ -292,13 +296,6 @@ def test_a_proof_is_found(name: str) -> None:
 
 ASKS = {"type": "before", "first": "human-approval", "then": "pay"}
 ATTEMPTED = {"type": "count", "tool": "pay", "max": 1, "of": "attempted"}
-NOT_PROVED: dict[str, tuple[Policy, dict[str, Any], str]] = {
-    "attempts that a budget may refuse": (
-        policy({"type": "max_calls", "tool": "pay", "max": 1}, budgets=[{"name": "b", "max_cost_usd": 5}]),
-        {"keeps": policy(ATTEMPTED)},
-        "budget",
-    ),
-}  # fmt: skip
 WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "one yes for all calls of a session": ({"scope": "session"}, {}, "one yes"),
     "people who may not answer there": ({"approvers": ["ana", "bob"]}, {"approvers": ["ana"]}, "people"),
@@ -306,13 +303,12 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_PROVED)
-def test_what_stands_in_the_way_of_a_proof_is_said(name: str) -> None:
-    """The search looks at no store."""
-    stack, question, reason = NOT_PROVED[name]
-    answer = verify(stack, **question)
+def test_a_budget_that_may_refuse_attempts_stands_in_the_way_of_a_proof() -> None:
+    """The search looks at no store, and says so."""
+    stack = policy({"type": "max_calls", "tool": "pay", "max": 1}, budgets=[{"name": "b", "max_cost_usd": 5}])
+    answer = verify(stack, keeps=policy(ATTEMPTED))
     assert isinstance(answer, Unknown), answer.reason
-    assert reason in answer.reason
+    assert "budget" in answer.reason
 
 
 @pytest.mark.parametrize("name", WIDER)
@@ -564,67 +560,3 @@ def test_a_proof_without_a_search_has_a_certificate_too(name: str) -> None:
     else:
         weaker = msgspec.structs.replace(certificate.mine.rule, action="warn")
         assert check(certificate._replace(mine=certificate.mine._replace(rule=weaker)))
-
-
-def counted(**more: Any) -> dict[str, Any]:
-    """A rule about how often there is a payment."""
-    return {"type": "count", "tool": "pay", **more}
-
-
-READ_ONLY = {"path": "$.path", "within": "/etc"}
-AMOUNT = {"path": "$.amount", "gt": 5000}
-PUSH = {"tool": "bash", "path": "$.command", "match": r"\bgit\s+push\b", "as": "git-push"}
-NEVER = {"type": "never_after", "trigger": "open", "forbidden": "delete"}
-USER = {"type": "provenance", "tool": "pay", "path": "$.to", "from": ["user_message"]}
-APPROVED = {"type": "precondition", "tool": "pay", "requires": [{"prior": "approve", "same": [{"path": "$.amount"}]}]}
-BY_HAND: list[tuple[str, Policy, dict[str, Any]]] = [
-    ("proved", policy(counted(tool="Any", max=2), aliases={"Any": ["pay", "send"]}),
-     {"no_looser_than": policy(counted(tool=["pay", "send"], max=2))}),
-    ("refuted", policy(counted(max=2), counted(tool="send", max=2)),
-     {"no_looser_than": policy(counted(tool=["pay", "send"], max=2))}),
-    ("refuted", policy(counted(tool="transfer", max=2)), {"no_looser_than": policy(counted(max=2))}),
-    ("proved", policy(counted(tool="P?Y", max=2)), {"no_looser_than": policy(counted(max=2))}),
-    ("refuted", policy(tool_rules=[only({"path": "$.amount", "lt": 5000.5})]),
-     {"reach": {"tool": "pay", "where": [{"path": "$.amount", "gte": "5000"}]}}),
-    ("proved", policy(nets=["require review before pay", "limit pay to 1 per review"]),
-     {"keeps": policy({"type": "before", "first": "review", "then": "pay"})}),
-    ("refuted", policy(nets=["limit pay to 1 per review"]),
-     {"keeps": policy({"type": "before", "first": "review", "then": "pay"})}),
-    ("refuted", policy({"type": "before", "first": "approve", "then": "pay", "key": "$.amount"}),
-     {"keeps": policy(APPROVED)}),
-    ("proved", policy({"type": "before", "first": "approve", "then": "pay", "key": "$.amount"},
-                      tool_rules=[{"deny": [{"tool": "pay", "where": [{"not": [{"path": "$.amount", "gt": 0}]}]}]}]),
-     {"keeps": policy({"type": "before", "first": "approve", "then": "pay"})}),
-    ("refuted", policy(tool_rules=[{"deny": [{"tool": "write", "where": [READ_ONLY]}]}]),
-     {"keeps": policy(tool_rules=[{"deny": [{"tool": ["write", "edit"], "where": [READ_ONLY]}]}])}),
-    ("proved", policy(counted(max=1, within_turns=1)), {"keeps": policy(counted(max=2, within_turns=2))}),
-    ("refuted", policy(counted(max=2, within_turns=3)), {"keeps": policy(counted(max=3, within_turns=6))}),
-    ("refuted", policy({**NEVER, "key": "$.id"}), {"keeps": policy(NEVER)}),
-    ("refuted", policy({"type": "forbids_after", "tool": "open", "tools": ["delete"]}), {"keeps": policy(NEVER)}),
-    ("refuted", policy({"type": "before", "first": "human-approval", "then": {"tool": "pay", "where": [AMOUNT]}}),
-     {"keeps": policy({"type": "before", "first": "human-approval",
-                       "then": {"tool": "pay", "where": [{"path": "$.amount", "gte": 5000}]}})}),
-    ("proved", policy({"type": "before", "first": "human-approval", "then": "pay"}),
-     {"keeps": policy(nets=["require human-approval before pay"])}),
-    ("proved", policy(tool_rules=[{"deny": ["git-push"]}], virtual_tools=[PUSH]),
-     {"reach": {"tool": "bash", "where": [{"path": "$.command", "regex": "^git push$"}]}}),
-    ("refuted", policy(tool_rules=[{"deny": ["git-push"]}], virtual_tools=[PUSH]),
-     {"reach": {"tool": "bash", "where": [{"path": "$.command", "contains": "git push"}]}}),
-    ("refuted", policy({**USER, "from": ["user_message", {"tool": "look", "path": "$.id"}]}),
-     {"keeps": policy(USER)}),
-    ("proved", policy({"type": "max_parallel", "tool": "*", "max": 1},
-                      limits={"max_turns": {"max": 2, "scope": "session"}}),
-     {"keeps": policy(counted(tool="*", max=2))}),
-    ("refuted", policy(limits={"max_cost_usd": 5}),
-     {"keeps": policy(limits={"max_cost_usd": {"max": 5, "scope": "session"}})}),
-    ("refuted", policy(counted(max=2, when=[{"path": "$.user_role", "not_equals": "admin"}])),
-     {"keeps": policy(counted(max=2, when=[{"not": [{"path": "$.user_role", "equals": "admin"}]}]))}),
-]  # fmt: skip
-"""Questions that were answered by hand: renamed tools, nets, approvals, a second tool, windows, keys, contexts."""
-
-
-@pytest.mark.parametrize(("verdict", "stack", "question"), BY_HAND, ids=range(len(BY_HAND)))
-def test_a_question_is_answered_as_by_hand(verdict: str, stack: Policy, question: dict[str, Any]) -> None:
-    """With the verdict that follows from the meaning of the rules."""
-    answer = verify(stack, **question)
-    assert answer.verdict == verdict, answer.reason

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proctor.policies import Monitor, PolicyError, ToolCall, compile_policy, parse_policies
 from proctor.policies.events import ToolCallCompleted
+from proctor.policies.values.globs import glob_regex, overlap
 
 
 def pushes(call: Any) -> str | None:
@@ -144,3 +147,120 @@ def test_a_mapper_of_a_net_that_is_not_there_is_an_error() -> None:
     [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block git-push"]})
     with pytest.raises(PolicyError, match="no net is called `block push`"):
         compile_policy(policy, mappers={"block push": pushes})
+
+
+NET = {
+    "name": "n",
+    "places": ["idle", "never"],
+    "initial_marking": {"idle": 1},
+    "transitions": [
+        {"name": "go", "inputs": ["idle"], "tools": ["deploy"]},
+        {"name": "ask", "type": "manual", "tools": ["ship"]},
+        {"name": "no", "inputs": ["never"], "tools": ["git-push"]},
+    ],
+    "free_tools": ["ls"],
+}
+
+
+def monitor(**attached: Any) -> Any:
+    """A monitor of two nets, one of which is a line."""
+    nets = [NET, "block rm", 'map bash.command "git push" as git-push']
+    [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
+    return compile_policy(policy, **attached).monitor()
+
+
+@pytest.mark.parametrize(
+    ("tool", "input", "says"),
+    [
+        ("ls", None, "free"),
+        ("read", None, "abstain"),
+        ("deploy", None, "gated"),
+        ("DEPLOY", None, "gated"),
+        ("ship", None, "gated"),
+        ("git-push", None, "blocked"),
+        ("bash", None, "abstain"),
+        ("bash", {"command": "git push"}, "blocked"),
+    ],
+)
+def test_each_net_says_what_a_call_is_to_it(tool: str, input: Any, says: str) -> None:
+    """By every name of the call."""
+    assert monitor().resolve(tool, input) == {"n": says, "block rm": "abstain"}
+
+
+def test_it_changes_nothing_and_follows_the_state() -> None:
+    """Asked twice it says the same; once the token is spent, the other."""
+    session = monitor()
+    before = session.snapshot()
+    assert [session.resolve("deploy")["n"] for _ in "12"] == ["gated", "gated"]
+    assert session.snapshot() == before
+    session.propose(ToolCall(id="1", name="deploy", input={}))
+
+    assert session.resolve("deploy") == {"n": "blocked", "block rm": "abstain"}
+    session.remove_net("n")
+    assert session.resolve("rm") == {"block rm": "blocked"}
+
+
+def test_a_mapper_is_asked_and_one_that_raises_blocks() -> None:
+    """As the call would be."""
+    assert monitor(mappers={"n": lambda call: "deploy"}).resolve("x")["n"] == "gated"
+    assert monitor(mappers={"n": lambda call: "ls"}).resolve("x")["n"] == "free"
+    assert monitor(mappers={"n": lambda call: 3}).resolve("x")["n"] == "blocked"
+
+
+@pytest.mark.parametrize(("tool", "input"), [(3, None), (None, {}), ("bash", "git push"), ("bash", [])])
+def test_what_is_no_call_is_an_error(tool: Any, input: Any) -> None:
+    """It says what was wrong."""
+    with pytest.raises(ValueError, match="not a tool's name and an input"):
+        monitor().resolve(tool, input)
+
+
+OVERLAPPING = [
+    *("require * before deploy", "require deploy before deploy", "require DEPLOY before deploy"),
+    *("require deploy* before *_prod", "require [a-d]eploy before deploy", "limit push to 3 per push"),
+    *("limit * to 3 per test", "require Release before deploy", "limit Release to 1 per ship"),
+]
+APART = [
+    *("require backup before delete", "require mcp__a__* before mcp__b__*", "require human-approval before *"),
+    *("limit * to 3 per session", "block *", "require Release before push"),
+]
+
+
+def document(line: Any) -> dict[str, Any]:
+    return {"name": "p", "aliases": {"Release": ["deploy", "ship"]}, "nets": [line]}
+
+
+@pytest.mark.parametrize("line", OVERLAPPING)
+def test_a_line_whose_sides_overlap_is_an_error_at_load(line: str) -> None:
+    """By its own name, by a glob, or by an alias of the policy."""
+    for written in (line, {"line": line, "action": "deny"}):
+        with pytest.raises(PolicyError, match="both") as raised:
+            parse_policies(document(written))
+
+        assert len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize("line", APART)
+def test_a_line_whose_sides_are_apart_loads(line: str) -> None:
+    """It means what it says."""
+    assert parse_policies(document(line))
+
+
+def test_a_line_added_to_a_live_session_is_held_to_the_same() -> None:
+    """`add_net` raises and the session goes on as it was."""
+    monitor = compile_policy(parse_policies({"name": "p"})[0]).monitor()
+    with pytest.raises(ValueError, match="both"):
+        monitor.add_net("require * before deploy")
+
+
+patterns = st.text("ab?*", min_size=1, max_size=4)
+
+
+@given(patterns, patterns)
+def test_two_patterns_overlap_where_some_name_matches_both(left: str, right: str) -> None:
+    """Compared with every name long enough to tell."""
+    names = [""]
+    for _ in range(6):
+        names += [name + char for name in names for char in "ab" if len(name) < 6]
+    both = any(glob_regex(left).found_in(name) and glob_regex(right).found_in(name) for name in set(names))
+
+    assert overlap(left, right) == both
