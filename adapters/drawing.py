@@ -6,15 +6,11 @@ One frame a section; below, the policy's other parts in words, and a legend.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from xml.sax.saxutils import escape, quoteattr
 
-from proctor.policies.diagram import Edge, Section, draw
-
-if TYPE_CHECKING:
-    from proctor.policies import Monitor, Policy
-    from proctor.policies.diagram import GraphNode, Picture
-
+from proctor.policies import Monitor, Policy
+from proctor.policies.diagram import Edge, GraphNode, Picture, Section, draw
 
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 LETTER, SMALL = 7.4, 6.1

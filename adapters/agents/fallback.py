@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from proctor.policies.events import (
     TERMINAL,
     ErrorOccurred,
+    Event,
     RunCompleted,
     SessionStarted,
     TokenUsageUpdated,
@@ -20,26 +22,18 @@ from proctor.policies.events import (
     ToolEvent,
     TurnEvent,
 )
-from proctor.policies.events.run_context import TOKENS, Capabilities
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import TOKENS, Capabilities, Tool
+from proctor.policies.policy import Policy
 from proctor.policies.values.amounts import counted
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapter import Adapter, CancelStep, LaunchOptions
+from proctor.supervisor.ports.adapter import Adapter, CancelStep, GateAnswer, Launch, LaunchOptions, Provider
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.run.provider_session import session_missing
 
 from ..kit.gate import EventStream
 from ..kit.provider import GIVE_UP_S, provider_error
 from ..kit.tasks import helpers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-    from typing import Any
-
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import ToolCall
-    from proctor.policies.events.run_context import Tool
-    from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import msgspec
@@ -24,28 +25,17 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.events.run_context import Capabilities
-from proctor.policies.policy import Allow, members_of
+from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.shell.parser import parse_line
-from proctor.policies.shell.programs import DYNAMIC
+from proctor.policies.shell.programs import DYNAMIC, LinePart
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, LaunchOptions, Provider
 
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
 from ..kit.process_tree import end_orphans, home_of
 from ..kit.provider import TaskProvider, at_work
-from ..kit.subprocesses import Subprocesses
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
-    from typing import Any
-
-    from proctor.policies.policy import Policy
-    from proctor.policies.shell.programs import LinePart
-    from proctor.supervisor.ports.adapter import Gate, Launch, LaunchOptions, Provider
-
-    from ..kit.subprocesses import CommandResult
-
+from ..kit.subprocesses import CommandResult, Subprocesses
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")

@@ -6,6 +6,7 @@ import codecs
 import os
 import re
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import chain
@@ -17,6 +18,7 @@ from rich.cells import cell_len, chop_cells
 from rich.live import Live
 from rich.text import Text
 
+from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.policies.values.amounts import counted, dollars, used_of
 from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import RunScope
@@ -28,10 +30,6 @@ from .output import console, in_words, who_asks
 from .persons import check_outside_runs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from proctor.policies.monitor.limit_checker import LimitStatus
-
     from ..operations.service import OperatorService
 
 

@@ -13,17 +13,15 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from unicodedata import east_asian_width
 
-from ..kit.display_text import escape_control
+from ..kit.display_text import escape_control, escape_control_lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-    from types import FrameType
-    from typing import NoReturn, TypeAlias
-
     from proctor.policies.errors import Problem
 
 
@@ -51,7 +49,6 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _code_and_text(shown)
-    from ..kit.display_text import escape_control_lines
 
     print(escape_control_lines(text), file=sys.stderr)
     return code

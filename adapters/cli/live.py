@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.policies import Event, Violation
 from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
 from proctor.policies.events.calls import rule_name
 from proctor.policies.values.amounts import counted, dollars
-from proctor.supervisor.ports.store import closing
+from proctor.supervisor.ports.store import EventLog, Store, closing
+from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.store.records import event_of
 
 from ..kit.display_text import escape_control, escape_control_json
 from ..operations.timeline import TimelineItems, is_visible
+from ..operations.views import TimelineItem
 from .output import console, echo_hanging, echo_json
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from datetime import datetime
-    from typing import Any
-
     from rich.text import Text
 
-    from proctor.policies import Event, Violation
     from proctor.supervisor import PolicyReport, RunResult
-    from proctor.supervisor.ports.store import EventLog, Store
-    from proctor.supervisor.ports.stored_types import RunInfo
-
-    from ..operations.views import TimelineItem
 
 
 _HEAD = 20

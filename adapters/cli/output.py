@@ -8,18 +8,16 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..kit.display_text import escape_control, escape_control_lines
+from ..kit.display_text import encoded, escape_control, escape_control_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import IO, Any
-
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
@@ -86,8 +84,6 @@ def echo_hanging(out: Console, line: Text, indent: int) -> None:
 
 def echo_json(value: Any) -> None:
     """Print one value as a line of JSON, at once."""
-    from ..kit.display_text import encoded
-
     sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
 

@@ -5,6 +5,7 @@ own.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING
 from .options import beside, is_there, opened, run_async
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import psutil
 
     from proctor.supervisor.ports.stored_types import Owner

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from proctor.policies import PolicyError, RunContext
+from proctor.policies import CompiledPolicy, PolicyError, RunContext
 from proctor.policies.analysis.replaying import usage_event
 from proctor.policies.diagram import Edge, GraphNode, Section
 from proctor.policies.events import (
     BudgetReserved,
+    Event,
     MessageSent,
     RunCancelled,
     RunCompleted,
@@ -29,16 +32,7 @@ from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
 from .policy_tests import judge_test, read_policy_tests
-from .proofs import call_words, event_words, fate_words, overlaps
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from proctor.policies import CompiledPolicy
-    from proctor.policies.events import Event
-
-    from .proofs import ProofRecord
+from .proofs import ProofRecord, call_words, event_words, fate_words, overlaps
 
 
 def session_of(record: ProofRecord, agent: str = "") -> TraceSession:

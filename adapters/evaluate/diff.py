@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from proctor.policies.events.calls import STRICTNESS
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 from ..kit.display_text import escape_control
-from .judge import call_lines, in_words, judge_session, whose
+from .judge import CallLine, SessionReport, call_lines, in_words, judge_session, whose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
-    from rich.console import RenderableType
-
-    from proctor.policies.events.run_context import RunContext
-    from proctor.policies.monitor.compiled_policy import CompiledPolicy
-
     from ..traces import TraceSession
-    from .judge import CallLine, SessionReport
 
 
 Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "other_rules"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from proctor.policies import CompiledPolicy, Decision, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.errors import Violation
 from proctor.policies.events import (
     BudgetWarned,
@@ -21,9 +22,6 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import RunContext, Tool
 
 from ..kit.client_tools import recorded_tools
-
-if TYPE_CHECKING:
-    from proctor.policies import CompiledPolicy, Decision, Monitor, Policy
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,14 +47,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     def compiled(self) -> CompiledPolicy:
         """The stack, to judge by. Raises PolicyError where another version wrote it."""
-        from proctor.policies import compile_policy
-
         return compile_policy(self.stack())
 
     def stack(self) -> Policy:
         """The policies, merged. Raises PolicyError where another version wrote them."""
-        from proctor.policies import merge_policies, parse_policies
-
         return merge_policies(parse_policies({"policies": list(self.policies)}))
 
 

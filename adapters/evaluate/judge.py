@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from proctor.policies import RunContext
 from proctor.policies.analysis.name_checks import missing_context
+from proctor.policies.errors import Violation
 from proctor.policies.events import (
     BudgetWarned,
+    Event,
     PolicyViolated,
     RunStarted,
     ToolApprovalGranted,
@@ -20,22 +23,15 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import STRICTNESS, ToolCall
+from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall
+from proctor.policies.monitor.compiled_policy import CompiledPolicy
+from proctor.policies.monitor.monitor import Report
 from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.client_tools import recorded_tools
 from ..kit.display_text import escape_control
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import TypeAlias
-
-    from proctor.policies.errors import Violation
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import Decision
-    from proctor.policies.monitor.compiled_policy import CompiledPolicy
-    from proctor.policies.monitor.monitor import Report
-
     from ..traces import TraceSession
 
 

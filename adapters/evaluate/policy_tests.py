@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from rich.text import Text
 
-from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies
-from proctor.policies.errors import read_each
+from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, compile_policy, merge_policies
+from proctor.policies.errors import Problem, read_each
 from proctor.policies.events import (
     MessageSent,
     RunCancelled,
@@ -29,28 +30,15 @@ from proctor.policies.reading.convert import INVALID, Converter
 from proctor.policies.reading.load import load_policies, parse_policies, policies_of
 from proctor.policies.reading.schema import Open, did_you_mean
 from proctor.policies.reading.sources import read_source
-from proctor.policies.reading.tree import ListNode, MapNode, ProblemReport, Scalar, join
-from proctor.policies.values.model_base import Amount, Name, Natural, Record
+from proctor.policies.reading.tree import ListNode, MapNode, Node, ProblemReport, Scalar, join
+from proctor.policies.values.model_base import Amount, Issue, Name, Natural, Record
 
 from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
-from .judge import call_lines, judge_session
+from .judge import DecisionRecord, SessionReport, call_lines, judge_session
 from .proofs import ProofQuestion, ProofRecord, SharedTime, read_call, record_of
 from .reports import Case, append_call, append_field, append_gap
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-    from typing import TypeAlias
-
-    from proctor.policies import Policy
-    from proctor.policies.errors import Problem
-    from proctor.policies.reading.tree import Node
-    from proctor.policies.values.model_base import Issue
-
-    from .judge import DecisionRecord, SessionReport
-
 
 Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
 Ending: TypeAlias = Literal["held", "violated", "not_exercised"]

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import yaml
 from rich.text import Text
 
-from proctor.policies import PolicyError, verify
+from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import encoded, escape_control
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from proctor.policies import Policy, Proved, Refuted, Unknown
 
 WIDTH = 80
 _CALL = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)

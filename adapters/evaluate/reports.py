@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,16 +19,21 @@ from proctor.policies.limits import Limits
 from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import escape_control
-from .judge import call_lines, fails, in_words, whose
+from .judge import (
+    CallLine,
+    EvalSummary,
+    FailOn,
+    RuleTally,
+    SessionReport,
+    ViolationRecord,
+    call_lines,
+    fails,
+    in_words,
+    whose,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from rich.console import RenderableType
-
     from ..traces import TraceSession
-    from .judge import CallLine, EvalSummary, FailOn, RuleTally, SessionReport, ViolationRecord
 
 
 _OTHERWISE = "change the call, or allow it in the rule"

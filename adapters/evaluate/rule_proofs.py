@@ -6,29 +6,33 @@ difference, with one session that shows it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from rich.text import Text
 
-from proctor.policies import Limits, RunContext, compile_policy, merge_policies, preflight
+from proctor.policies import (
+    Limits,
+    Policy,
+    Proved,
+    Refuted,
+    RunContext,
+    Unknown,
+    compile_policy,
+    merge_policies,
+    preflight,
+)
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.lists import Allowlist, Blocklist
 from proctor.policies.rules.rule import Rule, names, times
-from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stack.clauses import Clause, clauses_of
 
 from ..kit.display_text import escape_control
 from .counterexamples import session_of
 from .diff import LABELS, DiffAnswer, answer_words, compare_sessions
 from .proofs import WIDTH, ProofRecord, append_words, calls_text, record_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from proctor.policies import Policy, Proved, Refuted, Unknown
-    from proctor.policies.stack.clauses import Clause
-
 
 _LISTS = (Allow, Deny, Allowlist, Blocklist)
 _GLOB = frozenset("*?[")

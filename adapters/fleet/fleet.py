@@ -7,46 +7,37 @@ it. Ray is used only to find, add and remove workers.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import msgspec
 
 from proctor.policies.errors import Violation
-from proctor.policies.events import PolicyViolated, RunCancelled, RunCompleted, RunFailed, ToolApprovalGranted
+from proctor.policies.events import Event, PolicyViolated, RunCancelled, RunCompleted, RunFailed, ToolApprovalGranted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
 from proctor.supervisor.arguments import check_named
 from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
 from proctor.supervisor.machine.event_factory import PriorSession
-from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, reported_action
+from proctor.supervisor.machine.interface import Outcome, PolicyReport, RunResult, conclude, reported_action
 from proctor.supervisor.machine.run_state import estimated_size
-from proctor.supervisor.ports.store import closing
-from proctor.supervisor.ports.stored_types import NOT_OVER
+from proctor.supervisor.ports.store import EventLog, Store, closing
+from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest
+from proctor.supervisor.store.records import Status
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
-from .placement import Placing
-from .queue import QueueCapacity, enqueue
+from .placement import Placing, WorkerStatus
+from .queue import QueueCapacity, RunSpec, enqueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Any, Final
-
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import ToolCall
     from proctor.supervisor import ApprovalRequest, KillOutcome, Subscription
-    from proctor.supervisor.machine.interface import RunResult
-    from proctor.supervisor.ports.store import EventLog, Store
-    from proctor.supervisor.ports.stored_types import RunInfo
-    from proctor.supervisor.store.records import Status
-
-    from .placement import WorkerStatus
-    from .queue import RunSpec
 
 
 _OF_A_VIOLATION = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)

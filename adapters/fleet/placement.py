@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -19,10 +19,6 @@ from proctor.supervisor.log import logger
 
 from ..stores.store_names import open_store
 from .worker import Worker
-
-if TYPE_CHECKING:
-    from typing import Any, Final
-
 
 NAMESPACE: Final = "proctor"
 """The namespace on a cluster for workers and notes about them."""

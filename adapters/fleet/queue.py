@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
 
 from proctor.policies.events.run_context import RunContext
+from proctor.policies.policy import Policy
 from proctor.policies.rules.python_check import Check
 from proctor.supervisor.arguments import Continuation, policies_given
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
-from proctor.supervisor.ports.store import closing
-from proctor.supervisor.ports.stored_types import RunFilter
+from proctor.supervisor.ports.store import RunRegistry, Store, closing
+from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 from proctor.supervisor.store.invariants import AGAIN
 
 from ..agents.catalog import ADAPTERS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-    from typing import Final
-
-    from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.store import RunRegistry, Store
-    from proctor.supervisor.ports.stored_types import RunInfo
-
 
 GO_ON = "You were interrupted. Go on with the task from where you stopped."
 

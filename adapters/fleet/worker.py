@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup, TaskStatus
 
+from proctor.policies import parse_policies
+from proctor.policies.policy import Policy
 from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, UsageError
 from proctor.supervisor.log import logger
+from proctor.supervisor.ports.adapter import Adapter
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.run.recovery import end_lost_runs, fail_untried, withdraw
 from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
-from .queue import is_free, spec_of, waiting
+from .queue import Waiting, is_free, spec_of, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, Final
-
-    from anyio.abc import TaskGroup, TaskStatus
-
-    from proctor.policies.policy import Policy
     from proctor.supervisor import RunHandle, RunInfo
-    from proctor.supervisor.ports.adapter import Adapter
-    from proctor.supervisor.ports.store import Store
-
-    from .queue import Waiting
 
 
 ATTEMPTS: Final = 3
@@ -108,8 +104,6 @@ class Starts:
         self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
     ) -> tuple[Adapter, list[Policy]]:
         """The adapter and the policies of a spec, shared by runs with equal ones, so that they share a plan."""
-        from proctor.policies import parse_policies
-
         key = msgspec.json.encode([name, options, policies])
         if key not in self._prepared:
             if len(self._prepared) >= _KEPT:

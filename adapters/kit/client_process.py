@@ -6,20 +6,20 @@ import os
 import shutil
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fcntl import ioctl
 from pathlib import Path
 from subprocess import PIPE
 from termios import FIONREAD
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import anyio
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from .guardian import SIGNALLED
-from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError
+from .jsonrpc import BROKEN, OnGarbage, OnNotification, OnRequest, Peer, RpcClosedError, RpcError
 from .process_tree import (
     GUARDS,
     ProcessTree,
@@ -30,13 +30,6 @@ from .process_tree import (
     marked_environment,
     shell_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from typing import Final
-
-    from .jsonrpc import OnGarbage, OnNotification, OnRequest
-
 
 _CHUNK: Final = 64 * 1024
 

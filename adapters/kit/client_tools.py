@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from proctor.policies.events import RunStarted, ToolCallRequested, ToolCallStarted
+from proctor.policies.events import Event, RunStarted, ToolCallRequested, ToolCallStarted
 from proctor.policies.events.run_context import Tool, recorded, tool
 from proctor.policies.values.globs import matcher
 
 from . import function_tools
 from .function_tools import MOSTLY, both
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Final
-
-    from proctor.policies.events import Event
-
 
 _NO_PORTABLE_NAME = """
     AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell

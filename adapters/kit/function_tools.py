@@ -8,18 +8,13 @@ it, but only its own name allows it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from proctor.policies.events.run_context import HARMLESS, PORTABLE, Tool, needed, tool
 from proctor.supervisor.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-    from typing import Final, TypeAlias
-
 
 CALLED: Final[dict[str, str]] = {
     "bash": "bash bash_tool shell shell_tool run_shell_command execute_command run_command run_bash terminal",

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final
 
 import anyio
 import msgspec
 
-from proctor.policies.events import RunCompleted, ToolCallFailed
-from proctor.policies.events.calls import same_input, tell_model_default
+from proctor.policies.events import Event, RunCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall, same_input, tell_model_default
 from proctor.policies.values.foreign_code import error_text
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.log import logger
-from proctor.supervisor.ports.adapter import GateAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from typing import Any, Final
-
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import ToolCall
-    from proctor.supervisor.ports.adapter import Launch
-
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
 BACKLOG: Final = 1024
 """Events that may wait for the reader before `send` waits for it too."""

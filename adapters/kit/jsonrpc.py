@@ -7,17 +7,13 @@ after another, in order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, TypeAlias
 
 import anyio
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from proctor.policies.values.foreign_code import error_text
-
-if TYPE_CHECKING:
-    from typing import Final, TypeAlias
-
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)

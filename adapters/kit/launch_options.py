@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
+from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import LIMITS
-from proctor.policies.policy import Allow, Deny, members_of
+from proctor.policies.policy import Allow, Deny, Policy, members_of
 from proctor.policies.rules.net_shorthand import NetLine
-from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.rules.petri_net import Net
+from proctor.policies.stack.clauses import Clause, clauses_of
 from proctor.policies.stack.merge import effective_limits
 from proctor.supervisor.ports.adapter import LaunchOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from typing import Any
-
-    from proctor.policies.language.selectors import ToolWhere
-    from proctor.policies.policy import Policy
-    from proctor.policies.rules.petri_net import Net
-    from proctor.policies.stack.clauses import Clause
 
 
 def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -20,11 +20,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import psutil
@@ -34,11 +34,6 @@ from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.ports.processes import run_of
 
 from . import guardian
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
-
 
 POSIX: Final = os.name == "posix"
 """Whether this system has signals and sessions."""

@@ -22,15 +22,13 @@ from proctor.supervisor.run.tasks import own_error
 
 from .client_process import RpcClient
 from .gate import CallGate, EventStream
-from .process_tree import process_cancel_steps
+from .process_tree import ProcessTree, process_cancel_steps
 from .subprocesses import Subprocesses
 from .tasks import helpers
 from .transcript import replay_prompt
 
 if TYPE_CHECKING:
     import anyio.abc
-
-    from .process_tree import ProcessTree
 
 
 RpcT = TypeVar("RpcT", bound=RpcClient)

@@ -7,8 +7,10 @@ import io
 import json
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from datetime import datetime
+from typing import IO, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -25,11 +27,6 @@ from proctor.policies.events import (
     TurnStarted,
 )
 from proctor.policies.values.json_values import json_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
-    from typing import IO
 
 
 class TraceError(ProctorError, ValueError):

@@ -9,19 +9,16 @@ import pkgutil
 import secrets
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any
 
 import msgspec
 
 from proctor.policies.values.foreign_code import as_data, isolated
 from proctor.policies.values.foreign_code import to_jsonable as to_jsonable
 from proctor.supervisor.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO, Any
 
 
 def is_finite(value: Any) -> bool:

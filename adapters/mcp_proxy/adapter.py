@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import msgspec
 
-from proctor.policies.events import ErrorOccurred, RunCompleted
+from proctor.policies.events import ErrorOccurred, Event, RunCompleted
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
+from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.launch.launch import new_id
-from proctor.supervisor.ports.adapter import CancelStep, LaunchOptions
+from proctor.supervisor.ports.adapter import CancelStep, Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.store import Store
 
 from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, policy_parts, uncounted
 from ..kit.process_tree import ProcessTree, process_cancel_steps
 from ..kit.tasks import helpers
 from .downstream import Downstream, Upstream, offered_tools
-from .messages import named_keys
+from .messages import Incoming, Outgoing, named_keys
 from .relay import Relay, SharedByConnections
 from .tools import Naming, Visibility, trusts, with_annotations
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
-    from typing import Any
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.api.active_runs import RunHandle
-    from proctor.supervisor.ports.adapter import Launch, Provider
-    from proctor.supervisor.ports.store import Store
-
-    from .messages import Incoming, Outgoing
-
 
 INTERRUPT_S = 3.0
 KEYS = "keys"

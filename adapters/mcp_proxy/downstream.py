@@ -7,13 +7,14 @@ import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import anyio
 import msgspec
 import uvicorn
+from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import StreamableHTTPServerTransport
@@ -24,21 +25,14 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from proctor.supervisor.errors import ProviderError
 
-from ..kit.client_process import start_client
+from ..kit.client_process import ClientProcess, start_client
 from ..kit.http_server import Server, listening, url_of
 from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from .messages import Incoming, Outgoing
-
-if TYPE_CHECKING:
-    from typing import Final, TypeAlias
-
-    from anyio.abc import TaskGroup, TaskStatus
-    from starlette.types import Message, Receive, Scope, Send
-
-    from ..kit.client_process import ClientProcess
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
 """Serves one client until it hangs up."""

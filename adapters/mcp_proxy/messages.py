@@ -5,25 +5,18 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from pydantic import ValidationError
 
-from proctor.policies.policy import members_of
+from proctor.policies.policy import Policy, members_of
 from proctor.policies.values.paths import keys_of
 
 from ..kit.display_text import escape_control
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
-    from typing import Any, Final, TypeAlias
-
-    from proctor.policies.policy import Policy
-
 
 RequestId: TypeAlias = str | int
 PARSE_ERROR = -32700

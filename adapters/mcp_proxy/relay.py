@@ -5,13 +5,14 @@ What the protocol defines and is not about tools goes through untouched, in both
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import msgspec
-from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
+from anyio.abc import TaskGroup
+from mcp.shared.message import ClientMessageMetadata, MessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
@@ -20,16 +21,8 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Gate
 
 from . import messages
+from .messages import RequestId
 from .tools import Naming, ToolList, Visibility
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from anyio.abc import TaskGroup
-    from mcp.shared.message import MessageMetadata
-
-    from .messages import RequestId
 
 
 class PendingRequest:

@@ -7,24 +7,18 @@ server was given a name, as agents spell it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import anyio
 import msgspec
 
+from proctor.policies.events.run_context import Tool
+from proctor.policies.policy import Policy
 from proctor.policies.values.globs import matcher
 
 from ..kit.function_tools import MOSTLY
 from .messages import looks_otherwise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from typing import Any
-
-    from proctor.policies.events.run_context import Tool
-    from proctor.policies.policy import Policy
-
 
 READ_ONLY = "read-only"
 DESTRUCTIVE = "destructive"

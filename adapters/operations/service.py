@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import msgspec
 from msgspec.structs import asdict, replace
 
-from proctor.policies.events import TERMINAL, RunStarted
+from proctor.policies.events import TERMINAL, Event, RunStarted, ToolApprovalRequested
+from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.policies.policy import SCOPES
 from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
 from proctor.supervisor.control.approval_inbox import answer as give_answer
-from proctor.supervisor.control.kill_switch import KillSwitch
+from proctor.supervisor.control.kill_switch import KillSwitch, Scope
 from proctor.supervisor.control.ownership import reap_run
 from proctor.supervisor.errors import ProctorError, UsageError
-from proctor.supervisor.ports.store import closing
+from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
     NOT_OVER,
     ApprovalAnswer,
+    ApprovalRequest,
+    Block,
     Cancel,
     RunFilter,
+    RunInfo,
     StoredApproval,
 )
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.invariants import shown
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
-from ..evaluate.fold import Refold, recorded
+from ..evaluate.fold import Explained, Recorded, Refold, recorded
 from ..kit.process_tree import end_orphans
 from ..suggest.inputs import like_of
 from .timeline import TimelineItems, call_shown
@@ -52,17 +57,6 @@ from .views import (
     Timeline,
     expiry,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from proctor.policies.events import Event, ToolApprovalRequested
-    from proctor.policies.monitor.limit_checker import LimitStatus
-    from proctor.supervisor.control.kill_switch import Scope
-    from proctor.supervisor.ports.store import EventLog, RunRegistry, Store
-    from proctor.supervisor.ports.stored_types import ApprovalRequest, Block, RunInfo
-
-    from ..evaluate.fold import Explained, Recorded
 
 RECORDED_KEPT = 256
 MOST_SEARCHED = 5_000

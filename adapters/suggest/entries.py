@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -13,9 +14,6 @@ from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import text_of
 
 from ..kit.display_text import escape_control_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 SUPPORT = 3
 """The number of sessions below which a proposal is rare."""

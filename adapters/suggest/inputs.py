@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from proctor.policies.events.run_context import PORTABLE
+from proctor.policies import ToolCall
+from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.shell_commands import DYNAMIC, commands_of
 from proctor.policies.shell.program_options import KNOWN
@@ -22,16 +24,7 @@ from proctor.policies.values.paths import place_of
 from proctor.supervisor.machine.pending_approvals import is_like
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, listed, supported, with_headroom
-from .observed import HOST, LINK, host_of, is_address, links_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from proctor.policies import ToolCall
-    from proctor.policies.events.run_context import Tool
-
-    from .observed import ObservedCall, Supplier
-
+from .observed import HOST, LINK, ObservedCall, Supplier, host_of, is_address, links_in
 
 _MOST_VALUES = 25
 """More values than this are not listed."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
 from .inputs import Use, input_entries
 from .observed import ObservedCall, ObservedSession
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):

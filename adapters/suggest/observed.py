@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,7 +17,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.events.run_context import PORTABLE
+from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.monitor.memory import UserText
 from proctor.policies.values.globs import glob_problems, is_plain
@@ -26,11 +27,6 @@ from proctor.policies.values.paths import compile_path
 from ..kit.client_tools import recorded_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from proctor.policies.events.run_context import Tool
-
     from ..traces import TraceSession
 
 Supplier: TypeAlias = tuple[str, str]

@@ -7,17 +7,13 @@ Text is bounded, because an agent chooses the names of the tools it calls. Every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from proctor.policies.events import PolicyViolated, RunStarted
+
 from ..agents.specs import SPECS
-
-if TYPE_CHECKING:
-    from typing import Any, Final, TypeAlias
-
-    from proctor.policies.events import PolicyViolated, RunStarted
-
 
 INVOKE_AGENT: Final = "invoke_agent"
 EXECUTE_TOOL: Final = "execute_tool"

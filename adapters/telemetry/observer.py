@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Any
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.metrics import Meter, MeterProvider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from proctor.policies.events import (
     ApprovalEvent,
     BudgetWarned,
+    Event,
     MessageReceived,
     MessageSent,
     PolicyViolated,
@@ -32,26 +36,14 @@ from proctor.policies.events import (
     ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
+    ToolEvent,
 )
 from proctor.policies.events.calls import STRICTNESS
 from proctor.supervisor.errors import UsageError, install_of
 
 from ..kit.process_tree import carry_trace
 from . import attributes as names
-from .attributes import content, name, of_agent, of_run, of_usage, of_violation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
-    from typing import Any
-
-    from opentelemetry.metrics import Meter, MeterProvider
-    from opentelemetry.trace import Span, Tracer, TracerProvider
-
-    from proctor.policies.events import Event, ToolEvent
-
-    from .attributes import Attributes
-
+from .attributes import Attributes, content, name, of_agent, of_run, of_usage, of_violation
 
 _KEYS = ("traceparent", "tracestate")
 _W3C = TraceContextTextMapPropagator()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     RunFailed,
     TokenUsageUpdated,
@@ -19,15 +21,7 @@ from proctor.policies.events import (
     TurnStarted,
 )
 
-from ..kit.trace_lines import TraceLog, documents, message_kind, parsed, tool_input
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from proctor.policies.events import Event
-
-    from ..kit.trace_lines import TraceLines, TraceSession
-
+from ..kit.trace_lines import TraceLines, TraceLog, TraceSession, documents, message_kind, parsed, tool_input
 
 _RESOURCES = ("resourceSpans", "resource_spans")
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any, TypeAlias
 
 import msgspec
 
@@ -16,11 +16,6 @@ from ..agents.codex import log as codex
 from ..kit.trace_lines import TraceError, TraceLines, TraceSession, is_whole, open_lines
 from . import otel, sessions
 from .otel import is_span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import IO, Any, TypeAlias
-
 
 Reader: TypeAlias = Callable[[TraceLines], Iterator[TraceSession]]
 FORMATS: dict[str, Reader] = {

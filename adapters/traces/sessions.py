@@ -5,13 +5,15 @@ A call's input is its `arguments` or `input`, its result the `content` or `outpu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
     TERMINAL,
+    Event,
     RunStarted,
     TokenUsageUpdated,
     ToolCallCompleted,
@@ -24,15 +26,7 @@ from proctor.policies.events import (
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.values.json_values import json_words
 
-from ..kit.trace_lines import TraceLog, TraceSession, message_kind, tool_input
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from proctor.policies.events import Event
-
-    from ..kit.trace_lines import TraceLines
+from ..kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, tool_input
 
 
 class _Item(msgspec.Struct, tag_field="type", kw_only=True):

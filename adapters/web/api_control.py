@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import anyio
 import msgspec
+from starlette.responses import Response
 
 from proctor.policies.policy import ApprovalScope
 from proctor.supervisor import UsageError
 from proctor.supervisor.control.kill_switch import Scope, scope_of
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.log import failure, logger
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 from ..operations.views import (
@@ -28,15 +30,7 @@ from ..operations.views import (
 )
 from .api_runs import Limit
 from .auth import HEALTH, refused
-from .endpoints import operation
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
-
-    from proctor.supervisor.ports.store import Store
-
-    from .endpoints import ApiRequest
-
+from .endpoints import ApiRequest, operation
 
 _ONE = "/api/approvals/{approval_id}"
 Words = Annotated[str, msgspec.Meta(max_length=10_000)]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from proctor.policies.diagram import draw_mermaid
-from proctor.policies.events import encode_event
+from proctor.policies.events import Event, encode_event
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
+from proctor.supervisor.watch.subscriptions import Subscription
 
 from ..drawing import draw_svg
 from ..kit.display_text import escape_control_lines
-from ..operations.service import MissingError
+from ..operations.service import Fold, MissingError
 from ..operations.timeline import TimelineItems
 from ..operations.views import (
     BudgetList,
@@ -33,20 +36,7 @@ from ..operations.views import (
     View,
 )
 from .auth import refused
-from .endpoints import operation
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-    from typing import Any
-
-    from starlette.types import Receive, Scope, Send
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.watch.subscriptions import Subscription
-
-    from ..operations.service import Fold
-    from .endpoints import ApiRequest
-
+from .endpoints import ApiRequest, operation
 
 _OF_RUN = "/api/runs/{run_id}"
 _encode = msgspec.json.Encoder(enc_hook=str).encode

@@ -7,6 +7,7 @@ checks stop a page that reaches this server under another name (DNS rebinding).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
 from ipaddress import IPv6Address, ip_address
 from math import ceil
 from time import monotonic
@@ -16,14 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.supervisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
     from ..operations.identities import AccessTokens, Identity
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -19,11 +19,6 @@ from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 from ..operations.identities import Identity, Role
 from ..operations.service import ConflictError, MissingError, OperatorService
 from .auth import MOST_BODY, Refusal, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeAlias
-
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 

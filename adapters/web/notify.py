@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import anyio
 import msgspec
 import tenacity
 
-from proctor.policies.events import ToolApprovalRequested
+from proctor.policies.events import Event, ToolApprovalRequested
 from proctor.policies.values.foreign_code import isolated
 from proctor.supervisor.errors import StoreError, UsageError, install_of
 from proctor.supervisor.log import logger
+from proctor.supervisor.ports.store import Store
 
 from ..kit.display_text import escape_control_lines
 from ..operations.identities import read_private
 from ..operations.service import MissingError, OperatorService
-from .webhook import send_events
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.ports.store import Store
-
-    from ..operations.views import ApprovalView
-    from .webhook import CursorFile, Outcome
+from ..operations.views import ApprovalView
+from .webhook import CursorFile, Outcome, send_events
 
 TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0

@@ -9,6 +9,7 @@ import resource
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
@@ -21,31 +22,26 @@ import msgspec
 import uvicorn
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.log import failure, logger
+from proctor.supervisor.ports.store import Store
 
 from ..kit.http_server import Server, url_of
+from ..operations.identities import AccessTokens
 from ..operations.service import OperatorService
 from . import api_control, api_runs
 from .api_control import StoreHealth
 from .auth import ASSETS, Guard, refused
-from .endpoints import Operation, endpoint, openapi
+from .endpoints import Endpoint, Operation, endpoint, openapi
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection
-
-    from starlette.requests import Request
-    from starlette.types import ASGIApp
-
-    from proctor.supervisor.ports.store import Store
-
-    from ..operations.identities import AccessTokens
-    from .endpoints import Endpoint
 
 
 PAGE = files(__package__).joinpath("page")

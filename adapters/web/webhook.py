@@ -7,11 +7,13 @@ import binascii
 import fcntl
 import hmac
 import os
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,22 +21,13 @@ import httpx
 import msgspec
 import tenacity
 
-from proctor.policies.events import EVENT_TYPES
+from proctor.policies.events import EVENT_TYPES, Event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
-from proctor.supervisor.watch.subscriptions import Subscriptions
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
 from ..kit.values import atomic_write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-    from typing import Any, TypeAlias
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.watch.subscriptions import Subscription
-
 
 MEDIA = "application/cloudevents+json"
 _encode = msgspec.json.Encoder(enc_hook=str).encode

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 
 from ...kit.client_process import RpcClient
-
-if TYPE_CHECKING:
-    from ...kit.jsonrpc import RpcError
+from ...kit.jsonrpc import RpcError
 
 
 class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):

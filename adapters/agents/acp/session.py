@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import anyio
 
 from proctor.policies.events import RunCompleted, RunFailed, SessionStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
 from ...kit.client_process import LEAVE_S
+from ...kit.gate import EventStream
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ...kit.provider import RpcSession
-from .connection import AcpConnection
-from .translation import KINDS, AcpTranslation, given, parent_of, prompt_usage, tool_input, tool_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, Final
-
-    from proctor.supervisor.ports.adapter import GateAnswer, Launch
-
-    from ...kit.gate import EventStream
-    from .connection import AgentTraits
-    from .translation import AcpCall, CostMeter
+from .connection import AcpConnection, AgentTraits
+from .translation import (
+    KINDS,
+    AcpCall,
+    AcpTranslation,
+    CostMeter,
+    given,
+    parent_of,
+    prompt_usage,
+    tool_input,
+    tool_name,
+)
 
 
 class UngatedCalls:

@@ -7,12 +7,14 @@ follows a call's outcome, so that there may have been more turns than are counte
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     MessageStreamed,
     TokenUsageUpdated,
@@ -21,13 +23,6 @@ from proctor.policies.events import (
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
 from ...kit.client_tools import certain_changes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Final
-
-    from proctor.policies.events import Event
-
 
 KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
 OTHER: Final = "other"

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.abc
@@ -21,8 +21,9 @@ import msgspec
 
 from proctor.policies.events import ToolCallDenied, ToolCallRequested
 from proctor.policies.events.run_context import Capabilities
+from proctor.policies.policy import Policy
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch
+from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch, LaunchOptions
 
 from ...kit.client_process import ClientProcess, Workspace, start_client
 from ...kit.client_tools import AMP_TOOLS, meant, offering
@@ -33,11 +34,6 @@ from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
 from . import delegate
 from .translation import AmpTranslation, their_names
-
-if TYPE_CHECKING:
-    from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.adapter import LaunchOptions
-
 
 COMPILES: Final = ("deny",)
 OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")

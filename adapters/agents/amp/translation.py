@@ -6,11 +6,12 @@ tool and input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     RunCompleted,
     RunFailed,
@@ -22,13 +23,6 @@ from proctor.policies.events import (
 from proctor.policies.values.globs import matcher
 
 from ...kit.call_book import CallBook, ClientCall, Turns, tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Final
-
-    from proctor.policies.events import Event
-
 
 SHELL: Final = "Bash"
 """The shell tool's name here; its input always has `command`."""

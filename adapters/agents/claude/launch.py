@@ -6,26 +6,22 @@ import dataclasses
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from proctor.policies.policy import Approval
+from proctor.policies.policy import Allow, Approval, Policy
 from proctor.policies.reading.schema import did_you_mean
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
 from ...kit.launch_options import allow_lists, denied, options_for, run_limits
 from ...kit.process_tree import guarded_program
 from .translation import KNOWN, at_the_gate, is_spellable, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any, Final
-
     from claude_agent_sdk import ClaudeAgentOptions
-
-    from proctor.policies.policy import Allow, Policy
-    from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
     from .hooks import Hooks
 

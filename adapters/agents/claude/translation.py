@@ -7,13 +7,15 @@ prompt or the client's own text, never the user's.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from proctor.policies.events import (
     ErrorOccurred,
     ErrorRecovered,
+    Event,
     MessageReceived,
     MessageStreamed,
     RunCompleted,
@@ -32,12 +34,7 @@ from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.process_tree import GUARDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any, Final
-
     from claude_agent_sdk import ClaudeSDKClient
-
-    from proctor.policies.events import Event
 
     from .hooks import ClaudeCalls
 

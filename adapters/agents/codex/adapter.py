@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Final, Literal
 
 import anyio
 
 from proctor.policies.events.run_context import PORTABLE, Capabilities
+from proctor.policies.policy import Policy
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapter import LaunchOptions
+from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
 from ...kit.client_process import Workspace
 from ...kit.client_tools import CODEX_TOOLS, meant, offering
@@ -24,14 +26,6 @@ from .connection import check_client, connect, find_client
 from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
 from .sandbox import APPROVALS, SANDBOXES, Bounds, check_terms, holds
 from .session import CodexSession
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from typing import Any, Final, Literal
-
-    from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.adapter import Launch
-
 
 COMPILES: Final = ("deny",)
 _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {

@@ -14,28 +14,20 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 from uuid import uuid4
 
 import anyio
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError, install_of
 
-from ...kit.client_process import RpcClient, start_client
-from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
+from ...kit.client_process import ClientProcess, RpcClient, start_client
+from ...kit.jsonrpc import METHOD_NOT_FOUND, OnGarbage, OnNotification, OnRequest, RpcError
 from ...kit.tasks import helpers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from typing import Any, Final
-
-    from ...kit.client_process import ClientProcess
-    from ...kit.jsonrpc import OnGarbage, OnNotification, OnRequest
-
 
 UNASKED: Final = {
     "apps": "connected apps act without asking",

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from proctor.policies.events import (
     MessageSent,
     RunCancelled,
     RunCompleted,
+    Scope,
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallRequested,
@@ -30,14 +31,8 @@ from proctor.policies.events import (
 )
 
 from ...kit.client_tools import changes_of
-from ...kit.trace_lines import TraceLog, parsed, text_of, tool_input
+from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, parsed, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
-
-if TYPE_CHECKING:
-    from proctor.policies.events import Scope
-
-    from ...kit.trace_lines import TraceLines, TraceSession
-
 
 _HEADER = re.compile(
     r"(?:Chunk ID: [^\n]*\n)?(?:Exit code: (?P<exit>-?\d+)\n)?Wall time: [^\n]*\n"

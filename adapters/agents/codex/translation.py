@@ -6,13 +6,15 @@ here, so that it is judged too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.events import (
     ErrorOccurred,
     ErrorRecovered,
+    Event,
     MessageReceived,
     MessageStreamed,
     TokenUsageUpdated,
@@ -33,12 +35,6 @@ from .items import (
     tool_input,
     tool_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Final
-
-    from proctor.policies.events import Event
 
 
 class SubAgent(msgspec.Struct, frozen=True, kw_only=True):

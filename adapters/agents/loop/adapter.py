@@ -6,21 +6,22 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import anyio
 
 from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import Event
 from proctor.policies.events.run_context import Capabilities, RunContext, Tool
 from proctor.policies.policy import Policy
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.machine.interface import RunResult
-from proctor.supervisor.ports.adapter import Approver, Launch, Provider, Publisher
+from proctor.supervisor.ports.adapter import Approver, Launch, LaunchOptions, Provider, Publisher
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.store.memory_store import MemoryStore
 
@@ -32,13 +33,6 @@ from ...kit.process_tree import home_of
 from ...kit.provider import TaskProvider, at_work
 from ...kit.values import import_object
 from .gate import LoopGate
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-    from typing import Final, TypeAlias
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.ports.adapter import LaunchOptions
 
 
 @asynccontextmanager

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import ProctorError
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     MessageSent,
     RunCompleted,
@@ -32,10 +33,6 @@ from proctor.supervisor.run.tasks import tool_error
 from ...kit.values import is_finite, to_jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    from proctor.policies.events import Event
     from proctor.supervisor.ports.adapter import Launch
 
     from ...kit.gate import EventStream

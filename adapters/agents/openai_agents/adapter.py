@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.supervisor.errors import UsageError
 
 from ...kit.function_tools import OPENAI_AGENTS
 from ..loop.adapter import FrameworkAdapter
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any, Final
-
-    from proctor.policies.events.run_context import Capabilities, Tool
-
-    from ..loop.gate import LoopGate
-
+from ..loop.gate import LoopGate
 
 LIMITS: Final = {"max_turns": "max_turns"}
 """The limit that the SDK enforces too: the limit on turns."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from agents import (
     Agent,
@@ -16,27 +16,19 @@ from agents import (
     FunctionTool,
     Handoff,
     LocalShellTool,
+    RunContextWrapper,
     ShellTool,
     ToolInputGuardrail,
 )
-from agents.editor import ApplyPatchResult
+from agents.editor import ApplyPatchOperation, ApplyPatchResult
 from agents.tool import ShellCallOutcome, ShellCommandOutput, ShellResult, Tool
 
+from proctor.policies.events import run_context as portable
 from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.function_tools import OPENAI_AGENTS, own_tools
 from ...kit.values import to_jsonable
 from ..loop.gate import ToolRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Final, TypeAlias
-
-    from agents import RunContextWrapper
-    from agents.editor import ApplyPatchOperation
-
-    from proctor.policies.events import run_context as portable
-
 
 T = TypeVar("T", bound=Tool)
 Hold: TypeAlias = Callable[[str, dict[str, Any], Callable[[], Any], str | None], Awaitable[Any]]

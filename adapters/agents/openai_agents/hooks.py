@@ -5,34 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from agents import RunHooks, ShellTool, ToolGuardrailFunctionOutput, ToolInputGuardrail
-from agents.function_schema import function_schema
+from agents import (
+    Agent,
+    FunctionTool,
+    RunContextWrapper,
+    RunHooks,
+    ShellTool,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailData,
+)
+from agents import ModelResponse as AgentsModelResponse
+from agents.function_schema import FuncSchema, function_schema
+from agents.items import ModelResponse
+from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
+from agents.tool import Tool
 from agents.tool_context import ToolContext
 
-from proctor.policies.events import MessageReceived, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
+from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
 from proctor.policies.events.calls import ToolCall, same_input
 
 from ...kit.values import is_finite, to_jsonable
-from ..loop.gate import ToolRefused
+from ..loop.gate import LoopGate, ToolRefused
 from .gated_agents import NAME, is_held
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Final
-
-    from agents import Agent, FunctionTool, RunContextWrapper, ToolInputGuardrailData
-    from agents import ModelResponse as AgentsModelResponse
-    from agents.function_schema import FuncSchema
-    from agents.items import ModelResponse
-    from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
-    from agents.tool import Tool
-
-    from proctor.policies.events import Event
-
-    from ..loop.gate import LoopGate
 
 
 class UnreadableArgumentsError(ValueError):

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import msgspec
-from agents import FunctionTool, MaxTurnsExceeded, Model, RunConfig, Runner
+from agents import Agent, FunctionTool, MaxTurnsExceeded, Model, RunConfig, Runner
 from agents.models import get_default_model
+from agents.models.interface import ModelProvider
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
-from proctor.policies.events import MessageStreamed
+from proctor.policies.events import Event, MessageStreamed
 from proctor.supervisor.errors import ProviderError
 
 from ...kit.transcript import Said, conversation
-from ..loop.gate import is_forced
+from ..loop.gate import LoopGate, is_forced
 from .gated_agents import GatedAgents
 from .hooks import Reporting, TellingFormatter, ToolGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from agents import Agent
-    from agents.models.interface import ModelProvider
-
-    from proctor.policies.events import Event
     from proctor.supervisor.ports.adapter import Launch
 
     from ..loop.adapter import Histories
-    from ..loop.gate import LoopGate
 
 
 class SupervisedRun:

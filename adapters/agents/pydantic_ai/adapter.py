@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
 
 from ...kit.function_tools import PYDANTIC_AI, own_tools
 from ..loop.adapter import FrameworkAdapter
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-    from typing import Final
-
-    from proctor.policies.events.run_context import Capabilities
-
-    from ..loop.gate import LoopGate
-
+from ..loop.gate import LoopGate
 
 LIMITS: Final = {
     "max_total_tokens": "total_tokens_limit",

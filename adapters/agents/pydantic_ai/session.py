@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pydantic_ai.agent import Agent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import SkipToolExecution, UsageLimitExceeded
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     NativeToolCallPart,
@@ -23,9 +26,13 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+from pydantic_ai.usage import RunUsage, UsageBase, UsageLimits
 
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     MessageStreamed,
     TokenUsageUpdated,
@@ -34,31 +41,16 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.run.tasks import tool_error
 
-from ...kit.transcript import Said, conversation
+from ...kit.transcript import Response, Said, conversation
 from ...kit.values import to_jsonable
-from ..loop.gate import ToolRefused, is_forced, with_objects
+from ..loop.gate import LoopGate, ToolRefused, is_forced, with_objects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
-
-    from pydantic_ai.agent import Agent
-    from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import ModelRequestContext
-    from pydantic_ai.tools import RunContext, ToolDefinition
-    from pydantic_ai.toolsets import ToolsetTool
-    from pydantic_ai.usage import RunUsage, UsageBase
-
-    from proctor.policies.events import Event
-
-    from ...kit.transcript import Response
     from ..loop.adapter import Histories
-    from ..loop.gate import LoopGate
 
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:
     """The caller's UsageLimits, or the framework's default, with the compiled limits that are lower."""
-    from pydantic_ai.usage import UsageLimits
-
     limits = own or UsageLimits()
     lower = {
         name: value

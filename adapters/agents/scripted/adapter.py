@@ -6,11 +6,11 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 import anyio
 import anyio.to_thread
@@ -26,6 +26,7 @@ from proctor.policies.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallStarted,
+    ToolOutcome,
     TurnCompleted,
     TurnStarted,
 )
@@ -33,7 +34,7 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
 from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.gate import EventStream
@@ -42,16 +43,22 @@ from ...kit.process_tree import end_orphans
 from ...kit.provider import TaskProvider, at_work
 from ...kit.subprocesses import Subprocesses
 from ...kit.values import to_jsonable
-from .script import Call, Fail, Output, Parallel, Say, Silence, Think, UsageStep, User, read_script
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from proctor.policies.events import ToolOutcome
-    from proctor.supervisor.ports.adapter import Gate, Launch, Provider
-
-    from .script import Script, ScriptSource, Step, Tokens
-
+from .script import (
+    Call,
+    Fail,
+    Output,
+    Parallel,
+    Say,
+    Script,
+    ScriptSource,
+    Silence,
+    Step,
+    Think,
+    Tokens,
+    UsageStep,
+    User,
+    read_script,
+)
 
 Outcome: TypeAlias = Literal["completed", "failed", "denied"]
 

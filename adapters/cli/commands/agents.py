@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import structs
 
-from ..options import context_option, json_option, policy_option, run_async, store_option, with_command
+from ...kit.display_text import encoded
+from ..options import (
+    check_standard_input,
+    context_option,
+    json_option,
+    opened,
+    policy_option,
+    read_context,
+    read_policies,
+    run_async,
+    store_option,
+    with_command,
+)
 from ..output import console, echo, echo_json, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, Final
-
     from ...agents.acp.probe import ProbeReport
     from ...matrix import Row
     from ...mcp_proxy.downstream import Downstream, Upstream
@@ -173,7 +183,6 @@ def mcp(
     """
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
-    from ..options import check_standard_input, opened, read_context, read_policies
 
     check_standard_input(*policies, None if listen else "-")
     echo = _echo_json if as_json else _echo
@@ -239,6 +248,5 @@ def _echo(text: str) -> None:
 
 
 def _echo_json(text: str) -> None:
-    from ...kit.display_text import encoded
 
     note(encoded({"message": text}))

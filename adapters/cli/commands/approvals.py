@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import by_option, group_option, json_option, run_async, store_option
-from ..output import console, echo, echo_json, note, output_parameter, written_to
+from ...kit.display_text import encoded, escape_control
+from ..options import by_option, group_option, is_there_as_named, json_option, operating, run_async, store_option
+from ..output import console, echo, echo_json, note, output_parameter, who_asks, written_to
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from rich.console import Console
 
     from proctor.policies.events import Event
@@ -92,8 +91,6 @@ def _answer(
     holder = check_person(word, store, "answer")
     from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-    from ..options import operating
-
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
 
     async def answered() -> Answered:
@@ -130,7 +127,6 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-    from ..options import is_there_as_named, operating
 
     inbox = _Inbox(as_json=as_json)
 
@@ -207,8 +203,6 @@ class _Inbox:
 
 
 def _show(out: Console, request: ApprovalView) -> None:
-    from ...kit.display_text import encoded, escape_control
-    from ..output import who_asks
 
     out.print(request.approval_id, style="bold", soft_wrap=True)
     out.print(f"  call     {escape_control(request.call.name)}")

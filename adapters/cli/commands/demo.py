@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exits import FAILED, FINE
-from ..options import VARIABLE, json_option, run_async, store_option
+from ..options import VARIABLE, json_option, opened, run_async, store_option
 from ..output import console
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ async def _supervised(
     from proctor.supervisor import PolicyViolationError, run_once
 
     from ..live import Live, summary
-    from ..options import opened
 
     live = Live(as_json=as_json)
     async with opened(store) as opened_store:

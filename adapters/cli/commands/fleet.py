@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..exits import FAILED, FINE
-from ..options import json_option, run_async, store_option
+from ..options import json_option, run_async, store_named, store_option
 from ..output import echo, echo_json, note, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...fleet import WorkerStatus
 
 _LOOK_S = 0.2
@@ -74,7 +73,6 @@ def up(
     import anyio
 
     from ...fleet import Fleet
-    from ..options import store_named
 
     async def done() -> list[WorkerStatus]:
         async with Fleet(store_named(store), name=name, address=address) as fleet:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..options import context_option, json_option, policy_option, store_option, write_document
+from ...kit.display_text import encoded, escape_control, escape_control_json
+from ..options import (
+    context_option,
+    json_option,
+    opened,
+    policy_option,
+    read_context,
+    read_policies,
+    run_async,
+    store_named,
+    store_option,
+    write_document,
+)
 from ..output import echo, echo_json, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, Final
-
     from proctor.policies import Findings
 
     from ...hooks.decisions import Unmatched
@@ -57,7 +67,6 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
     from ...hooks.decisions import LastAnswer
     from ...hooks.hook import ANSWER_NOTE
     from ...hooks.record import latest_note
-    from ...kit.display_text import encoded
 
     data = latest_note(_hook_store(store), ANSWER_NOTE)
     if data is None:
@@ -171,7 +180,6 @@ def settings(
     import json
 
     from ...hooks.settings import document
-    from ...kit.display_text import escape_control_json
 
     client = _client(agent)
     wanted, _ = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
@@ -350,9 +358,6 @@ def status_line(store: str | None, as_json: bool) -> None:
     from proctor.policies.limits import LIMITS
     from proctor.policies.values.amounts import counted, figure_in
 
-    from ...kit.display_text import escape_control
-    from ..options import opened, run_async
-
     try:
         import json
 
@@ -461,7 +466,6 @@ def _wanted(
 
     from ...hooks.record import store_id
     from ...hooks.settings import hooks
-    from ..options import read_context
 
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
@@ -482,8 +486,6 @@ def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
     """What preflight finds in policies under an agent's hooks. Raises PolicyError."""
     from proctor.policies import Capabilities, merge_policies, preflight
 
-    from ..options import read_policies
-
     reports = client.usage is not None or client.tells_usage
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
     return preflight(merge_policies(read_policies(policies)), can_do)
@@ -491,8 +493,6 @@ def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
 
 def _hook_store(store: str | None) -> Path:
     from proctor.supervisor.errors import UsageError
-
-    from ..options import store_named
 
     path = store_named(store)
     if isinstance(path, str):

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from proctor.policies import compile_policy, load_policies, merge_policies
+from proctor.policies.events import ToolCallStarted
+
 from ...agents.specs import SPECS
 from ...hooks.permissions import AGENTS as FROM
 from ...hooks.permissions import Permissions, policy_text, portable_call, read_permissions
@@ -119,9 +122,6 @@ def init(
 
 def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:
     """The recorded calls, each once, that the settings and the policy answer otherwise."""
-    from proctor.policies import compile_policy, load_policies, merge_policies
-    from proctor.policies.events import ToolCallStarted
-
     from ...evaluate import judge_session
     from ...traces import read_sessions
 

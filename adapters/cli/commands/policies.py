@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...kit.display_text import escape_control
+from ...kit.display_text import encoded, escape_control, escape_control_lines
 from ..exits import BAD_INPUT, FINE, VIOLATED
-from ..options import check_format, context_option, format_option, json_option, write_document
+from ..options import (
+    check_format,
+    check_standard_input,
+    context_option,
+    format_option,
+    json_option,
+    read_context,
+    read_one_session,
+    read_policies,
+    read_text,
+    write_document,
+)
 from ..output import (
     ReportFiles,
     console,
@@ -25,9 +37,6 @@ from ..output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
     from rich.text import Text
 
     from proctor.policies import Capabilities, Monitor, Policy, PolicyError
@@ -54,8 +63,6 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
     """
     from proctor.policies import PolicyError, merge_policies, preflight
-
-    from ..options import check_standard_input, read_policies
 
     check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
@@ -217,8 +224,6 @@ def graph(
     from proctor.policies.diagram import draw, draw_mermaid
 
     from ...drawing import draw_svg
-    from ...kit.display_text import encoded, escape_control_lines
-    from ..options import check_standard_input, read_policies
 
     if as_mermaid + as_svg + as_json > 1:
         raise click.UsageError("choose one of `--mermaid`, `--svg` and `--json`")
@@ -237,7 +242,6 @@ def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[s
     from proctor.policies import compile_policy
 
     from ...evaluate.fold import observed
-    from ..options import read_context, read_one_session
 
     events = read_one_session(trace, "--trace", format)
     return observed(compile_policy(policy), events, read_context(context))
@@ -256,8 +260,6 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     from proctor.policies.errors import read_each
     from proctor.policies.reading.load import policies_among
     from proctor.policies.reading.migrate import migrate as migrated
-
-    from ..options import read_text
 
     if write and output:
         raise click.UsageError("choose one of `--write` and `--output`")
@@ -316,7 +318,6 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
     from proctor.policies.errors import read_each
 
     from ...evaluate.policy_tests import read_policy_tests
-    from ..options import check_standard_input, read_text
 
     def read(file: str) -> PolicyTests:
         text, name = read_text(file)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from ...kit.display_text import escape_control_lines
 from ..exits import FINE, UNPROVED, VIOLATED
-from ..options import context_option, json_option, read_policies
+from ..options import check_standard_input, context_option, json_option, read_context, read_policies
 from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from proctor.policies import Policy, RunContext
     from proctor.policies.events.run_context import Tool
 
@@ -97,7 +97,6 @@ def prove(
     from proctor.policies import merge_policies
 
     from ...evaluate.rule_proofs import sanity_questions
-    from ..options import check_standard_input, read_context
 
     check_standard_input(*policies, *properties, *bases, *same)
     reports = ReportFiles(junit, sarif)
@@ -254,7 +253,6 @@ def _picture(question: ProofQuestion, record: ProofRecord, merged: Policy, adapt
     from ...drawing import draw_svg
     from ...evaluate.counterexamples import drawn, session_of
     from ...evaluate.fold import observed
-    from ...kit.display_text import escape_control_lines
 
     beside = question.argument
     whole = merge_policies([merged, beside]) if isinstance(beside, Policy) else merged
@@ -276,7 +274,6 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     from proctor.policies.values.amounts import counted
 
     from ...evaluate.rule_proofs import difference_questions, difference_text, differences
-    from ..options import check_standard_input, read_context
 
     check_standard_input(old, new)
     before, after = read_policies([old]), read_policies([new])

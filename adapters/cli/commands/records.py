@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 import msgspec
 
 from ..exits import FINE, VIOLATED
-from ..options import Age, json_option, run_async, size_text, store_option, write_document
+from ..options import (
+    Age,
+    existing_file,
+    is_there_as_named,
+    json_option,
+    opened,
+    run_async,
+    size_text,
+    store_named,
+    store_option,
+    write_document,
+)
 from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-    from typing import IO
-
     from proctor.supervisor import ImportReport, PruneReport, StoreSize
 
     from ...stores.audit.audit import AuditReport
@@ -44,7 +53,6 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
     """Print a checkpoint, the last digest of each session, as one line of JSON. Keep it elsewhere."""
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import encode, signed
-    from ..options import store_named
 
     report = audited(store_named(store))
     if report.findings:
@@ -70,7 +78,6 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
     """
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import check_signature, read_heads
-    from ..options import store_named
 
     if key is not None and anchor is None:
         raise click.UsageError("`--key` is for the signature of an `--anchor`")
@@ -131,7 +138,6 @@ def prune(
     from proctor.supervisor.store.maintenance import prune
 
     from ...kit.values import login_name
-    from ..options import is_there_as_named, opened
     from ..persons import check_outside_runs
 
     check_outside_runs("prune")
@@ -179,7 +185,6 @@ def prune(
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Show where the store is, how many events it has, and how much space it takes."""
     from ...stores.store_names import shown
-    from ..options import is_there_as_named, opened, store_named
 
     if make and backup is not None:
         raise click.UsageError("choose one of `--make` and `--backup FILE`")
@@ -214,7 +219,6 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
 def _copy(store: str | None, target: str, *, as_json: bool) -> None:
     """Raises UsageError for a database, which has a tool of its own for that."""
     from ...stores.sqlite.file import copy_store
-    from ..options import existing_file
 
     size = copy_store(existing_file(store), Path(target))
     if as_json:
@@ -232,8 +236,6 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
     """Write the event log as lines of JSON, exactly as stored, for `import`. With -o, --json reports how many."""
     from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
-
-    from ..options import opened
 
     async def exported(file: IO[bytes]) -> int:
         count = -1
@@ -269,7 +271,6 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.maintenance import import_lines
 
-    from ..options import opened
     from ..persons import check_outside_runs
 
     check_outside_runs("import")

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
 
-from proctor.supervisor.ports.stored_types import ApprovalAnswer
+from proctor.policies import Policy
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 from ...kit.display_text import encoded, escape_control
 from ...kit.values import login_name
 from ..exits import FAILED, FINE, VIOLATED, EndingSignals, leave, report
-from ..options import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
+from ..options import (
+    any_policy_option,
+    check_standard_input,
+    context_option,
+    fail_on_option,
+    json_option,
+    key_values,
+    of_fallbacks,
+    opened,
+    read_context,
+    read_policies,
+    read_prompt,
+    run_async,
+    store_option,
+    with_command,
+)
 from ..output import note, who_asks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-    from typing import Any
-
-    from proctor.policies import Policy
     from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
     from proctor.supervisor.arguments import Continuation
-    from proctor.supervisor.ports.stored_types import ApprovalRequest
 
     from ...evaluate.judge import FailOn
     from ..live import Live
@@ -102,7 +114,6 @@ def run(
     proctor run --adapter claude --fallback codex --policy org.yaml "Fix the test"
     """  # noqa: D301 - click's mark for lines that are kept as they are
     signals = EndingSignals()
-    from ..options import check_standard_input, read_context, read_policies, read_prompt
 
     check_standard_input(*policies, prompt)
     agent = _agent(adapter, fallbacks, command, settings, model=model, cwd=cwd)
@@ -130,7 +141,6 @@ def _agent(
 ) -> Adapter:
     """The adapter of that name with its options, and behind it those to fall back on."""
     from ...agents.catalog import adapter_named
-    from ..options import key_values, of_fallbacks, with_command
 
     own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
     options = with_command(name, command, own)
@@ -225,8 +235,6 @@ async def _supervisor(
 ) -> AsyncIterator[Supervisor]:
     """A supervisor on the store; if it `asks`, a person at the terminal answers."""
     from proctor.supervisor import Supervisor
-
-    from ..options import opened
 
     async with opened(store) as kept:
         if session_id and not await kept.runs(limit=1, session_id=session_id):

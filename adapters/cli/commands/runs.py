@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
-from ..options import Moment, by_option, context_option, group_option, json_option, run_async, store_option
+from ..options import (
+    Moment,
+    by_option,
+    check_standard_input,
+    context_option,
+    group_option,
+    is_there_as_named,
+    json_option,
+    opened,
+    operating,
+    read_compiled,
+    read_context,
+    read_one_session,
+    run_async,
+    store_option,
+)
 from ..output import console, echo_hanging, echo_json, note, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
     from rich.text import Text
 
     from proctor.policies import CompiledPolicy, Event
@@ -122,7 +135,6 @@ def _found(
     store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int, *, waiting: bool
 ) -> tuple[tuple[RunView, ...], bool]:
     """The runs, and whether there are more."""
-    from ..options import is_there_as_named, operating
 
     async def listed() -> RunList:
         async with operating(store) as service:
@@ -208,7 +220,6 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.ports.store import closing
 
     from ..live import Live
-    from ..options import operating
 
     async def read() -> None:
         async with operating(store) as service:
@@ -259,7 +270,6 @@ def _summary(info: RunView, count: int) -> str:
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, in any process, grouped by run."""
     from ..live import Live
-    from ..options import is_there_as_named, opened
 
     live = Live(as_json=as_json, clock=True, named=run is None)
     if not (follow or run or is_there_as_named(store)):
@@ -323,7 +333,6 @@ def explain(
     stored with it, or --policy. SEQ selects one event.
     """
     from ...evaluate.fold import explained, recorded
-    from ..options import check_standard_input, read_compiled, read_context, read_one_session
 
     check_standard_input(run, *policies)
     from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
@@ -350,7 +359,6 @@ def explain(
 async def _from_store(run_id: str, path: str | None) -> list[Event]:
     """The events of the run's session up to the run's end: what came before is part of its state."""
     from ...operations.service import run_named
-    from ..options import opened
 
     async with opened(path, must_exist=True) as store:
         run = await run_named(store, run_id)
@@ -445,7 +453,6 @@ async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
 
     from ...operations.views import Board
     from ..board_view import live_board
-    from ..options import is_there_as_named, operating
 
     seen = sys.stdout.isatty() and not as_json
     if not (seen or is_there_as_named(path)):

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import click
 
-from ..options import json_option, run_async, store_option
+from ..options import VARIABLE, beside, json_option, opened, run_async, store_option
 from ..output import NoteHandler, note
 
 if TYPE_CHECKING:
@@ -139,8 +140,6 @@ async def _served(
 ) -> None:
     import anyio
 
-    from ..options import VARIABLE, opened
-
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = senders(kept, stack)
         _echo_warnings()
@@ -170,7 +169,6 @@ def _senders(
 ) -> list[Sender]:
     """The senders of events and requests that are configured; raises UsageError while another process sends."""
     from ...web.webhook import cursor_of, send
-    from ..options import beside
 
     found: list[Sender] = []
     if target is not None:
@@ -275,7 +273,6 @@ def _certificate(file: str | None, key: str | None) -> Certificate | None:
 
 
 def _check_proxy(address: str | None) -> None:
-    from ipaddress import ip_address
 
     try:
         ip_address(address or "127.0.0.1")

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...kit.display_text import escape_control, escape_control_lines
+from ...kit.display_text import escape_control, escape_control_json, escape_control_lines, redacted
 from ..exits import FINE, VIOLATED
 from ..options import (
     check_format,
+    check_standard_input,
     context_option,
     fail_on_option,
     format_option,
     json_option,
+    opened,
     policy_option,
+    read_compiled,
+    read_context,
+    read_policies,
+    read_traces,
     run_async,
     write_document,
 )
@@ -38,9 +46,6 @@ from ..output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
     from rich.text import Text
 
     from proctor.policies import Event
@@ -92,7 +97,6 @@ def evaluate(
     per session.
     """
     from ...evaluate import judge_sessions
-    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(*policies, *traces)
@@ -133,7 +137,6 @@ class _Report:
         import msgspec
 
         from ...evaluate import failure_reports
-        from ...kit.display_text import escape_control_json, redacted
 
         found = redacted(found)
         self.summary.add(found, session.source)
@@ -194,8 +197,6 @@ def diff(
     import msgspec
 
     from ...evaluate import DiffSummary, compare_sessions, diff_table
-    from ...kit.display_text import escape_control_json
-    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(old, new, *traces)
@@ -239,7 +240,6 @@ def narrow(
     """
     from ...evaluate.fold import observed
     from ...evaluate.judge import filled, unjudged
-    from ..options import check_standard_input, read_compiled, read_context, read_traces
 
     check_format(format)
     check_standard_input(*policies, trace)
@@ -317,7 +317,6 @@ def suggest(
     from proctor.policies import merge_policies
 
     from ...suggest import learn, observe, policy_text, tests_text, without_denied
-    from ..options import check_standard_input, read_policies
 
     check_format(format)
     check_standard_input(*sessions, *bases)
@@ -437,7 +436,6 @@ def _failing(text: str, file: str) -> list[str]:
 
 
 def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> Iterator[TraceSession]:
-    from ..options import read_traces
 
     if sessions:
         yield from read_traces(sessions, format)
@@ -447,14 +445,11 @@ def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> I
 
 def _stored(store: str) -> list[TraceSession]:
     """The sessions of a store."""
-    from io import BytesIO
-
     from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
 
     from ...kit.trace_lines import TraceLines
     from ...traces import FORMATS
-    from ..options import opened
 
     async def exported() -> bytes:
         async with opened(store, must_exist=True) as opened_store, closing(export_lines(opened_store)) as lines:

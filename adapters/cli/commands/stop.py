@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from math import isnan
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..exits import FAILED, FINE
-from ..options import Age, json_option, run_async, store_option
+from ..options import Age, is_there_as_named, json_option, opened, operating, run_async, store_option
 from ..output import console, echo, echo_json, in_words, note, output_option
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from datetime import timedelta
-    from typing import Any
-
     from proctor.supervisor.ports.stored_types import RunInfo
 
     from ...operations.service import OperatorService
@@ -139,7 +137,6 @@ def _lifted(
 
 
 def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None) -> T:
-    from ..options import operating
 
     async def used() -> T:
         async with operating(store) as service:
@@ -207,7 +204,6 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.run.recovery import whose
 
     from ...kit.process_tree import end_orphans
-    from ..options import is_there_as_named, opened
 
     async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
         async with opened(store, must_exist=True) as opened_store:
@@ -238,7 +234,6 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
 def budgets(name: str | None, key: str | None, store: str | None, as_json: bool) -> None:
     """List shared budgets: how much is used in this window, reserved for current runs (`+`) and left."""
     from ..board_view import budget_lines
-    from ..options import is_there_as_named
 
     every = _operated(lambda service: service.budgets(), store).budgets if is_there_as_named(store) else ()
     found = [b for b in every if (name or "") in b.budget and (key or "") in b.key]

@@ -13,7 +13,7 @@ from ..postgres import check_installed
 from ..store_names import is_url, shown
 from ..tables.schema import RUNS
 from .list_checks import Lists
-from .sources import AuditSource
+from .sources import AuditSource, reading_file
 from .verify import AuditFinding, Heads, Orders, Pruned, Verifier, answers_in
 
 
@@ -50,7 +50,6 @@ def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> Audit
 
         with reading_database(os.fspath(named)) as source:
             return _audit(source, shown(named), anchor)
-    from .sources import reading_file
 
     with reading_file(named) as source:
         return _audit(source, shown(named), anchor)

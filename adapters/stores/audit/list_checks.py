@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,10 +16,12 @@ from proctor.policies.events import (
     EVENT_TYPES,
     TERMINAL,
     ApprovalEvent,
+    Event,
     MessageSent,
     RunStarted,
     SessionEvent,
     TokenUsageUpdated,
+    ToolApprovalRequested,
     at_ms,
     decode_event,
 )
@@ -30,6 +33,7 @@ from proctor.supervisor.ports.stored_types import (
     AnswerGiven,
     ApprovalAnswer,
     RunInfo,
+    StoredApproval,
 )
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.invariants import asks
@@ -47,13 +51,6 @@ from proctor.supervisor.store.records import (
 
 from ..tables.transactions import run_digest, run_mark
 from .verify import StoredRecord, Verifier
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from proctor.policies.events import Event, ToolApprovalRequested
-    from proctor.supervisor.ports.stored_types import StoredApproval
-
 
 _TYPES = {
     name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -18,12 +20,6 @@ from proctor.supervisor.ports.stored_types import (
     UnblockStarts,
 )
 from proctor.supervisor.store.records import link, root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-    from typing import Any
-
 
 MOST_FINDINGS = 1000
 """How many findings are listed; the rest are counted."""

@@ -9,11 +9,13 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg import Connection as PsycopgConnection
 from psycopg import Error, OperationalError, errors, sql
 from psycopg.adapt import Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -24,14 +26,7 @@ from proctor.supervisor.ports.stored_types import label_text
 
 from ..tables.schema import POSTGRES as SCHEMA
 from ..tables.schema import STORE, check_version, schema_version, statements
-from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Dialect, marked, new_id, store_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from psycopg import Connection as PsycopgConnection
-
-    from ..tables.transactions import Condition
+from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
 
 
 def one_label(name: str, value: object) -> str:

@@ -6,33 +6,33 @@ with the commit in another. It keeps nothing from one transaction to the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
+from proctor.policies.events import Event
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import StoreSize
+from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
 from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
 
 from ..tables import recording
-from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
+from ..tables.recording import (
+    FIGURED,
+    IN_FLIGHT,
+    RUN_COLUMNS,
+    KnownRun,
+    KnownSession,
+    Transaction,
+    append_new,
+    run_columns,
+)
 from ..tables.transactions import COMMANDED, NUMBERED, Batch, Gathered, Part, run_seal
-from .connection import POSTGRES, kept, one_label, with_places
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, TypeAlias
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.ports.stored_types import Command, RunInfo
-
-    from ..tables.recording import KnownRun
-    from .connection import Connection, Line
-
+from .connection import POSTGRES, Connection, Line, kept, one_label, with_places
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """Rows that need a position in the log of a store are written after this, and committed with it in one message: so

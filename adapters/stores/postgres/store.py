@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import Empty
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import psycopg
 from psycopg import sql
 
 from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.stored_types import StoreSize
 
 from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
-from ..tables.store import TableStore, Writer
+from ..tables.store import Job, TableStore, Writer
+from ..tables.transactions import Tables
 from . import recording
-from .connection import Address, Line, bring_up_to_date, passes, store_error, tries, version_of
+from .connection import Address, Connection, Line, bring_up_to_date, passes, store_error, tries, version_of
 from .recording import Recorder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from proctor.supervisor.ports.stored_types import StoreSize
-
-    from ..tables.store import Job
-    from ..tables.transactions import Tables
-    from .connection import Connection
-
 
 _POLL_S = 1.0
 _AGAIN_S = 0.5

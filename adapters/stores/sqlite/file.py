@@ -12,9 +12,10 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from proctor.supervisor.errors import StoreError, UsageError
@@ -23,11 +24,6 @@ from ...kit.values import atomic_write
 from ..tables import schema
 from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
 from .recording import SQLITE, pragma
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, TypeAlias
-
 
 APPLICATION_ID: Final = 0x70726374
 """Marks a store's file: `prct`."""

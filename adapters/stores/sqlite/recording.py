@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
+from proctor.policies.events import Event
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.ports.processes import machine
-from proctor.supervisor.ports.stored_types import StoreSize
-from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
+from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
+from proctor.supervisor.store.records import SIZE, RunDelta, from_record, ms_of, owners, root
 
 from ..tables import recording
 from ..tables.recording import (
@@ -20,25 +22,14 @@ from ..tables.recording import (
     IN_FLIGHT,
     RUN_COLUMNS,
     Change,
+    KnownRun,
     KnownSession,
     Transaction,
     append_new,
     run_columns,
 )
 from ..tables.schema import COMMANDS, NOTES
-from ..tables.transactions import Batch, Dialect, Gathered, command_mark, marked, note_mark, run_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
-
-    from proctor.policies.events import Event
-    from proctor.supervisor.ports.stored_types import Command, RunInfo
-    from proctor.supervisor.store.records import RunDelta
-
-    from ..tables.recording import KnownRun
-    from ..tables.transactions import Condition
-
+from ..tables.transactions import Batch, Condition, Dialect, Gathered, command_mark, marked, note_mark, run_digest
 
 _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)

@@ -5,31 +5,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.stored_types import StoreSize
 
 from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
-from ..tables.store import TableStore, Writer
+from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .file import WHOLE_FILE, Presence, SameFile, connect, open_for_writing, primary_code, store_error
+from .file import WHOLE_FILE, Connection, Presence, SameFile, connect, open_for_writing, primary_code, store_error
 from .recording import Recorder, StaleError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from proctor.supervisor.ports.stored_types import StoreSize
-
-    from ..tables.store import Job
-    from .file import Connection
-
 
 _EVENTS_A_TRANSACTION = 4_096
 _LIGHT = 64

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from proctor.policies.events import (
     TERMINAL,
     ApprovalEvent,
+    Event,
     RecordPruned,
     RunCancelled,
     SessionEvent,
@@ -45,16 +46,7 @@ from proctor.supervisor.store.records import (
 )
 
 from .schema import RUNS, WAITING
-from .transactions import Batch, Dialect, Gathered, find_owner, marked, run_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Final, TypeAlias
-
-    from proctor.policies.events import Event
-
-    from .transactions import Condition, Tables
-
+from .transactions import Batch, Condition, Dialect, Gathered, Tables, find_owner, marked, run_mark
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from proctor.policies.events.run_context import TOKENS
 from proctor.supervisor.errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 CLAIMED: Final = "epoch != 0 AND status IN ('created', 'running')"
 """The condition for a claimed run that is not over."""

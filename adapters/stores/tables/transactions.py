@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
 from operator import xor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.events import EVENT_TYPES, TERMINAL, at_ms
+from proctor.policies.events import EVENT_TYPES, TERMINAL, Event, at_ms
 from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.store.records import (
@@ -27,10 +27,6 @@ from proctor.supervisor.store.records import (
 )
 
 from .schema import CLAIMED, COMMANDS
-
-if TYPE_CHECKING:
-    from proctor.policies.events import Event
-
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """A row's event_id, type and at, then its event's offset among the bytes of its part, and its length."""
