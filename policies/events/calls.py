@@ -132,13 +132,14 @@ def check_input(input: Any) -> None:
     """Raises TypeError for an input that is not an object or holds what JSON does not have, and ValueError for one
     with too many parts, or without an end.
     """
-    if not isinstance(input, dict):
+    if type(input) is dict:
+        for key in input:
+            if type(key) is not str or type(input[key]) not in _PLAIN:
+                break
+        else:
+            return  # it holds texts and numbers only
+    elif not isinstance(input, dict):
         raise TypeError(wrong_type("an object as a call's input", input))
-    for key, value in input.items():
-        if type(value) not in _PLAIN or type(key) is not str:
-            break
-    else:
-        return  # it holds texts and numbers only
     stack: list[Any] = [input]
     left = MOST_PARTS
     while stack:

@@ -83,7 +83,9 @@ class BoundPlan:
             (spend, states[rule.number], mask, rule) for rule, mask, spend in plan.spends if spend is not None
         ]
         self.attempts = [(states[rule.number], mask, rule) for rule, mask in plan.attempts]
-        self.outcomes = [(states[r.number], mask, r) for r, mask in plan.outcomes if r.number in rules]
+        self.outcomes = [
+            (r.machine.completed, states[r.number], mask, r) for r, mask in plan.outcomes if r.number in rules
+        ]
         self.remembers = plan.remembers
 
 

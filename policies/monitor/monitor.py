@@ -272,9 +272,10 @@ class Monitor:
         Raises EventError for anything that is not a call.
         """
         on = self.state
+        session = on.session
         try:
             id = call.id
-            if id in on.calls or id in on.session.finished or id in on.session.earlier:
+            if id in on.calls or id in session.finished or id in session.earlier:
                 subject = self._admitted(call)
                 if subject is None:
                     return self._used(call)

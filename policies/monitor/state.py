@@ -198,7 +198,7 @@ class MonitorState:
         A rule that requests approval is satisfied by a grant with this rule shown. `repeat`: also name limits that
         were already reported in this run. `answers` are those of asynchronous checks.
         """
-        if answers:
+        if answers is not NO_ANSWERS and answers:
             call = copy(call)  # so that the answers are let go once judged
             call.answers = answers
         found = self._limited(call, repeat) if self.limited else []
@@ -305,19 +305,20 @@ class MonitorState:
 
     def succeeded(self, call: CallState, output: ParsedOutput) -> None:
         """Complete a call: update the rules that depend on it, and remember its output for conditions."""
-        for state, mask, rule in call.bound.outcomes:
+        bound = call.bound
+        for completed, state, mask, rule in bound.outcomes:
             try:
-                rule.machine.completed(state, call, mask, output)
+                completed(state, call, mask, output)
             except Exception as error:
                 self.broke(rule, error)
-        for ref, values_at in call.bound.remembers:
+        for ref, values_at in bound.remembers:
             self.returned[ref].add(values_at(output.value))
 
     def ended(self, call: CallState, how: Literal["failed", "denied"]) -> list[Violation]:
         """End a call that failed or was denied, and use up its approval; returns violations."""
         self.session.granted.pop(call.id, None)
         found: list[Violation] = []
-        for state, mask, rule in call.bound.outcomes:
+        for _, state, mask, rule in call.bound.outcomes:
             try:
                 finding: Finding | None = getattr(rule.machine, how)(state, call, mask)
             except Exception as error:
