@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -40,14 +40,21 @@ HIDING = [
 ]
 
 
+def hidden(seconds: int) -> str:
+    """A line that hides processes in each of these ways, each of a second more than the one before."""
+    return "; ".join(hiding.replace("{}", str(seconds + n)) for n, hiding in enumerate(HIDING))
+
+
+def still_hidden(seconds: int) -> list[str]:
+    """The ways in which a process is still hidden."""
+    running = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]  # a zombie has none
+    return [hiding for n, hiding in enumerate(HIDING) if ["sleep", str(seconds + n)] in running]
+
+
 def sleepers(seconds: int) -> list[int]:
     """The processes that sleep so long."""
-    running = psutil.process_iter(["cmdline", "status"])
-    return [
-        process.pid
-        for process in running
-        if process.info["cmdline"] == ["sleep", str(seconds)] and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+    running = psutil.process_iter(["cmdline"])  # a zombie has no command line
+    return [process.pid for process in running if process.info["cmdline"] == ["sleep", str(seconds)]]
 
 
 def seen(word: str) -> bool:
@@ -63,32 +70,30 @@ async def until(holds: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
-@pytest.mark.parametrize("hiding", HIDING)
-async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
+async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path) -> None:
     """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
     commands = Subprocesses(uuid4().hex)
-    line = hiding.replace("{}", "71001") + "; sleep 71001"
+    line = f"{hidden(71100)}; sleep 71001"
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: commands.run(["bash", "-c", line], cwd=tmp_path))
-        await until(lambda: len(sleepers(71001)) >= 2)
+        await until(lambda: still_hidden(71100) == HIDING)
         tasks.cancel_scope.cancel()
     await commands.end()
 
-    assert sleepers(71001) == []
+    assert (still_hidden(71100), sleepers(71001)) == ([], [])
 
 
-@pytest.mark.parametrize("hiding", HIDING)
-async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hiding: str) -> None:
+async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path) -> None:
     """The command itself is over; what it left lives until the run ends, and no longer."""
     commands = Subprocesses(uuid4().hex)
 
-    done = await commands.run(["bash", "-c", hiding.replace("{}", "71002")], cwd=tmp_path)
-    await until(lambda: sleepers(71002) != [])
+    done = await commands.run(["bash", "-c", hidden(71200)], cwd=tmp_path)
+    await until(lambda: still_hidden(71200) == HIDING)
     await commands.end()
 
     assert done.exit_code == 0
-    assert sleepers(71002) == []
+    assert still_hidden(71200) == []
 
 
 async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
@@ -142,21 +147,18 @@ async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, ses
     assert not seen("71007")
 
 
-@pytest.mark.parametrize("hiding", HIDING)
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str, leaves: bool) -> None:
+async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, leaves: bool) -> None:
     """A client that has ended by itself leaves nobody, as one that is ended."""
-    line = hiding.replace("{}", "71004") + ("" if leaves else "; sleep 71004")
+    line = hidden(71400) + ("" if leaves else "; sleep 71004")
 
-    async with start_client(
-        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=uuid4().hex
-    ) as client:
+    async with client_of(line, tmp_path) as client:
         if leaves:
             await client.wait_exit()
         else:
-            await until(lambda: len(sleepers(71004)) >= 2)
+            await until(lambda: still_hidden(71400) == HIDING)
 
-    assert sleepers(71004) == []
+    assert (still_hidden(71400), sleepers(71004)) == ([], [])
 
 
 def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProcess]:
@@ -177,17 +179,16 @@ anyio.run(main)
 """
 
 
-@pytest.mark.parametrize("hiding", HIDING)
-async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, hiding: str) -> None:
+async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
     """It had no time to end anything: the guardian sees that its parent is gone."""
-    line = hiding.replace("{}", "71005") + "; sleep 71005"
+    line = f"{hidden(71500)}; sleep 71005"
     supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR, line], cwd=tmp_path)
-    await until(lambda: len(sleepers(71005)) >= 2)
+    await until(lambda: still_hidden(71500) == HIDING)
 
     supervisor.kill()
     await supervisor.wait()
 
-    await until(lambda: sleepers(71005) == [])
+    await until(lambda: still_hidden(71500) == [] == sleepers(71005))
 
 
 async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Path) -> None:
@@ -208,9 +209,7 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
     commands = Subprocesses(uuid4().hex)
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
     await commands.end()
-    async with start_client(
-        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=uuid4().hex
-    ) as client:
+    async with client_of(line, tmp_path) as client:
         with anyio.fail_after(PATIENCE_S):
             while client.exit_code is None:
                 await client.wait_exit()
@@ -231,14 +230,11 @@ async def test_no_guardian_stays(tmp_path: Path) -> None:
 
 def guardians() -> list[int]:
     """The guardians that this process has started."""
-    return [process.pid for process in psutil.Process().children() if _is_guardian(process)]
-
-
-def _is_guardian(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE and "guardian.py" in " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # it ended while it was looked at
-        return False
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):  # it ended while it was looked at
+            found += [process.pid] if "guardian.py" in " ".join(process.cmdline()) else []
+    return found
 
 
 async def test_runs_that_are_called_alike_in_two_stores_are_two(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import re
 import subprocess
 import sys
 import unicodedata
@@ -16,6 +17,7 @@ import pytest
 from answering import ANSWERING, token_for
 from page_blocks import ROOT
 
+from proctor.adapters.cli import main
 from proctor.adapters.cli.output import NoteHandler
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon import _refused
@@ -27,7 +29,7 @@ from proctor.supervisor import StoreError
 HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i"
 """Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left."""
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
-Call = Callable[..., subprocess.CompletedProcess[bytes]]
+Call = Callable[..., tuple[int, bytes]]
 
 
 def unsafe(data: bytes) -> set[str]:
@@ -36,19 +38,27 @@ def unsafe(data: bytes) -> set[str]:
     return {c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn")}
 
 
-@pytest.fixture
-def call(tmp_path: Path) -> Call:
-    """Runs a command in a folder with hostile files, asserts that what it shows is safe, and gives it."""
+def environment(folder: Path) -> dict[str, str]:
+    """That of a command which has its store and its home in a folder."""
+    return {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-        env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
+    """Runs a command in a folder with hostile files, asserts that what it shows is safe, and gives code and output."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, bytes]:
         if arguments[0] in ANSWERING:
-            env |= token_for(tmp_path / "state" / "proctor" / "runs.db")
-        done = subprocess.run([*PROCTOR, *arguments], capture_output=True, cwd=tmp_path, env=env, timeout=120)
-        assert unsafe(done.stdout) == set(), arguments
-        assert unsafe(done.stderr) == set(), arguments
-        assert b"Traceback" not in done.stderr
-        return done
+            for name, value in token_for(tmp_path / "state" / "proctor" / "runs.db").items():
+                monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        shown = capfdbinary.readouterr()
+        assert (unsafe(shown.out), unsafe(shown.err)) == (set(), set()), arguments
+        return int(ended.value.code or 0), shown.out
 
     tools = json.dumps([HOSTILE, "deploy"])
     denied = {"tool": "a*", "where": [{"path": "$.x", "equals": 1}]}
@@ -58,7 +68,7 @@ def call(tmp_path: Path) -> Call:
     steps: list[dict[str, Any]] = [
         {"say": HOSTILE},
         {"call": HOSTILE, "input": {HOSTILE: HOSTILE, "x": 1}},
-        {"call": "deploy", "input": {HOSTILE: [HOSTILE]}},
+        *({"call": "deploy", "input": {HOSTILE: [HOSTILE]}},) * 2,
         {"fail": HOSTILE},
     ]
     (tmp_path / "agent.yaml").write_text(f"name: agent\ntools: {tools}\nsteps: {json.dumps(steps)}\n")
@@ -75,12 +85,12 @@ def call(tmp_path: Path) -> Call:
 def test_a_run_and_its_record(call: Call, form: tuple[str, ...]) -> None:
     """Live, and read again: the prompt, what the agent says, names and inputs of calls, outputs, the error."""
     script = ("--adapter", "scripted", "--set", "script=agent.yaml")
-    done = call("run", *script, "--policy", "policy.json", *form, HOSTILE)
+    code, shown = call("run", *script, "--policy", "policy.json", *form, HOSTILE)
     stored = [call(*command, *form) for command in (("runs",), ("show", "last"), ("tail",), ("explain", "last"))]
 
-    assert done.returncode in (1, 3)
-    assert b"2J" in done.stdout
-    assert [answer.returncode for answer in stored] == [0, 0, 0, 0]
+    assert code in (1, 3)
+    assert b"2J" in shown
+    assert [code for code, _ in stored] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -98,7 +108,7 @@ def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
     if form:
         call("migrate", "policy.json", *form)  # as text it is a document, exact but on a terminal
 
-    assert answers[0].returncode == 1
+    assert answers[0][0] == 1
 
 
 def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
@@ -115,35 +125,24 @@ def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-@pytest.mark.parametrize("command", ["approve", "deny", "kill"])
-def test_a_call_that_waits_for_a_person(call: Call, command: str, form: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_call_that_waits_for_a_person(call: Call, form: tuple[str, ...], tmp_path: Path) -> None:
     """Its tool, its input and the rule's reason, in the inbox and in the answer to whoever acts."""
     rule = {"deny": [{"tool": "*"}], "action": "request_approval", "reason": HOSTILE}
     (tmp_path / "asks.json").write_text(json.dumps({"name": HOSTILE, "tool_rules": [rule]}))
-    words = (
-        "run",
-        "--no-prompt",
-        "--adapter",
-        "scripted",
-        "--set",
-        "script=agent.yaml",
-        "--policy",
-        "asks.json",
-        "x",
-    )
-    env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    with subprocess.Popen([*PROCTOR, *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
-        while not (waiting := call("approvals", "--json").stdout.splitlines()):
-            assert run.poll() is None
-        call("approvals", *form)
-        call("watch", *form)
-        approval_id = json.loads(waiting[0])["approval_id"]
-        by = ("--by", HOSTILE, "--reason", HOSTILE)
-        answers = {"kill": ("--all", "--reason", HOSTILE), "approve": (approval_id, *by), "deny": (approval_id, *by)}
-        done = call(command, *answers[command], *form)
-        call("kill", "--all")
-
-    assert done.returncode == 0
+    agent = ("--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "asks.json")
+    words = [*PROCTOR, "run", "--no-prompt", "--json", *agent, "x"]
+    by = ("--by", HOSTILE, "--reason", HOSTILE)
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        for answer in ("approve", "deny", "kill"):
+            assert any(b"tool_approval_requested" in line for line in run.stdout)
+            [waiting] = call("approvals", "--json")[1].splitlines()
+            call("approvals", *form)
+            call("watch", *form)
+            about = ("--all", "--reason", HOSTILE) if answer == "kill" else (json.loads(waiting)["approval_id"], *by)
+            assert call(answer, *about, *form)[0] == 0
+        for _ in run.stdout:  # to its end
+            pass
 
 
 def test_policies_that_are_tried_and_installed(call: Call, tmp_path: Path) -> None:
@@ -181,6 +180,10 @@ PLACES = {
 """The files that write to standard output or error, and what makes their text fit to be shown."""
 
 
+MAY_WRITE = r"print|os\.write|click\.s?echo|logging\.|sys\.std|PrintLogger|def escape_control"
+"""In a module that writes to a terminal or cleans text for it; those without are not looked through."""
+
+
 def writes(tree: ast.AST) -> bool:
     """Whether a module writes to the terminal: prints, or gives standard output or error to something."""
     for node in ast.walk(tree):
@@ -197,28 +200,22 @@ def writes(tree: ast.AST) -> bool:
     return False
 
 
-def modules() -> list[Path]:
-    """Those of the package."""
-    return [path for folder in ("adapters", "supervisor", "policies") for path in (ROOT / folder).rglob("*.py")]
-
-
-def test_every_place_that_writes_to_a_terminal_is_known() -> None:
+def test_every_place_that_writes_to_a_terminal_is_known_and_one_file_cleans_text() -> None:
     """A new one is listed with what cleans its text; one that is gone is taken from the list."""
-    found = {str(path.relative_to(ROOT)) for path in modules() if writes(ast.parse(path.read_text()))}
+    modules = (path for folder in ("adapters", "supervisor", "policies") for path in (ROOT / folder).rglob("*.py"))
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in modules}
+    trees = {name: ast.parse(text) for name, text in texts.items() if re.search(MAY_WRITE, text)}
+    functions = {
+        (name, node.name)
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
 
-    assert found == set(PLACES)
-
-
-def test_there_is_one_function_for_such_text() -> None:
-    """Nobody has a second one of its name."""
-    defined = [
-        str(path.relative_to(ROOT))
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("escape_control")
-    ]
-
-    assert set(defined) == {"adapters/kit/display_text.py"}
+    assert {name for name, tree in trees.items() if writes(tree)} == set(PLACES)
+    assert {name for name, function in functions if function.startswith("escape_control")} == {
+        "adapters/kit/display_text.py"
+    }
 
 
 def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:

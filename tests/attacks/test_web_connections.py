@@ -87,15 +87,16 @@ HALVES = {
 }
 
 
-@pytest.mark.parametrize("text", HALVES.values(), ids=HALVES)
-def test_connections_without_a_token_keep_no_holder_out(tmp_path: Path, text: str) -> None:
+def test_connections_without_a_token_keep_no_holder_out(tmp_path: Path) -> None:
     """However many there are, from the same address: everything is answered, and they make no noise."""
-    with serving(tmp_path) as served, ExitStack() as stack:
-        flood(stack, served.site, 1_200, text.format(host=served.site.host))
+    with serving(tmp_path) as served:
+        for text in HALVES.values():
+            with ExitStack() as stack:
+                flood(stack, served.site, 600, text.format(host=served.site.host))
 
-        assert served.site.ask("GET", "/healthz", token=None).status == 200
-        assert served.site.get("/api/me")["name"] == "ana"
-        assert served.site.ask("POST", "/api/switch", body={"everything": True, "wait_s": 0}).status == 200
+                assert served.site.ask("GET", "/healthz", token=None).status == 200
+                assert served.site.get("/api/me")["name"] == "ana"
+                assert served.site.ask("POST", "/api/switch", body={"everything": True, "wait_s": 0}).status == 200
     assert len(served.errors.read_text().splitlines()) <= 1
 
 
