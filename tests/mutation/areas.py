@@ -59,7 +59,7 @@ TESTS: Final = (
 _LEFT_OUT: Final = (
     *("test_differential_exhaustive", "test_differential_supervised", "test_monitor_hostile", "test_schema"),
     *("test_reading", "test_formats_in_use", "test_commands", "test_preflight_properties"),
-    *("test_conformance_suites", "test_subscriptions_cursors", "test_retention"),
+    *("test_conformance_suites", "test_subscriptions"),
 )
 """What takes long there for the little that it reaches, or reaches all of it."""
 

@@ -1,4 +1,4 @@
-"""A held call: asked with its input, answered by whoever may, once, and judged again before it runs."""
+"""A held call: shown with its input, answered once by whoever may, judged again; and what the record says of it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+import trio.testing
+from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import (
     Event,
+    PolicyViolated,
     ToolApprovalDenied,
+    ToolApprovalExpired,
     ToolApprovalGranted,
     ToolApprovalRequested,
+    ToolCallDenied,
     ToolCallStarted,
 )
 from proctor.policies.events.calls import input_digest
-from proctor.policies.policy import Deny, Policy
+from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
     ApprovalRequest,
     MemoryStore,
-    RunResult,
     Supervisor,
     UsageError,
     cancel_for_approval,
@@ -32,8 +37,10 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.control import approval_inbox as inbox
-from proctor.supervisor.ports.stored_types import Cancel
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
+from proctor.supervisor.control.approval_inbox import answer, pending, wait_recorded
+from proctor.supervisor.machine.event_factory import PriorSession
+from proctor.supervisor.ports.stored_types import StoredApproval
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, FakePublisher, Pause, Together
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -74,45 +81,27 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy)
     assert result.policy.violations == ()
 
 
-async def test_a_denied_call_is_refused_and_the_run_continues(asking: Policy) -> None:
-    """The model is told no more than that the tool is not available."""
-    adapter = FakeAdapter([BASH, Ask(name="read")])
-    result = await run_once(adapter, "go", policies=[asking], approver=FakeApprover(False))
-
-    assert [call.name for call in adapter.ran] == ["read"]
-    assert adapter.answers["c1"].tell_model == "A person declined this call of tool 'bash'."
-    assert not adapter.answers["c1"].stop
-    assert len(of_type(result.events, ToolApprovalDenied)) == 1
-    assert result.status == "completed"
-
-
-async def test_an_approver_that_fails_has_not_said_yes(asking: Policy) -> None:
-    """An approval that cannot be asked refuses the call."""
-    adapter = FakeAdapter([BASH])
-    await run_once(adapter, "go", policies=[asking], approver=FakeApprover(None, error=OSError("no display")))
-
-    assert adapter.ran == []
-    assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."
-
-
-@pytest.mark.parametrize("answer", [True, "yes"])
+@pytest.mark.parametrize("answer", [True, "yes", OSError("no display")], ids=repr)
 async def test_what_is_no_answer_is_not_yes(asking: Policy, answer: Any) -> None:
-    """An approver that answers with something else has failed: the call is refused, and the run goes on."""
+    """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on."""
 
     async def approver(request: ApprovalRequest) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
-    adapter = FakeAdapter([BASH])
+    adapter = FakeAdapter([BASH, Ask(name="read")])
     result = await run_once(adapter, "go", policies=[asking], approver=approver)
 
-    assert adapter.ran == []
+    assert [call.name for call in adapter.ran] == ["read"]
+    assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."
     (denied,) = of_type(result.events, ToolApprovalDenied)
     assert (denied.by, denied.reason) == ("supervisor", "the approver failed")
     assert result.status == "completed"
 
 
 async def test_an_answer_for_another_input_is_an_error_and_answers_nothing(asking: Policy) -> None:
-    """The approval is bound to the digest of the input it showed, and is somebody's."""
+    """The approval is bound to the digest of the input it showed, is somebody's, and one that was asked for."""
     adapter = FakeAdapter([BASH])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking])
@@ -122,6 +111,8 @@ async def test_an_answer_for_another_input_is_an_error_and_answers_nothing(askin
         for nobody in ("", None):
             with pytest.raises(UsageError, match="`by` is"):
                 await supervisor.approve(request.approval_id, by=nobody)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="there is no approval `nothing`"):
+            await supervisor.approve("nothing", by="ana")
         assert supervisor.approvals() == [request]
         await supervisor.approve(request.approval_id, by="ana", input_digest=request.input_digest)
         await handle.wait()
@@ -178,20 +169,25 @@ async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> N
     assert {v.action for v in result.policy.violations} == {"request_approval", "deny"}
 
 
-async def test_another_process_answers_through_the_store(asking: Policy) -> None:
-    """A second supervisor over the same store stands for the other process."""
+@pytest.mark.parametrize("granted", [True, False])
+async def test_another_process_answers_through_the_store(granted: bool, asking: Policy) -> None:
+    """A second supervisor over the same store stands for the other process; its words reach the model."""
     store = MemoryStore()
     adapter = FakeAdapter([BASH])
     async with Supervisor(store) as owner, Supervisor(store) as other:
         handle = await owner.start(adapter, "go", policies=[asking])
         await until_held(owner)
         (request,) = await inbox.pending(store)
-        await other.approve(request.approval_id, by="ana", reason="fine")
+        if granted:
+            await other.approve(request.approval_id, by="ana", reason="fine")
+        else:
+            await other.deny(request.approval_id, by="ana", tell="Use the staging host.")
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 
-    assert len(adapter.ran) == 1
-    assert [e.by for e in of_type(result.events, ToolApprovalGranted)] == ["ana"]
+    assert len(adapter.ran) == granted
+    assert [e.by for e in of_type(result.events, ToolApprovalGranted)] == ["ana"] * granted
+    assert adapter.answers["c1"].tell_model == (None if granted else "Use the staging host.")
     assert await inbox.pending(store) == []
 
 
@@ -224,13 +220,6 @@ async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
     assert result.status == "cancelled"
     assert not adapter.answers["c1"].allowed
     assert adapter.answers["c1"].stop
-
-
-async def test_an_unknown_approval_is_one_clear_error() -> None:
-    """Naming what does not exist answers nothing."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        with pytest.raises(UsageError, match="there is no approval `nothing`"):
-            await supervisor.approve("nothing", by="ana")
 
 
 @pytest.mark.parametrize("by_handle", [True, False])
@@ -296,31 +285,6 @@ async def test_an_invalid_request_ends_no_run(permissive: Policy, wrong: Any) ->
         await handle.cancel()
 
 
-async def test_an_order_cancels_one_run_or_many(permissive: Policy) -> None:
-    """By run, by session, by tenant, or all that had been created by then."""
-    from proctor.policies.events.run_context import RunContext
-
-    store = MemoryStore()
-    results: dict[str, RunResult] = {}
-    async with Supervisor(store) as supervisor:
-        handles = {
-            tenant: await supervisor.start(
-                FakeAdapter([Pause()]), "go", policies=[permissive], context=RunContext(tenant=tenant)
-            )
-            for tenant in ("a", "b", "c")
-        }
-        await store.send_command(Cancel(scope="run", value=handles["a"].run_id, reason="one"))
-        await store.send_command(Cancel(scope="tenant", value="b", reason="many"))
-        with anyio.fail_after(PATIENCE_S):
-            results["a"] = await handles["a"].wait()
-            results["b"] = await handles["b"].wait()
-            assert not handles["c"].done
-            await store.send_command(Cancel(scope="all", reason="all"))
-            results["c"] = await handles["c"].wait()
-
-    assert {tenant: result.reason for tenant, result in results.items()} == {"a": "one", "b": "many", "c": "all"}
-
-
 async def test_several_held_calls_are_answered_each_for_itself(asking: Policy) -> None:
     """Parallel calls are held at the same time."""
     asks = tuple(Ask(id=f"c{n}", name="bash", input={"n": n}) for n in range(4))
@@ -348,3 +312,222 @@ async def test_a_cancelling_rule_beside_an_approval_refuses_at_once() -> None:
         await run_once(FakeAdapter([BASH]), "go", policies=[policy], approver=approver)
 
     assert approver.requests == []
+
+
+async def test_where_nobody_can_answer_the_call_is_refused_at_once(asking: Policy) -> None:
+    """`run_once` without an approver and a store: preflight said so, and observers hear of it before the refusal."""
+    adapter, publisher = FakeAdapter([Ask(name="bash", input={"to": "prod"}), Ask(name="read")]), FakePublisher()
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[asking], publishers=[publisher])
+    (finding,) = [line for line in result.policy.metadata["findings"] if "nobody can answer" in line]
+    kinds = (ToolApprovalRequested, ToolApprovalExpired, ToolCallDenied)
+    published: list[Any] = [event for event in publisher.events if isinstance(event, kinds)]
+
+    assert [call.name for call in adapter.ran] == ["read"]
+    assert [type(event) for event in published] == list(kinds)
+    assert (published[0].tool_name, published[0].tool_input) == ("bash", {"to": "prod"})
+    assert published[2].decision == "approval_unanswerable"
+    assert [event for event in result.events if isinstance(event, kinds)] == published
+    assert [v.enforcement for v in result.policy.violations] == ["prevented"]
+    assert "pass an `approver`" in finding
+
+
+async def test_of_a_supervisor_that_says_so_nobody_can_answer_either(asking: Policy) -> None:
+    """Subscribers hear of the request, and no approval waits."""
+    store = MemoryStore()
+    async with Supervisor(store, answerable=False) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=[asking])
+        types = ["tool_approval_requested", "run_completed"]
+        async with supervisor.subscribe(run_id=handle.run_id, after="start", types=types) as events:
+            seen = [event.type async for event in events]
+
+    assert seen == types
+    assert await pending(store) == []
+
+
+@pytest.mark.parametrize(
+    "given", [{"group": ["ops"]}, {"granted": False}, {"tell": "no"}, {"scope": "forever"}, {"groups": 7}, {"by": 3}]
+)
+async def test_a_misspelt_answer_is_one_clear_error(given: dict[str, Any]) -> None:
+    """A field that there is not, or one of the wrong type."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        with pytest.raises(UsageError):
+            await supervisor.approve("r.1", **{"by": "ana", **given})
+
+
+async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_cancelled() -> None:
+    """What nobody can approve is what nobody approved."""
+    policy = Policy(
+        name="p",
+        tool_rules=(Deny(("bash",), action="request_approval"),),
+        approval=Approval(timeout_s=900, on_timeout="cancel"),
+    )
+    adapter = FakeAdapter([Ask(name="bash"), Pause()])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError, match="nobody can answer"):
+        await run_once(adapter, "go", policies=[policy])
+
+    assert adapter.ran == []
+
+
+async def test_somebody_who_has_the_store_can_answer(asking: Policy) -> None:
+    """Then the call is held."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
+
+    async def grant() -> None:
+        while not (waiting := await pending(store)):
+            await checkpoint()
+        await answer(store, waiting[0].approval_id, ApprovalAnswer(granted=True, by="ana"))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(grant)
+            result = await run_once(adapter, "go", policies=[asking], store=store)
+
+    assert [call.name for call in adapter.ran] == ["bash"]
+    assert result.policy.violations == ()
+
+
+@pytest.mark.parametrize(("granted", "came_to"), [(True, []), (False, ["prevented"])])
+async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
+    granted: bool, came_to: list[str], asking: Policy
+) -> None:
+    """Once, on the record as in the result; an approved call has what was asked for, and violates nothing."""
+    store = MemoryStore()
+    result = await run_once(
+        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(granted)
+    )
+    recorded = [event.enforcement for event in of_type(result.events, PolicyViolated)]
+    (request,) = of_type(result.events, ToolApprovalRequested)
+
+    assert recorded == [v.enforcement for v in result.policy.violations] == came_to
+    assert result.policy.action == "request_approval"
+    assert [rule.status for rule in result.policy.rules.values()] == ["held" if granted else "violated"]
+    assert len(request.violations) == 1
+
+
+@pytest.mark.parametrize(
+    ("tell", "own", "words"),
+    [
+        (None, None, "A person declined this call of tool 'bash'."),
+        (None, "Ask the owner first.", "Ask the owner first."),
+        ("Use the staging host.", "Ask the owner first.", "Use the staging host."),
+    ],
+)
+async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None, words: str) -> None:
+    """They come before the rule's text, and that before the sentence for a no."""
+    policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval", tell_model=own),))
+    adapter = FakeAdapter([Ask(name="bash", id="c1")])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[policy])
+        await anyio.wait_all_tasks_blocked()
+        (request,) = supervisor.approvals()
+        await supervisor.deny(request.approval_id, by="ana", reason="never the model's to see", tell=tell)
+        result = await handle.wait()
+
+    assert adapter.answers["c1"].tell_model == words
+    assert [event.tell_model for event in of_type(result.events, ToolCallDenied)] == [words]
+
+
+@pytest.mark.trio
+async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(
+    asking: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """And nothing else."""
+    adapter = FakeAdapter([Ask(name="bash", id="c1")])
+    await run_once(adapter, "go", policies=[asking], store=MemoryStore())
+
+    assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
+async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking: Policy) -> None:
+    """The request has the input and its digest; a yes afterwards permits nothing later, and waits in no list."""
+    store = MemoryStore()
+    adapter = FakeAdapter([Ask(name="bash", input={"command": "ls"}), *(() if over else (Pause(),))], gate="none")
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking])
+        if over:
+            await handle.wait()
+        await anyio.wait_all_tasks_blocked()
+        (request,) = of_type([e async for e in store.read(handle.session_id)], ToolApprovalRequested)
+        waiting = await pending(store)
+        await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+        await anyio.wait_all_tasks_blocked()
+        while not of_type([e async for e in store.read(handle.session_id)], ToolApprovalGranted):
+            await checkpoint()
+        await handle.cancel()
+    record = [event async for event in store.read(handle.session_id)]
+    (granted,) = of_type(record, ToolApprovalGranted)
+
+    assert (request.tool_input, request.input_digest) == ({"command": "ls"}, input_digest({"command": "ls"}))
+    assert (request.held, request.ran, waiting) == (False, True, [])
+    assert (granted.by, granted.input_digest) == ("ana", None)
+    past = PriorSession()
+    past.apply(granted)
+    assert past.grants == []
+
+
+@pytest.mark.trio
+async def test_approvals_are_listed_oldest_first(asking: Policy, autojump_clock: trio.testing.MockClock) -> None:
+    """Whichever run is older, and whoever asks the store."""
+    store = MemoryStore()
+    late = FakeAdapter([Pause(20), Ask(name="bash", input={"n": 2})])
+    early = FakeAdapter([Pause(5), Ask(name="bash", input={"n": 1})])
+    async with Supervisor(store) as supervisor:
+        for adapter in (late, early):
+            await supervisor.start(adapter, "go", policies=[asking])
+        await anyio.sleep(30)
+        here = [request.call.input["n"] for request in supervisor.approvals()]
+        stored = [request.call.input["n"] for request in await pending(store)]
+        await supervisor.cancel_all()
+
+    assert (here, stored) == ([1, 2], [1, 2])
+
+
+class Unrecorded(MemoryStore):
+    """Its owners are lost before they act on an answer."""
+
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        approval = await super().approval(approval_id)
+        return None if approval is None else msgspec.structs.replace(approval, recorded=False)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
+    recorded: bool, asking: Policy
+) -> None:
+    """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it."""
+    store = MemoryStore() if recorded else Unrecorded()
+    adapter = FakeAdapter([Ask(name="bash")])
+    result = await run_once(adapter, "go", policies=[asking], store=store, approver=FakeApprover(True))
+    (request,) = of_type(result.events, ToolApprovalRequested)
+    approval = await store.approval(request.approval_id)
+    assert approval is not None
+    late = msgspec.structs.replace(approval, recorded=False)
+    with anyio.fail_after(PATIENCE_S):
+        if recorded:
+            assert (await wait_recorded(store, late)).recorded
+        else:
+            with pytest.raises(ApprovalError, match="cannot be answered"):
+                await wait_recorded(store, late)
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_an_answer_is_no_success_where_the_owner_closed_the_approval_otherwise(
+    given: bool, asking: Policy
+) -> None:
+    """Whoever answered learns what the record says."""
+    store = MemoryStore()
+    result = await run_once(
+        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(given)
+    )
+    (request,) = of_type(result.events, ToolApprovalRequested)
+    approval = await store.approval(request.approval_id)
+    assert approval is not None
+    other = "declined" if approval.state == "granted" else "granted"
+    mine = msgspec.structs.replace(approval, recorded=False, state=other)
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ApprovalError, match="is closed") as raised:
+        await wait_recorded(store, mine)
+
+    assert raised.value.kind == "answered"
+    assert raised.value.approval == approval

@@ -1,18 +1,22 @@
-"""Arguments that contradict each other are an error; none of them silently wins."""
+"""What one run takes, by whichever function it is started: the same options and checks; no argument silently wins."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.policies.events.run_context import Capabilities, RunContext
+from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
     MemoryStore,
+    RunOptions,
     Supervisor,
     UsageError,
     cancel_for_approval,
@@ -55,29 +59,30 @@ async def _sync(adapter: FakeAdapter, **given: Any) -> None:
 
 ENTRIES = [_once, _execute_run, _start, _execute, _sync]
 Entry = Callable[..., Awaitable[None]]
+EACH = pytest.mark.parametrize("start", ENTRIES)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@EACH
 @pytest.mark.parametrize("policies", [[EMPTY], (), [], "p"], ids=repr)
-async def test_policies_and_policy_together_are_an_error(entry: Entry, policies: Any) -> None:
+async def test_policies_and_policy_together_are_an_error(start: Entry, policies: Any) -> None:
     """However a run is started, and whatever either is: nothing is launched."""
     adapter = FakeAdapter([BASH])
     with pytest.raises(UsageError, match="both `policies` and `policy`"):
-        await entry(adapter, policies=policies, policy=NO_BASH)
+        await start(adapter, policies=policies, policy=NO_BASH)
 
     assert adapter.launches == []
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-async def test_no_policy_is_said_on_purpose(entry: Entry, caplog: pytest.LogCaptureFixture) -> None:
+@EACH
+async def test_no_policy_is_said_on_purpose(start: Entry, caplog: pytest.LogCaptureFixture) -> None:
     """`policies=()` runs and says so in one line; left out, it is an error."""
     adapter = FakeAdapter([BASH])
     with pytest.raises(UsageError, match=r"no policy was given.*policies=\(\)"):
-        await entry(adapter)
+        await start(adapter)
     assert caplog.messages == []
     assert adapter.launches == []
 
-    await entry(adapter, policies=())
+    await start(adapter, policies=())
     assert len(adapter.launches) == 1
     assert len([message for message in caplog.messages if "run.under_no_policy" in message]) == 1
 
@@ -145,3 +150,59 @@ async def test_the_handle_of_another_run_is_an_error() -> None:
         with pytest.raises(UsageError, match="not of run"):
             await cancel_for_approval(store, two, two.run_id, request)
         await supervisor.cancel_all()
+
+
+@EACH
+async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: Entry, permissive: Policy) -> None:
+    """Or with all, where it is near to none."""
+    with pytest.raises(UsageError, match=r"takes no `polices`; did you mean `policies`\?"):
+        await start(FakeAdapter(), polices=[permissive])
+    with pytest.raises(UsageError, match=r"takes no `zzz`; it takes policies, policy, context, continuation, "):
+        await start(FakeAdapter(), policy=permissive, zzz=1)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"context": {"user": "a"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+        ({"validators": [print]}, "`validators` is not a mapping from the names of nets to functions"),
+        ({"continuation": "sometimes"}, "sometimes"),
+    ],
+)
+async def test_each_is_checked(start: Entry, permissive: Policy, wrong: dict[str, Any], message: str) -> None:
+    """One of the wrong kind is one clear error."""
+    with pytest.raises(UsageError, match=message):
+        await start(FakeAdapter(), policy=permissive, **wrong)
+
+
+async def test_what_a_created_run_has_is_not_given_again(permissive: Policy) -> None:
+    """Its ids and metadata are in the store."""
+    with pytest.raises(UsageError, match="`execute_run` takes no `session_id`"):
+        await _execute_run(FakeAdapter(), policy=permissive, session_id="other")
+
+
+@EACH
+async def test_each_works(start: Entry, permissive: Policy) -> None:
+    """All of them together."""
+    every = dict.fromkeys(RunOptions.__annotations__, None) | {"policy": permissive, "continuation": "none"}
+    await start(FakeAdapter(), **every)
+
+
+def test_the_five_take_them_as_they_are_typed() -> None:
+    """For who reads a signature, or whose editor does."""
+    for function in (run_once, run_once_sync, execute_run, Supervisor.start, Supervisor.execute):
+        assert "Options]" in str(inspect.signature(function).parameters["options"].annotation)
+
+
+async def test_what_preflight_refuses_never_calls_the_adapter_and_leaves_no_run() -> None:
+    """Refused with code policy_violation, with the findings."""
+    adapter, store = FakeAdapter(), MemoryStore()
+    policy = Policy(name="p", limits=Limits(max_total_tokens=0))
+    with pytest.raises(PolicyViolationError) as raised:
+        await run_once(adapter, "go", policies=[policy], store=store)
+
+    assert raised.value.code == "policy_violation"
+    assert raised.value.findings
+    assert (adapter.compiled, adapter.launches) == (0, [])
+    assert await store.runs() == []

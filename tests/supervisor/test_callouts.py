@@ -22,7 +22,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Step
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-BACKUP = {"name": "backup", "input": {"path": "/data"}, "output": "saved"}
 NETS = Policy(name="p", on_violation="deny", nets=["require backup before delete"])
 NET = "require backup before delete"
 

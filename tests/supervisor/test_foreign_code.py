@@ -168,34 +168,25 @@ async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising
     assert seen
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_an_approver_that_raises_grants_nothing(raising: Raising, is_async: bool) -> None:
+async def test_an_approver_that_raises_grants_nothing(raising: Raising) -> None:
     """Nor does it end anything but its own question."""
-
-    async def ask(request: object) -> Any:
-        raising()
-
     agent = FakeAdapter([Ask(name="bash", id="c1")])
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
     async def run(supervisor: Supervisor) -> None:
         assert (await (await supervisor.start(agent, "go", policies=policies)).wait()).status == "completed"
 
-    await beside(run, approver=ask if is_async else raising)
+    await beside(run, approver=raising)
     assert agent.ran == []
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_a_check_that_raises_denies_its_call(raising: Raising, is_async: bool) -> None:
+async def test_a_check_that_raises_denies_its_call(raising: Raising) -> None:
     """Its run goes on, and says which rule failed."""
-
-    async def ask(call: object) -> Any:
-        raising()
 
     def check(call: object) -> Any:
         raising()
 
-    policy = Policy(name="p", rules=(Check(check=ask if is_async else check, id="own", action="deny"),))
+    policy = Policy(name="p", rules=(Check(check=check, id="own", action="deny"),))
     agent = FakeAdapter([Ask(name="bash", id="c1")])
 
     async def run(supervisor: Supervisor) -> Any:

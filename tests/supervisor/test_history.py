@@ -1,23 +1,50 @@
-"""A session of several runs: its past is folded, handed over, and counted on."""
+"""A session of several runs: its past is folded, handed over and counted on, also where its client has lost it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+from msgspec.structs import replace
 
-from proctor.policies.events import RunStarted, SessionStarted, ToolCallStarted, TurnStarted
-from proctor.policies.events.run_context import Capabilities
+from proctor.policies.events import (
+    TERMINAL,
+    ErrorOccurred,
+    MessageSent,
+    RunStarted,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+    TurnStarted,
+)
+from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.limits import Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, UsageError, execute_run, run_once
+from proctor.policies.stack.merge import merge_policies
+from proctor.supervisor import (
+    MemoryStore,
+    ProviderError,
+    ProviderUnavailableError,
+    RunResult,
+    StoreError,
+    Supervisor,
+    UnknownSessionError,
+    UsageError,
+    execute_run,
+    run_once,
+)
 from proctor.supervisor.api.run_once import create_run
+from proctor.supervisor.ports.adapter import Launch, Provider
 from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
-FIRST = (
+PAST = (
     SessionStarted(provider_session_id="own-1"),
     TurnStarted(turn=1),
     Ask(id="c1", name="read", turn=1),
@@ -39,7 +66,7 @@ async def two_runs(first: FakeAdapter, second: FakeAdapter, policy: Policy, **mo
 async def test_a_provider_that_can_resume_gets_its_own_session_id(permissive: Policy) -> None:
     """continuation=auto resumes natively where the adapter can and knows the session."""
     second = resuming()
-    await two_runs(resuming(FIRST), second, permissive)
+    await two_runs(resuming(PAST), second, permissive)
 
     assert (second.launches[0].resume, second.launches[0].transcript) == ("own-1", ())
 
@@ -47,7 +74,7 @@ async def test_a_provider_that_can_resume_gets_its_own_session_id(permissive: Po
 @pytest.mark.parametrize("second", [FakeAdapter(), resuming(name="another")])
 async def test_a_provider_that_cannot_gets_the_transcript(second: FakeAdapter, permissive: Policy) -> None:
     """One that cannot resume, or whose session it was not."""
-    one, _ = await two_runs(resuming(FIRST), second, permissive)
+    one, _ = await two_runs(resuming(PAST), second, permissive)
 
     assert second.launches[-1].resume is None
     assert second.launches[-1].transcript == one.events
@@ -56,8 +83,8 @@ async def test_a_provider_that_cannot_gets_the_transcript(second: FakeAdapter, p
 async def test_replay_and_none_are_what_they_say(permissive: Policy) -> None:
     """The caller's choice holds over what the adapter can."""
     replayed, fresh = resuming(), resuming()
-    await two_runs(resuming(FIRST), replayed, permissive, continuation="replay")
-    await two_runs(resuming(FIRST), fresh, permissive, continuation="none")
+    await two_runs(resuming(PAST), replayed, permissive, continuation="replay")
+    await two_runs(resuming(PAST), fresh, permissive, continuation="none")
 
     assert replayed.launches[0].resume is None
     assert replayed.launches[0].transcript
@@ -76,7 +103,7 @@ async def test_a_continuation_that_cannot_be_is_an_error_before_the_start(permis
 async def test_turns_count_on_through_the_session(permissive: Policy) -> None:
     """An adapter numbers from 1 in each run; the record counts on."""
     second = FakeAdapter([TurnStarted(turn=1), Ask(id="d1", name="read", turn=1), TurnStarted(turn=2)])
-    _, result = await two_runs(FakeAdapter(FIRST), second, permissive)
+    _, result = await two_runs(FakeAdapter(PAST), second, permissive)
     turns = [event.turn for event in result.events if isinstance(event, (TurnStarted, ToolCallStarted))]
 
     assert turns == [3, 3, 4]
@@ -131,3 +158,217 @@ async def test_the_record_folds_to_the_state_that_was_live(denying: Callable[...
 
     assert monitor.finish().rules == result.policy.rules
     assert monitor.usage == result.usage
+
+
+CAN_RESUME = Capabilities(gate="all", resume=True, usage="per_turn")
+FIRST = (
+    SessionStarted(provider_session_id="own-1"),
+    TurnStarted(turn=1),
+    TokenUsageUpdated(scope="cumulative", input_tokens=100),
+    Ask(id="c1", name="read", turn=1),
+)
+LATER = (
+    SessionStarted(provider_session_id="own-2"),
+    TurnStarted(turn=1),
+    TokenUsageUpdated(scope="cumulative", input_tokens=7),
+    Ask(id="d1", name="write", turn=1),
+)
+
+
+def gone() -> UnknownSessionError:
+    return UnknownSessionError("the client does not know `own-1`", details={"said": "No such session"})
+
+
+def lacking(error: Exception | None = None, steps: Any = LATER, **more: Any) -> FakeAdapter:
+    """An agent that has lost the session of the first run."""
+    return FakeAdapter(steps, capabilities=CAN_RESUME, lacking=error or gone(), **more)
+
+
+async def first_run(policy: Policy) -> tuple[MemoryStore, RunResult]:
+    """A session with one run in it."""
+    store = MemoryStore()
+    agent = FakeAdapter(FIRST, capabilities=CAN_RESUME)
+    return store, await run_once(agent, "remember 7", policies=[policy], store=store, session_id="s")
+
+
+async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(permissive: Policy) -> None:
+    """What it is told is the past, without the prompt of the run that goes on: one start, one prompt, one end.
+
+    The next run resumes the session that was begun then.
+    """
+    store, one = await first_run(permissive)
+    later = lacking()
+    two = await run_once(later, "which?", policies=[permissive], store=store, session_id="s")
+    events = [event async for event in store.read("s") if event.run_id == two.run_id]
+    third = FakeAdapter(capabilities=CAN_RESUME)
+    await run_once(third, "and now?", policies=[permissive], store=store, session_id="s")
+
+    assert (two.status, [call.id for call in later.ran]) == ("completed", ["d1"])
+    assert [(launch.resume, launch.transcript) for launch in later.launches] == [("own-1", ()), (None, one.events)]
+    assert later.launches[1].load_transcript is None
+    assert later.closed == 2
+    [started] = [event for event in events if isinstance(event, RunStarted)]
+    [error] = [event for event in events if isinstance(event, ErrorOccurred)]
+    assert started.metadata["continuation"] == "native"
+    assert (error.code, error.provider_error) == ("unknown_session", {"said": "No such session"})
+    assert error.message == "the client does not know `own-1`: it begins anew, told the conversation so far"
+    assert [event.content for event in events if isinstance(event, MessageSent)] == ["which?"]
+    assert len([event for event in events if isinstance(event, TERMINAL)]) == 1
+    assert [launch.resume for launch in third.launches] == ["own-2"]
+
+
+async def test_usage_and_turns_count_once_and_the_record_folds_to_the_live_state() -> None:
+    """The client's meter begins at 0 in its new session; the session's turns count on."""
+    policy = Policy(name="p", limits=Limits(max_tool_calls=3, max_turns=5))
+    store, _ = await first_run(policy)
+    two = await run_once(lacking(), "which?", policies=[policy], store=store, session_id="s")
+    monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+    async for event in store.read("s"):
+        monitor.observe(event)
+
+    assert two.usage.input_tokens == 7
+    assert [event.turn for event in two.events if isinstance(event, ToolCallStarted)] == [2]
+    assert monitor.usage == two.usage
+    assert monitor.finish().rules == two.policy.rules
+
+
+async def test_native_is_the_clients_own_session_or_nothing(permissive: Policy) -> None:
+    """The error says what else there is."""
+    store, _ = await first_run(permissive)
+    later = lacking()
+    with pytest.raises(UnknownSessionError, match="`own-1`; continuation=`replay` tells it the conversation"):
+        await run_once(later, "go", policies=[permissive], store=store, session_id="s", continuation="native")
+
+    assert (len(later.launches), later.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("error", [ProviderError("no network"), ProviderUnavailableError("not logged in")])
+async def test_no_other_failure_begins_anew(permissive: Policy, error: ProviderError) -> None:
+    """A client that cannot be reached may well have the session."""
+    store, _ = await first_run(permissive)
+    later = lacking(error)
+    with pytest.raises(type(error)):
+        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+
+    assert len(later.launches) == 1
+
+
+class Grouping(FakeAdapter):
+    """An agent whose errors come out of a task group."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        async with anyio.create_task_group(), super()._opened(launch) as provider:
+            yield provider
+
+
+async def test_the_error_may_come_out_of_a_task_group(permissive: Policy) -> None:
+    """As it does from an adapter whose client runs in one."""
+    store, _ = await first_run(permissive)
+    later = Grouping(LATER, capabilities=CAN_RESUME, lacking=gone())
+
+    assert (await run_once(later, "go", policies=[permissive], store=store, session_id="s")).status == "completed"
+
+
+class Twice(FakeAdapter):
+    """An agent that will not begin at all."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        async with super()._opened(replace(launch, resume="own-1")) as provider:
+            yield provider
+
+
+async def test_it_is_tried_once_more_and_no_oftener(permissive: Policy) -> None:
+    """Whatever it says of a session that it is not to resume."""
+    store, _ = await first_run(permissive)
+    later = Twice(capabilities=CAN_RESUME, lacking=gone())
+    with pytest.raises(UnknownSessionError):
+        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+
+    assert later.closed == 2
+
+
+class Late(FakeAdapter):
+    """An agent that has begun when it says so."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        async with super()._opened(launch) as provider:
+            yield provider
+            if self.ran:
+                raise gone()
+
+
+async def test_a_client_that_has_begun_is_never_begun_again(permissive: Policy) -> None:
+    """What it did would be done twice."""
+    store, _ = await first_run(permissive)
+    later = Late(LATER, capabilities=CAN_RESUME)
+    with pytest.raises(UnknownSessionError):
+        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+
+    assert (len(later.launches), [call.id for call in later.ran]) == (1, ["d1"])
+
+
+class Hanging(FakeAdapter):
+    """An agent that takes for ever to begin, the second time."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=CAN_RESUME, lacking=gone())
+        self.opening = anyio.Event()
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        async with super()._opened(launch) as provider:
+            self.opening.set()
+            await anyio.sleep_forever()
+            yield provider
+
+
+async def test_a_cancel_ends_it_while_it_begins_anew(permissive: Policy) -> None:
+    """As it ends one that begins the first time."""
+    store, _ = await first_run(permissive)
+    later = Hanging()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(later, "go", policies=[permissive], session_id="s")
+        with anyio.fail_after(PATIENCE_S):
+            await later.opening.wait()
+            await handle.cancel(reason="enough")
+            result = await handle.wait()
+
+    assert (result.status, later.closed, later.ran) == ("cancelled", 2, [])
+
+
+class Unreadable(MemoryStore):
+    """A store whose events cannot be read for a while."""
+
+    down = False
+
+    async def read(self, session_id: str, **where: Any) -> AsyncIterator[Any]:
+        if self.down:
+            raise StoreError("the disk is gone")
+        async for event in super().read(session_id, **where):
+            yield event
+
+
+async def test_a_past_that_cannot_be_read_fails_the_run(permissive: Policy) -> None:
+    """An agent that knows nothing of it must not go on as if there were none."""
+    store = Unreadable()
+    await run_once(
+        FakeAdapter(FIRST, capabilities=CAN_RESUME), "go", policies=[permissive], store=store, session_id="s"
+    )
+
+    class Failing(FakeAdapter):
+        @asynccontextmanager
+        async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+            store.down = True
+            async with super()._opened(launch) as provider:
+                yield provider
+
+    later = Failing(LATER, capabilities=CAN_RESUME, lacking=gone())
+    with pytest.raises(StoreError, match="the disk is gone"):
+        await run_once(later, "go on", policies=[permissive], store=store, session_id="s")
+    store.down = False
+    ends = [event.type async for event in store.read("s") if isinstance(event, TERMINAL)]
+
+    assert (ends, len(later.launches), later.ran) == (["run_completed", "run_failed"], 1, [])

@@ -20,7 +20,7 @@ from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import ApprovalRequest
-from proctor.supervisor.run.tasks import SelfCancelledError, call_isolated
+from proctor.supervisor.run.tasks import OneShotEvent, SelfCancelledError, call_isolated
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -209,23 +209,6 @@ async def test_what_an_asynchronous_check_raises_refuses_its_call(raises: Raises
     assert [call.name for call in adapter.ran] == ["read"]
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, ValueError])
-async def test_what_a_check_raises_runs_no_call_and_hurts_no_other_run(kind: type[BaseException]) -> None:
-    """A check that does not wait is asked in the middle of judging."""
-
-    def check(call: Any) -> bool:
-        raise kind
-
-    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
-    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            handle, _ = await beside(store, supervisor, adapter, policy)
-    await check_one_end(store, handle)
-
-    assert adapter.ran == []
-
-
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 async def test_a_judge_that_raises_cancels_its_run(
     kind: type[BaseException], permissive: Policy, monkeypatch: pytest.MonkeyPatch
@@ -251,22 +234,6 @@ async def test_a_judge_that_raises_cancels_its_run(
     assert kind.__name__ in str(error)
     assert isinstance(await check_one_end(store, handle), RunFailed)
     assert adapter.steps_taken == ["interrupt"]
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-async def test_a_publisher_that_raises_is_dropped(kind: type[BaseException], permissive: Policy) -> None:
-    """Whatever it raises; its runs go on."""
-
-    def publisher(event: Event) -> None:
-        raise kind
-
-    store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store, publishers=[publisher]) as supervisor:
-            _, error = await beside(store, supervisor, FakeAdapter([Ask(name="read")]), permissive)
-            dropped = supervisor.statistics().publishers_dropped
-
-    assert (error, dropped) == (None, 1)
 
 
 @RAISES
@@ -361,3 +328,32 @@ async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_tas
         gc.collect()
 
     assert begun == []
+
+
+async def test_who_waits_for_what_has_happened_gives_others_their_turn() -> None:
+    """A loop of such waits holds up nobody."""
+    latch, turns = OneShotEvent(), []
+    latch.set()
+
+    async def other() -> None:
+        turns.append("other")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        for _ in range(3):
+            await latch.wait()
+        turns.append("waited")
+
+    assert turns == ["other", "waited"]
+
+
+async def test_who_waits_for_what_has_happened_hears_a_cancel() -> None:
+    """As at every wait."""
+    latch, went_on = OneShotEvent(), False
+    latch.set()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await latch.wait()
+        went_on = True
+
+    assert not went_on

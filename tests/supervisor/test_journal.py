@@ -1,50 +1,374 @@
-"""The writer of a run's record, by itself."""
+"""The writer of a run's record by itself: what it asks of the store again, when, and what it owes."""
 
 from __future__ import annotations
 
-import anyio
-import pytest
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from proctor.policies.events import Event
+import pytest
+import trio
+import trio.testing
+
+from proctor.policies import Event, compile_policy, merge_policies, parse_policies
+from proctor.policies.events import MessageReceived, RunCompleted, RunFailed
 from proctor.policies.events.run_context import RunContext
-from proctor.policies.monitor.compiled_policy import compile_policy
-from proctor.policies.policy import Policy
-from proctor.policies.stack.merge import merge_policies
-from proctor.supervisor import MemoryStore
+from proctor.supervisor import MemoryStore, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.run.journal import Journal
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.run.journal import ANSWER_S, CAPACITY, CAPACITY_BYTES, Journal
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.trio
+FULL = StoreError("the disk is full", kind="unwritable")
 
 
-async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None:
+class ScriptedStore(MemoryStore):
+    """A store that does with each append what its script says: fails, is slow or silent, or stores it."""
+
+    def __init__(self, *does: Exception | str) -> None:
+        super().__init__()
+        self.does = [*does]
+        self.appends: list[tuple[float, list[str]]] = []
+        self.refuses: Any = ()
+
+    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
+        """Note when it was asked, and for what."""
+        self.appends.append((round(trio.current_time(), 3), [event.type for event in events]))
+        does = self.does.pop(0) if self.does else "stores"
+        if isinstance(does, Exception):
+            raise does
+        if does == "is slow":
+            await trio.sleep(30)
+        if does == "is silent":
+            await trio.sleep_forever()
+        if any(isinstance(event, self.refuses) for event in events):
+            raise StoreError("no such record", kind="bad_record")
+        stored = await super().append(events, **owned)
+        if does == "stores and is silent":
+            await trio.sleep_forever()
+        return stored
+
+
+class Written:
+    """A journal over such a store, with what it told of."""
+
+    def __init__(self, store: ScriptedStore) -> None:
+        (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
+        judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
+        self.machine.handle(interface.Begin(now_ms=1, prompt="go"))
+        self.stored: list[int] = []
+        self.failures: list[str] = []
+        self.published: list[tuple[list[str], int]] = []
+        self.journal = Journal(
+            store,
+            self.machine,
+            stored=self.stored.append,
+            failed=lambda error: self.failures.append(str(error)),
+            publish=lambda events, size: self.published.append(([event.type for event in events], size)),
+        )
+
+    def says(self, *events: Event) -> None:
+        """The provider reports."""
+        for event in events:
+            self.machine.handle(interface.Reported(now_ms=2, event=event))
+
+    def ends(self) -> None:
+        """The provider has completed and gone."""
+        self.says(RunCompleted(output="done"))
+        self.machine.handle(interface.AdapterEnded(now_ms=3))
+
+    def types(self) -> list[str]:
+        """What was handed over."""
+        return [type for types, _ in self.published for type in types]
+
+
+BEGUN = ["session_created", "run_started", "message_sent"]
+
+
+async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]]) -> tuple[bool, bool]:
+    """Whether who waits does so before a flush, and goes on after it."""
+    went_on = trio.Event()
+
+    async def go_on() -> None:
+        await wait()
+        went_on.set()
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(go_on)
+        await trio.testing.wait_all_tasks_blocked()
+        waited = not went_on.is_set()
+        await run.journal.flush()
+    return waited, went_on.is_set()
+
+
+async def test_what_is_stored_is_reported_once_with_its_size() -> None:
+    """And nothing is owed."""
+    run = Written(ScriptedStore())
+    size = run.machine.unwritten_bytes
+    await run.journal.flush()
+    run.says(MessageReceived(content="hello"))
+    await run.journal.flush()
+
+    assert run.stored == [3, 4]
+    assert run.published[0] == (BEGUN, size)
+    assert run.types() == [*BEGUN, "message_received"]
+    assert (run.journal.idle, run.journal.failure, run.journal.unsettled, run.failures) == (True, None, False, [])
+
+
+async def test_a_failed_append_is_reported_and_still_owed() -> None:
+    """It is never idle again: nobody writes on as if nothing were lacking."""
+    run = Written(ScriptedStore(FULL))
+    await run.journal.flush()
+
+    assert (run.journal.idle, run.journal.failure, run.journal.unsettled) == (False, FULL, True)
+    assert (run.failures, run.stored, run.published) == (["the disk is full"], [], [])
+
+
+@pytest.mark.parametrize("failures", [0, 1, 8])
+async def test_a_run_that_is_over_asks_again_ever_more_rarely(
+    failures: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """After one second, then twice as long, and no more rarely than every thirty."""
+    store = ScriptedStore(*[FULL] * (failures + 1))
+    run = Written(store)
+    await run.journal.flush()
+    began = trio.current_time()
+    await run.journal.settle()
+    times = [at - began for at, _ in store.appends[1:]]
+
+    waited = [1, 2, 4, 8, 16, 30, 30, 30, 30][: failures + 1]
+    assert times == [sum(waited[: n + 1]) for n in range(failures + 1)]
+    assert (run.journal.unsettled, run.types()) == (False, BEGUN)
+
+
+@pytest.mark.parametrize("kind", ["closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked"])
+async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
+    """The record stays as it is, and is still owed."""
+    store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
+    run = Written(store)
+    await run.journal.flush()
+    await run.journal.settle()
+
+    assert len(store.appends) == 3
+    assert run.journal.unsettled
+
+
+async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What it has already it answers for when it is asked again."""
+    store = ScriptedStore("stores and is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        with trio.move_on_after(1):
+            await run.journal.flush()
+        tasks.cancel_scope.cancel()
+    assert run.journal.unsettled
+    await run.journal.settle()
+
+    assert len(store.appends) == 2
+    assert run.types() == BEGUN
+    assert [event.type async for event in store.read("s")] == BEGUN
+
+
+async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.testing.MockClock) -> None:
+    """Whoever waits goes on after the time given, with the error; nothing is asked a second time meanwhile."""
+    store = ScriptedStore("is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        error = await run.journal.drained(2)
+        took = trio.current_time() - began
+        owes = run.journal.unsettled
+        with pytest.raises(StoreError, match="has not answered for 45 seconds"):
+            await run.journal.retry()
+        retried = trio.current_time() - began - took
+        tasks.cancel_scope.cancel()
+
+    assert str(error) == "the store has not answered for 2 seconds"
+    assert (took, retried, owes) == (2, ANSWER_S, True)
+    assert len(store.appends) == 1
+
+
+async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() -> None:
+    """And says that nothing was refused."""
+    store = ScriptedStore(FULL)
+    run = Written(store)
+    await run.journal.flush()
+    run.ends()
+
+    assert await run.journal.retry() is None
+    assert [types for _, types in store.appends] == [BEGUN, [*BEGUN, "run_completed"]]
+    assert run.types() == [*BEGUN, "run_completed"]
+    assert not run.journal.unsettled
+
+
+async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
+    """The first refusal is reported."""
+    store = ScriptedStore(FULL)
+    store.refuses = MessageReceived
+    run = Written(store)
+    run.says(MessageReceived(content="unwritable"))
+    await run.journal.flush()
+    run.ends()
+    refused = await run.journal.retry()
+
+    assert str(refused) == "no such record"
+    assert run.types() == BEGUN
+    assert [types for _, types in store.appends[2:]] == [[type] for type in (*BEGUN, "message_received")]
+
+
+async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
+    """An error that is not about a record is the store's own."""
+    run = Written(ScriptedStore(FULL, StoreError("still full", kind="unwritable")))
+    await run.journal.flush()
+    run.ends()
+
+    with pytest.raises(StoreError, match="still full"):
+        await run.journal.retry()
+    assert run.journal.unsettled
+
+
+async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
+    """It has as long as a store may take."""
+    run = Written(ScriptedStore(FULL, "is silent"))
+    await run.journal.flush()
+    run.ends()
+    began = trio.current_time()
+
+    with pytest.raises(StoreError, match="has not answered for 45 seconds"):
+        await run.journal.retry()
+    assert trio.current_time() - began == ANSWER_S
+
+
+@pytest.mark.parametrize(("count", "size"), [(CAPACITY - 3, 1), (8, CAPACITY_BYTES // 8)])
+async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int) -> None:
+    """So many events, or so many bytes, until they are stored; one less is no reason."""
+    run = Written(ScriptedStore())
+    message = MessageReceived(content="x" * size)
+    run.says(*[message] * (count - 1))
+    await run.journal.wait_for_capacity()
+    run.says(message)
+
+    assert await waits_until_flushed(run, run.journal.wait_for_capacity) == (True, True)
+
+
+async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
+    """However much is unwritten."""
+    run = Written(ScriptedStore(FULL))
+    await run.journal.flush()
+    run.says(*[MessageReceived(content="x")] * CAPACITY)
+
+    with trio.fail_after(5):
+        await run.journal.wait_for_capacity()
+        assert await run.journal.drained() is None
+
+
+async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.testing.MockClock) -> None:
+    """A store that is slow with much holds the provider as well."""
+    run = Written(ScriptedStore("is silent"))
+    async with trio.open_nursery() as tasks:
+        run.machine._state.outbox.unwritten_bytes = CAPACITY_BYTES
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        crowded = (run.machine.unwritten_bytes, run.journal.over_capacity)
+        tasks.cancel_scope.cancel()
+
+    assert crowded == (0, True)
+
+
+async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None:
+    """The error is what is known of the record from then on."""
+    run = Written(ScriptedStore())
+    run.journal.idle = False
+    error = StoreError("given up")
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.drained)
+        await trio.testing.wait_all_tasks_blocked()
+        run.journal.abandon(error)
+
+    assert run.journal.failure is error
+
+
+@pytest.mark.parametrize("holds", ["less", "more"])
+async def test_a_store_that_has_all_of_it_and_more_stores_nothing(
+    holds: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Somebody else has ended the run since: that is not taken for what is owed."""
+    store = ScriptedStore("stores and is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        with trio.move_on_after(1):
+            await run.journal.flush()
+        tasks.cancel_scope.cancel()
+    later = [RunFailed(run_id="r", session_id="s", error="its owner is gone")]
+    await MemoryStore.append(store, later if holds == "more" else [])
+    await run.journal.settle()
+
+    assert (len(store.appends), run.journal.unsettled, run.types()) == (2, False, BEGUN)
+
+
+async def test_what_nobody_writes_yet_is_waited_for() -> None:
+    """Though the writer is idle."""
+    run = Written(ScriptedStore())
+
+    assert await waits_until_flushed(run, run.journal.drained) == (True, True)
+
+
+async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: trio.testing.MockClock) -> None:
+    """What is recorded afterwards is written as ever."""
+    store = ScriptedStore("is slow")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        error = await run.journal.drained(2)
+        later = await run.journal.drained(60)
+
+    assert str(error) == "the store has not answered for 2 seconds"
+    assert (later, run.journal.failure, run.journal.idle) == (None, None, True)
+
+
+async def test_a_writer_that_is_cancelled_says_so(autojump_clock: trio.testing.MockClock) -> None:
+    """Whoever cancelled it learns that it did not end by itself."""
+    run = Written(ScriptedStore("is silent"))
+    with trio.move_on_after(1) as waiting:
+        await run.journal.flush()
+
+    assert waiting.cancelled_caught
+    assert isinstance(run.journal.failure, StoreError)
+
+
+@pytest.mark.parametrize(
+    ("given", "placed"), [((), ()), ((3, 4), (6, 7)), ((5, 6), (6, 7)), ((6, 7), (6, 7)), ((9, 10), (9, 10))]
+)
+async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_place(
+    given: tuple[int, ...], placed: tuple[int, ...]
+) -> None:
+    """By its seq the store knows it again: one that was moved back could be taken for another."""
+    journal = Written(ScriptedStore()).journal
+    journal._last_seq = 5
+    unit = journal._unit([MessageReceived(content="x", seq=seq) for seq in given])
+
+    assert tuple(event.seq for event in unit) == placed
+
+
+async def test_a_retry_waits_for_a_flush_that_is_due() -> None:
     """The task that flushes may come to its turn later."""
-    judge = compile_policy(merge_policies([permissive])).monitor(RunContext())
-    machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
-    machine.handle(interface.Begin(now_ms=1, prompt="go"))
-    stored: list[Event] = []
-    failures: list[Exception] = []
-    writer = Journal(
-        MemoryStore(),
-        machine,
-        stored=lambda count: None,
-        failed=failures.append,
-        publish=lambda events, _: stored.extend(events),
-    )
-    found: list[tuple[bool, int]] = []
+    run = Written(ScriptedStore())
+    found: list[tuple[bool, list[str]]] = []
 
     async def attempt() -> None:
-        found.append((await writer.retry() is None, len(stored)))
+        found.append((await run.journal.retry() is None, run.types()))
 
-    writer.idle = False
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(attempt)
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(writer.flush)
+    run.journal.idle = False
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(attempt)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks.start_soon(run.journal.flush)
 
-    assert found == [(True, 3)]
-    assert failures == []
+    assert found == [(True, BEGUN)]
+    assert run.failures == []

@@ -1,4 +1,4 @@
-"""A subscription sees everything from the moment it is entered, and leaves nothing behind."""
+"""A subscription sees everything from its moment or its cursor on, once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import Event, MessageReceived
+from proctor.policies.events import Event, MessageReceived, RunCancelled, RunStarted
+from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError, run_once
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +50,7 @@ async def test_left_by_a_break_it_leaves_nothing_open(what: str, permissive: Pol
                 await supervisor.start(FakeAdapter(), "go", policies=[permissive])
                 async for _ in events:
                     break
+                assert supervisor.statistics().subscribers == 1
             left = supervisor.statistics().subscribers
         del events
         gc.collect()
@@ -53,18 +58,8 @@ async def test_left_by_a_break_it_leaves_nothing_open(what: str, permissive: Pol
     assert left == 0
 
 
-async def test_never_asked_for_an_event_it_leaves_nothing_open() -> None:
-    """Entered and left."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        async with supervisor.subscribe():
-            entered = supervisor.statistics().subscribers
-        left = supervisor.statistics().subscribers
-
-    assert (entered, left) == (1, 0)
-
-
 async def test_the_error_of_a_body_comes_out_as_it_is(permissive: Policy) -> None:
-    """Leaving by an exception closes it like leaving by a break."""
+    """Leaving by an exception closes it like leaving by a break, also where no event was asked for."""
     async with Supervisor(MemoryStore()) as supervisor:
         with pytest.raises(KeyError):
             async with supervisor.subscribe():
@@ -72,13 +67,6 @@ async def test_the_error_of_a_body_comes_out_as_it_is(permissive: Policy) -> Non
         left = supervisor.statistics().subscribers
 
     assert left == 0
-
-
-async def test_a_run_that_is_not_there_is_known_on_entering() -> None:
-    """Not at the first event."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        with pytest.raises(UsageError, match="there is no run `r`"):
-            await supervisor.subscribe(run_id="r").__aenter__()
 
 
 async def test_iterated_without_being_entered_it_still_works(permissive: Policy) -> None:
@@ -159,24 +147,6 @@ async def test_what_others_store_while_it_is_entered_comes_once(tmp_path: Path) 
     assert 1 < seen[0] <= entered + 1
 
 
-async def test_left_by_a_break_in_a_run_of_another_process_it_leaves_nothing_open(tmp_path: Path) -> None:
-    """Nor is anybody handed events after it."""
-    path = tmp_path / "record.db"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        async with SQLiteStore(path) as here, SQLiteStore(path) as there, Supervisor(here) as watching:
-            async with watching.subscribe() as events:
-                await there.append([MessageReceived(session_id="s", run_id="r", content=str(n)) for n in range(3)])
-                with anyio.fail_after(PATIENCE_S):
-                    async for _ in events:
-                        break
-            left = watching.statistics().subscribers
-        del events
-        gc.collect()
-
-    assert left == 0
-
-
 async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
     """Not a group of errors."""
     store = MemoryStore()
@@ -192,3 +162,187 @@ async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
                 tasks.start_soon(close)
                 with pytest.raises(StoreError, match="closed"):
                     await anext(events)
+
+
+@pytest.mark.parametrize("types", ["run_started", [], ["run_startd"], [7], 3])
+async def test_types_that_are_none_are_one_clear_error(types: Any) -> None:
+    """A misspelt one is told with the nearest."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        with pytest.raises(UsageError, match="types"):
+            supervisor.subscribe(types=types)
+
+
+async def test_a_run_is_followed_from_its_start(permissive: Policy) -> None:
+    """`after="start"` is the place before its first event; another text is none."""
+    store = MemoryStore()
+    result = await run_once(FakeAdapter(), "go", policies=[permissive], store=store)
+    async with Supervisor(store) as supervisor:
+        async with supervisor.subscribe(run_id=result.run_id, after="start") as events:
+            assert [event.seq async for event in events] == [event.seq for event in result.events]
+        with pytest.raises(UsageError, match="`after`"):
+            async with supervisor.subscribe(run_id=result.run_id, after="begin"):
+                pass
+
+
+def places(events: list[Event]) -> list[tuple[str, int]]:
+    return [(event.session_id, event.seq) for event in events]
+
+
+async def take(count: int, hub: Subscriptions | Supervisor, **what: Any) -> tuple[list[Event], Any]:
+    """So many events, and the cursor after them."""
+    seen: list[Event] = []
+    with anyio.fail_after(PATIENCE_S):
+        async with hub.subscribe(**what) as events:
+            while len(seen) < count:
+                seen.append(await anext(events))
+            return seen, events.cursor
+
+
+async def write(store: Store, count: int, *sessions: str, run_id: str = "r") -> None:
+    """So many events to each session, one append each."""
+    for n in range(count):
+        for session_id in sessions:
+            await store.append([MessageReceived(session_id=session_id, run_id=f"{run_id}_{session_id}", content=n)])
+
+
+async def test_everything_is_followed_from_the_start_and_from_any_cursor() -> None:
+    """What is stored comes again as often as it is asked for; what is stored later goes on from there."""
+    store = MemoryStore()
+    hub = Subscriptions(store)
+    await write(store, 3, "s", "t")
+    first, cursor = await take(4, hub, after="start")
+    rest, end = await take(2, hub, after=cursor)
+    await write(store, 1, "u")
+    new, _ = await take(1, hub, after=end)
+
+    assert places(first + rest) == [("s", 1), ("t", 1), ("s", 2), ("t", 2), ("s", 3), ("t", 3)]
+    assert places(new) == [("u", 1)]
+    assert (await take(7, hub, after="start"))[0] == first + rest + new
+    assert isinstance(cursor, str)
+
+
+async def test_left_and_resumed_all_the_time_it_misses_nothing() -> None:
+    """By cursors of everything, of a session and of a run, while two tasks write."""
+    store = MemoryStore()
+    hub = Subscriptions(store)
+    seen: dict[str, list[Event]] = {"all": [], "session": [], "run": []}
+
+    async def follow(name: str, count: int, after: Any, **what: Any) -> None:
+        while len(seen[name]) < count:
+            found, after = await take(min(1 + len(seen[name]) % 7, count - len(seen[name])), hub, after=after, **what)
+            seen[name] += found
+            await anyio.lowlevel.checkpoint()
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            await write(store, 1, "s", "t")
+            tasks.start_soon(write, store, 60, "s")
+            tasks.start_soon(write, store, 60, "t")
+            tasks.start_soon(follow, "all", 122, "start")
+            tasks.start_soon(lambda: follow("session", 61, 0, session_id="s"))
+            tasks.start_soon(lambda: follow("run", 61, 0, run_id="r_t"))
+
+    assert sorted(places(seen["all"])) == [(name, n) for name in "st" for n in range(1, 62)]
+    assert places(seen["session"]) == [event for event in places(seen["all"]) if event[0] == "s"]
+    assert places(seen["run"]) == [event for event in places(seen["all"]) if event[0] == "t"]
+
+
+async def test_a_tenants_events_are_those_of_all_its_runs(permissive: Policy) -> None:
+    """And of nobody else's; from now on, from the start, from a cursor."""
+    async with Supervisor(MemoryStore()) as supervisor:
+
+        async def run(tenant: str) -> list[Event]:
+            adapter = FakeAdapter([MessageReceived(content=tenant)])
+            context = RunContext(tenant=tenant)
+            handle = await supervisor.start(adapter, "go", policies=[permissive], context=context)
+            return list((await handle.wait()).events)
+
+        before = await run("acme")
+        async with supervisor.subscribe(tenant="acme") as events:
+            await run("other")
+            mine = await run("acme")
+            with anyio.fail_after(PATIENCE_S):
+                live = [await anext(events) for _ in mine]
+            cursor = events.cursor
+        again = await run("acme")
+        stored, _ = await take(len(before + mine + again), supervisor, tenant="acme", after="start")
+        since, _ = await take(len(again), supervisor, tenant="acme", after=cursor)
+
+    assert live == mine
+    assert stored == before + mine + again
+    assert since == again
+
+
+async def test_who_is_cancelled_while_leading_leaves_nobody_waiting() -> None:
+    """Another takes over, again and again."""
+    store = MemoryStore()
+    hub = Subscriptions(store)
+    seen: list[int] = []
+
+    async def wait_for_ever(scope: anyio.CancelScope) -> None:
+        with scope:
+            await take(1000, hub)
+
+    async def listen() -> None:
+        seen.extend(event.seq for event in (await take(5, hub, session_id="s"))[0])
+
+    scopes = [anyio.CancelScope() for _ in range(5)]
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for scope in scopes:
+                tasks.start_soon(wait_for_ever, scope)
+                await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(listen)
+            for scope in scopes:
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+                await write(store, 1, "s")
+
+    assert seen == [1, 2, 3, 4, 5]
+    assert hub.subscribers == 0
+
+
+async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_to_its_end() -> None:
+    """Whether its end is stored before the first look or after it."""
+    for late in range(6):
+        store = MemoryStore()
+        hub = Subscriptions(store)
+        await store.append([RunStarted(session_id="s", run_id="r")])
+
+        async def end(store: Store = store, late: int = late) -> None:
+            for _ in range(late):
+                await anyio.lowlevel.checkpoint()
+            await store.append([RunCancelled(session_id="s", run_id="r")])
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(end)
+                seen = [event.seq async for event in hub.subscribe(run_id="r")]
+
+        assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ("yesterday", "it is the `cursor` of a subscription, or `start`"),
+        ("other.5", "a cursor of another store"),
+        (7, "counts within one session"),
+        (True, "counts within one session"),
+        (None, "counts within one session"),
+        ("ahead", "it is an older copy"),
+    ],
+)
+async def test_a_cursor_of_nothing_here_is_one_clear_error(after: Any, message: str) -> None:
+    """On entering."""
+    store = MemoryStore()
+    if after == "ahead":
+        after = f"{(await store.place()).store_id}.1"
+    with pytest.raises(UsageError, match=message):
+        await Subscriptions(store).subscribe(after=after).__aenter__()
+
+
+async def test_a_tenant_is_not_named_beside_a_session() -> None:
+    """Which of the two is meant?"""
+    with pytest.raises(UsageError, match="name a tenant, or a session or a run"):
+        Subscriptions(MemoryStore()).subscribe(tenant="acme", session_id="s")

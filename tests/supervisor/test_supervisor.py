@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, ProctorError, RunHandle, Supervisor, UsageError, run_once
+from proctor.supervisor import MemoryStore, ProctorError, Supervisor, UsageError, run_once
+from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.watch.subscriptions import Subscriptions
@@ -59,47 +60,6 @@ async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None
     assert [(await handle.wait()).status for handle in handles] == ["completed"] * 5
     with pytest.raises(UsageError):
         await supervisor.start(saying(1), "go", policies=[permissive])
-
-
-async def test_leaving_with_an_error_ends_the_runs_and_keeps_the_error(permissive: Policy) -> None:
-    """The caller's exception comes out as it was raised, after every run has ended."""
-    handles: list[RunHandle] = []
-    with anyio.fail_after(PATIENCE_S), pytest.raises(KeyError, match="mine"):
-        await _abandon(permissive, handles)
-
-    assert [(await handle.wait()).status for handle in handles] == ["cancelled"]
-
-
-async def _abandon(policy: Policy, handles: list[RunHandle]) -> None:
-    async with Supervisor(MemoryStore()) as supervisor:
-        handles.append(await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy]))
-        raise KeyError("mine")
-
-
-async def test_cancel_all_ends_every_run(permissive: Policy) -> None:
-    """One order, one cancel for each."""
-    adapters = [FakeAdapter([Pause()]) for _ in range(8)]
-    async with Supervisor(MemoryStore()) as supervisor:
-        handles = [await supervisor.start(a, "go", policies=[permissive]) for a in adapters]
-        with anyio.fail_after(PATIENCE_S):
-            await supervisor.cancel_all("maintenance")
-        results = [await handle.wait() for handle in handles]
-
-    assert {(result.status, result.reason) for result in results} == {("cancelled", "maintenance")}
-    assert all(len(adapter.steps_taken) <= 1 for adapter in adapters)
-
-
-async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
-    """Two runs would judge on half the session each."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
-        with pytest.raises(UsageError, match="a run that is not over"):
-            await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
-        await handle.cancel()
-        await handle.wait()
-        again = await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
-
-        assert (await again.wait()).status == "completed"
 
 
 async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy) -> None:
@@ -287,3 +247,74 @@ async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Poli
             with pytest.raises(UsageError, match=message):
                 async for _ in supervisor.subscribe(**what):
                     pass
+
+
+async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(permissive: Policy) -> None:
+    """Whoever starts it hears so."""
+    was_requested, go_on = anyio.Event(), anyio.Event()
+
+    class Slow(MemoryStore):
+        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+            was_requested.set()
+            await go_on.wait()
+            return await super().create_run(run, epoch=epoch)
+
+    adapter, supervisor = FakeAdapter(), Supervisor(Slow())
+
+    async def start() -> None:
+        with pytest.raises(UsageError, match="not open"):
+            await supervisor.start(adapter, "go", policies=[permissive])
+
+    async with anyio.create_task_group() as tasks:
+        async with supervisor:
+            tasks.start_soon(start)
+            await was_requested.wait()
+        go_on.set()
+
+    assert adapter.launches == []
+    assert supervisor.statistics().running == 0
+
+
+async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session is free, its run is over, and the supervisor can be left."""
+
+    def broken(_: object) -> None:
+        raise MemoryError("no room for a task")
+
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        with monkeypatch.context() as patched:
+            patched.setattr("proctor.supervisor.api.supervisor.spawn", broken)
+            with pytest.raises(MemoryError):
+                await supervisor.start(FakeAdapter(), "go", policies=[permissive], run_id="r", session_id="s")
+        given_up = await store.run("r")
+        handle = await supervisor.start(FakeAdapter(), "go", policies=[permissive], session_id="s")
+        result = await handle.wait()
+
+    assert given_up is not None
+    assert given_up.status == "cancelled"
+    assert result.status == "completed"
+    assert supervisor.statistics().started == 1
+
+
+async def test_a_cancel_of_all_runs_reaches_one_that_is_starting(permissive: Policy) -> None:
+    """It ends as soon as it has started."""
+    was_requested, go_on = anyio.Event(), anyio.Event()
+
+    class Slow(MemoryStore):
+        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+            was_requested.set()
+            await go_on.wait()
+            return await super().create_run(run, epoch=epoch)
+
+    async def start() -> None:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        assert (await handle.wait()).reason == "enough"
+
+    async with Supervisor(Slow()) as supervisor, anyio.create_task_group() as tasks:
+        tasks.start_soon(start)
+        await was_requested.wait()
+        await supervisor.cancel_all("enough")
+        go_on.set()
+
+    assert supervisor.statistics().cancelled == 1

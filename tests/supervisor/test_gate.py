@@ -1,0 +1,383 @@
+"""The gate: an id in use is refused, a permit always costs the same, and who comes too late is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.events import (
+    TERMINAL,
+    ErrorOccurred,
+    Event,
+    MessageReceived,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Capabilities, RunContext
+from proctor.policies.limits import Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
+from proctor.policies.policy import Deny, Policy
+from proctor.policies.rules import Check
+from proctor.policies.stack.merge import merge_policies
+from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import AnswerGate, Effect, RunChecks
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.run.actor import GateWaiters
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+CALL = ToolCall(id="c", name="read")
+
+
+async def never_called(call: ToolCall) -> Any:
+    raise AssertionError("the machine only says that it is to be asked")
+
+
+class Run:
+    """A machine that was told to begin, with what it recorded and commanded; `store` makes it durable."""
+
+    def __init__(self, *rules: Any, asks: bool = False, warns_of: str = "") -> None:
+        denies = (Deny(("*",), action="request_approval"),) if asks else ()
+        denies += (Deny((warns_of,), action="warn"),) if warns_of else ()
+        policy = Policy(name="p", limits=Limits(max_tool_calls=9_999), rules=rules, tool_rules=denies)
+        judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
+        self.recorded: list[Event] = []
+        self.commands: list[Effect] = []
+        self.tell(interface.Begin(now_ms=1, prompt="go"))
+        self.store()
+
+    def tell(self, input: interface.Input) -> None:
+        self.commands += self.machine.handle(input)
+        self.recorded += self.machine.drain_record()
+
+    def store(self) -> None:
+        self.tell(interface.Stored(now_ms=1, count=len(self.recorded)))
+
+    def propose(self, key: int, call: ToolCall = CALL) -> None:
+        self.tell(interface.Proposed(now_ms=1, key=key, call=call))
+
+    def withdraw(self, key: int) -> None:
+        self.tell(interface.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
+
+    def answers(self) -> list[tuple[int, bool]]:
+        return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
+
+    def failed(self) -> list[str]:
+        return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]
+
+
+@pytest.mark.parametrize(
+    "again", [CALL, ToolCall(id="c", name="write"), ToolCall(id="c", name="read", input={"n": 1})], ids=str
+)
+def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
+    """Two executions under one id would count as one; and by its name alone another tool is another call."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.propose(2, again)
+    run.store()
+
+    assert run.answers() == [(1, True), (2, False)]
+    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
+    other = "" if again is CALL else f" as `{again.name}` with another tool or input"
+    assert (error.code, error.message) == ("call_id_reused", f"call `c` was requested again{other} while it runs")
+    assert run.failed() == []
+
+
+@pytest.mark.parametrize("rules", [[Check(check=never_called, tool="*", id="asked")], []], ids=["checked", "held"])
+def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
+    """Whatever it waits for, a check or a person, the second answer never allows."""
+    run = Run(*rules, asks=not rules)
+    run.propose(1)
+    run.store()
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(2, False)]
+    assert CALL.id in run.machine.calls
+    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
+    assert error.message == "call `c` was requested again while it waits"
+
+
+def test_an_id_whose_call_was_permitted_and_not_yet_answered_is_refused() -> None:
+    """The record is not durable yet, and the call is taken all the same."""
+    run = Run()
+    run.propose(1)
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(1, True), (2, False)]
+
+
+def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
+    """What was held has not run, so it has no outcome."""
+    run = Run(asks=True)
+    run.propose(1)
+    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=CALL.id)))
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(2, False)]
+
+
+@pytest.mark.parametrize("outcome", [ToolCallCompleted(tool_call_id="c"), ToolCallFailed(tool_call_id="c")])
+def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event) -> None:
+    """Gateways number the calls of each response: it is asked for and judged like any other."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.tell(interface.Reported(now_ms=1, event=outcome))
+    run.propose(2, ToolCall(id="c", name="write"))
+    run.store()
+
+    assert [key for key, _ in run.answers()] == [1, 2]
+    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
+    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
+
+
+def test_an_id_whose_call_was_refused_names_a_new_call() -> None:
+    """A refusal is the end of a call, too."""
+    run = Run(Check(check=never_called, tool="read", id="asked", action="deny"))
+    run.propose(1)
+    (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
+    run.tell(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
+    run.propose(2, ToolCall(id="c", name="write"))
+    run.store()
+
+    assert [key for key, _ in run.answers()] == [1, 2]
+    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
+    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
+
+
+@pytest.mark.parametrize("key", [2, 1])
+def test_who_asks_again_and_goes_away_does_not_fail_the_call_that_runs(key: int) -> None:
+    """It was allowed to somebody else; who goes away that it was allowed to fails it."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.propose(2)
+    run.store()
+    run.withdraw(key)
+
+    assert run.failed() == ([CALL.id] if key == 1 else [])
+
+
+def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
+    """How it ends, its client will say."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.tell(interface.Reported(now_ms=1, event=MessageReceived(content="x")))
+    run.propose(2)
+    run.tell(interface.CancelAsked(now_ms=1, reason="enough"))
+    run.store()
+
+    assert run.answers() == [(1, True), (2, False)]
+    assert run.failed() == []
+
+
+def test_whoever_is_gone_ends_no_call_that_runs_without_having_been_asked_for() -> None:
+    """The first was over when the provider began another under its id by itself."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id="c")))
+    run.tell(interface.Reported(now_ms=1, event=ToolCallStarted(tool_call_id="c", tool_name="other")))
+    run.withdraw(1)
+
+    assert run.failed() == []
+    assert CALL.id in run.machine.calls
+
+
+def called(run: Run, tool: str) -> None:
+    """One call from its proposal to its end."""
+    key = len(run.answers()) + 1
+    run.propose(key, ToolCall(id=f"c{key}", name=tool))
+    run.store()
+    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=f"c{key}")))
+    run.store()
+    assert run.answers()[-1] == (key, True)
+
+
+def lines_of(run: Run) -> int:
+    """How many lines of the product one quiet call takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line" and "/tests/" not in frame.f_code.co_filename
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        called(run, "quiet")
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_permit_takes_as_much_after_a_thousand_warnings_as_after_ten() -> None:
+    """What a permit costs does not depend on what was found before it."""
+    took = {}
+    for warnings in (10, 1_000):
+        run = Run(warns_of="noisy")
+        for _ in range(warnings):
+            called(run, "noisy")
+        lines_of(run)  # what is looked up once is known then
+        took[warnings] = lines_of(run)
+
+    assert took[1_000] == took[10]
+
+
+pytestmark = pytest.mark.anyio
+
+
+class SlowToEnd(MemoryStore):
+    """Takes its time over the end of a run."""
+
+    async def append(self, events: Any, **owned: Any) -> Any:
+        """Store events."""
+        if any(isinstance(event, TERMINAL) for event in events):
+            for _ in range(20):
+                await checkpoint()
+        return await super().append(events, **owned)
+
+
+async def statuses(store: MemoryStore) -> list[str]:
+    return [run.status for run in await store.runs()]
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("cancel_all", "cancelled"), ("an error", "cancelled"), ("as they complete", "completed")]
+)
+async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(
+    how: str, status: str, permissive: Policy
+) -> None:
+    """Their ends are stored, and their clients released."""
+    store = SlowToEnd()
+    adapter = FakeAdapter([Pause(0.01 if status == "completed" else None)], deaf=1, rung_s=0.01)
+    with anyio.fail_after(PATIENCE_S), suppress(KeyError):
+        async with Supervisor(store) as supervisor:
+            handles = [await supervisor.start(adapter, "go", policies=[permissive]) for _ in range(3)]
+            if how == "cancel_all":
+                await supervisor.cancel_all()
+                assert [handle.done for handle in handles] == [True] * 3
+                assert await statuses(store) == [status] * 3
+            if how == "an error":
+                raise KeyError
+
+    assert await statuses(store) == [status] * 3
+    assert adapter.closed == len(adapter.launches)
+
+
+async def test_a_late_caller_at_the_gate_is_told_to_stop(permissive: Policy) -> None:
+    """After the run is over a call is refused, and nothing more is to be asked for."""
+    adapter = FakeAdapter([Ask(name="read")])
+    await run_once(adapter, "go", policies=[permissive])
+    late = await adapter.launches[0].gate(ToolCall(id="late", name="read"))
+
+    assert (late.allowed, late.stop) == (False, True)
+    assert late.tell_model
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_an_asynchronous_check_decides_its_call(answer: bool) -> None:
+    """Through the gate of a live run: a yes permits, a no refuses."""
+
+    async def check(call: Any) -> bool:
+        await checkpoint()
+        return answer
+
+    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
+    adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[policy])
+
+    assert [call.name for call in adapter.ran] == (["bash", "read"] if answer else ["read"])
+    assert result.status == "completed"
+
+
+@pytest.mark.parametrize(("reported", "recorded"), [("own", "own"), (None, "the run's")])
+async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, permissive: Policy) -> None:
+    """What it costs depends on it; one that names none is of the run's."""
+    can_do = Capabilities(gate="all", usage="per_turn", model="the run's")
+    adapter = FakeAdapter([TokenUsageUpdated(input_tokens=1, model=reported)], capabilities=can_do)
+    result = await run_once(adapter, "go", policies=[permissive])
+    (usage,) = [event for event in result.events if isinstance(event, TokenUsageUpdated)]
+
+    assert usage.model == recorded
+
+
+async def test_a_caller_at_a_closed_gate_is_told_to_stop() -> None:
+    """Also where nobody is left who could answer."""
+    answers: list[Any] = []
+    waiters = GateWaiters(answers.append, lambda: 1)
+    waiters.close()
+    with anyio.fail_after(PATIENCE_S):
+        answer = await waiters.hold(ToolCall(id="c", name="read"))
+
+    assert (answer.allowed, answer.stop, answers) == (False, True, [])
+    assert answer.tell_model
+
+
+async def test_a_caller_at_a_gate_that_closes_is_told_to_stop() -> None:
+    """The answer that they wait for never comes."""
+    answers: list[GateAnswer] = []
+
+    async def ask() -> None:
+        answers.append(await waiters.hold(ToolCall(id="c", name="read")))
+
+    waiters = GateWaiters(lambda input: None, lambda: 1)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            waiters.close()
+
+    assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True)]
+
+
+async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
+    """A run may last for millions of calls."""
+
+    class Large:
+        pass
+
+    waiters = GateWaiters(lambda input: waiters.answer(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[attr-defined]
+    large = Large()
+    gone = weakref.ref(large)
+    await waiters.hold(ToolCall(id="c", name="read", input={"content": large}))
+    del large
+    gc.collect()
+
+    assert gone() is None
+
+
+async def test_a_call_under_an_id_in_use_is_told_why(permissive: Policy) -> None:
+    """The tool is available; the id is not."""
+
+    async def again() -> None:
+        answer = await agent.launches[0].gate(ToolCall(id="c1", name="read", input={"n": 2}))
+        texts.append(answer.tell_model)
+
+    texts: list[str | None] = []
+    agent = FakeAdapter([Ask(name="read", id="c1", input={"n": 1}, meanwhile=again)])
+    await run_once(agent, "go", policies=[permissive])
+
+    assert texts == ["This call of tool 'read' has the id of a call that has not ended. Use another id."]
