@@ -39,24 +39,21 @@ Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 _RUNS = ("allow", "warn")
 
 
-class SupposingMonitor:
+class SupposingMonitor(Monitor):
     """A monitor that can decide on a new call as if the person had agreed to every call being asked about.
 
     Two questions at once could otherwise both be answered yes and together spend more than there is.
-    `latest` is the latest decision, `admission` whether allow lists admit that call; where `unmatched` is `deny`, one
+    `latest` is the latest decision, `admitted` whether allow lists admit that call; where `unmatched` is `deny`, one
     that none admits is refused.
     """
 
     def __init__(self, compiled: CompiledPolicy, monitor: Monitor, unmatched: Unmatched = "ask") -> None:
+        super().__init__(monitor.state)
         self._compiled = compiled
-        self._monitor = monitor
         self._denies_unmatched = unmatched == "deny"
-        self.admission = ListAdmission()
+        self.admitted = ListAdmission()
         self._agreed: Sequence[ApprovalRequest] = ()
         self.latest: Decision | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._monitor, name)
 
     @contextmanager
     def supposing(self, agreed: Sequence[ApprovalRequest]) -> Iterator[None]:
@@ -69,15 +66,15 @@ class SupposingMonitor:
 
     def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
         """Decide on a call; only one that may run under the supposition, too, is let through."""
-        self.admission = self._monitor.admission(call)
-        unmatched = self._denies_unmatched and not self.admission.rules
+        self.admitted = self.admission(call)
+        unmatched = self._denies_unmatched and not self.admitted.rules
         decision = self._supposed(call, checks) if self._agreed or unmatched else None
         if isinstance(decision, NeedsChecks):
             return decision
         if unmatched and decision is not None and decision.action in _RUNS:
             decision = self._unmatched(call)
         elif decision is None or decision.action in (*_RUNS, "request_approval"):
-            decided = self._monitor.decide(call, checks)
+            decided = super().decide(call, checks)
             if isinstance(decided, NeedsChecks):
                 return decided
             decision = decided
@@ -85,7 +82,7 @@ class SupposingMonitor:
         return decision
 
     def _unmatched(self, call: ToolCall) -> Decision:
-        why = self.admission.why_not
+        why = self.admitted.why_not
         violation = Violation(
             policy=self._compiled.name,
             stack=self._compiled.name,
@@ -101,7 +98,7 @@ class SupposingMonitor:
         return decision_on(call, [violation], ())
 
     def _supposed(self, call: ToolCall, checks: Mapping[str, Any] | None) -> Decision | NeedsChecks:
-        trial = self._compiled.restore(self._monitor.snapshot())
+        trial = self._compiled.restore(self.snapshot())
         for request in self._agreed:
             trial.observe(granted(request, by="", reason=None))
             trial.observe(ToolCallStarted(**described(request.call)))

@@ -170,7 +170,7 @@ class Hook:
             self._begin(None)
             self._count_usage()
         key = session.next_key()
-        with session.judge.supposing(session.machine.requests):
+        with session.monitor.supposing(session.machine.requests):
             self._handle(interface.Proposed(now_ms=self._now, key=key, call=call))
         for command in self._wanted:
             if isinstance(command, interface.AnswerGate) and command.key == key:
@@ -182,15 +182,15 @@ class Hook:
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
         if self._client.hears == "call" and session.hold_s:
             self._held = next(r.approval_id for r in session.machine.requests if r.call.id == call.id)
-        return self._keep_answer(call, ("ask", _question(session.judge.latest, call)))
+        return self._keep_answer(call, ("ask", _question(session.monitor.latest, call)))
 
     def _allowed(self, call: ToolCall) -> Verdict:
         """The answer to the client about a call that may run: nothing if the client is to decide."""
-        judge = self._session.judge
-        if self._opening is None or judge.latest is None:
+        monitor = self._session.monitor
+        if self._opening is None or monitor.latest is None:
             return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
         mode, tool = self._input.permission_mode, self._client.tool(call.name)
-        opened, why = self._opening.of(call, judge.latest, judge.admission, mode, tool)
+        opened, why = self._opening.of(call, monitor.latest, monitor.admitted, mode, tool)
         if opened and self._client.opens == "permission":
             self._keep_opened(call.id, why)
         spared = opened and self._client.opens is not None
@@ -220,7 +220,7 @@ class Hook:
 
     def _keep_answer(self, call: ToolCall, verdict: Verdict, *because: str) -> Verdict:
         """Keep what is answered about a call, and the rules that decided where nothing else is the cause."""
-        decision = self._session.judge.latest
+        decision = self._session.monitor.latest
         if not because and decision is not None and decision.tool_call_id == call.id:
             because = tuple(f"{rule_name(v.policy, v.rule)}: {v.message}" for v in decision.violations)
         answered = LastAnswer(
@@ -394,7 +394,7 @@ class Hook:
             elif isinstance(event, BudgetWarned):
                 unit = unit_of(self._session.rules.policy, event.limit)
                 yield f"`{event.limit}`: {used_of(unit, event.used, event.max)} used"
-        unpriced = self._session.judge.metadata.get("unpriced") if at_the_end else None
+        unpriced = self._session.monitor.metadata.get("unpriced") if at_the_end else None
         if unpriced and "max_cost_usd" in self._session.rules.limits:
             models = ", ".join(f"`{model}`" for model in unpriced)
             yield f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`"

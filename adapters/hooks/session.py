@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,6 @@ from proctor.policies.events.run_context import RunContext, portable
 from proctor.policies.policy import Approval
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.event_factory import PriorSession
-from proctor.supervisor.machine.interface import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.processes import is_gone
@@ -38,7 +37,7 @@ _NEVER_S = 10.0 * 365 * 24 * 3600
 class HookedSession:
     """A session as its record has it; the client, its id of it and the record's.
 
-    `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
+    `monitor` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
     `called`: there was a call in this session.
     """
 
@@ -63,7 +62,7 @@ class HookedSession:
         self.rules = rules
         place = {"provider": provider, "session_id": session_id, **_place(past, folder, rules.context)}
         self.context = msgspec.structs.replace(rules.context, **place)
-        self.judge = SupposingMonitor(rules.compiled, rules.compiled.monitor(self.context), unmatched)
+        self.monitor = SupposingMonitor(rules.compiled, rules.compiled.monitor(self.context), unmatched)
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False
@@ -74,7 +73,7 @@ class HookedSession:
         self._stored = 0
         self._learn(past)
         self._redactor = Redactor()
-        self.machine = RunMachine.resume(self._identity(), self._judge, past, **self._settings())
+        self.machine = RunMachine.resume(self._identity(), self.monitor, past, **self._settings())
 
     @property
     def run_id(self) -> str:
@@ -123,7 +122,7 @@ class HookedSession:
         record.begin_run(identity.run_id, self.provider, at, self._redactor.redact(spec, self.session_id))
         run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
         run_metadata["portable_tools"] = portable(self.client.tools)
-        self.machine = RunMachine(identity, self._judge, earlier_grants=self._past.grants, **self._settings())
+        self.machine = RunMachine(identity, self.monitor, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
         begin = interface.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
@@ -198,13 +197,9 @@ class HookedSession:
         return {
             "approval": waiting,
             "answerable": answerable,
-            "budgets": self._judge.budgets,
+            "budgets": self.monitor.budgets,
             "redactor": self._redactor,
         }
-
-    @property
-    def _judge(self) -> Judge:
-        return cast("Judge", self.judge)
 
     def _identity(self, turns_before: int = 0, events_before: int = 0) -> RunIdentity:
         return RunIdentity(

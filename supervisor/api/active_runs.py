@@ -253,19 +253,19 @@ class RunHandle:
         callables do is not recorded. Raises ValueError for anything that is not a net, and if a net of that name
         is active.
         """
-        self._actor.nets.add_net(net, **attached)
+        self._actor.monitor.add_net(net, **attached)
         written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)
         given = tuple(sorted(name for name, function in attached.items() if function is not None))
         self._actor.record_net(NetJoined(name=net_name(net), net=written, attached=given))
 
     def remove_net(self, name: str) -> None:
         """Remove a net from this run; its state is kept. Raises KeyError if no net has the name."""
-        self._actor.nets.remove_net(name)
+        self._actor.monitor.remove_net(name)
         self._actor.record_net(NetLeft(name=name))
 
     def status(self) -> str:
         """The state of the run's nets and the tools that each allows now, in words suitable for a prompt."""
-        return self._actor.nets.status()
+        return self._actor.monitor.status()
 
     def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, str]:
         """What each net of the run would decide for a call now, by the net's id: `free`, `abstain`, `gated` or
@@ -273,7 +273,7 @@ class RunHandle:
 
         Raises ValueError for anything that is not a tool's name and an input.
         """
-        return dict(self._actor.nets.resolve(tool, input))
+        return {**self._actor.monitor.resolve(tool, input)}
 
     async def wait_finished(self) -> None:
         """Wait until the run has ended."""

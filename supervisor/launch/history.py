@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from proctor.policies.events import Event
+    from proctor.policies.monitor.monitor import Monitor
     from proctor.policies.policy import Policy
 
-    from ..machine.interface import Judge
     from ..ports.store import EventLog, Store
     from ..ports.stored_types import RunInfo
 
@@ -57,14 +57,14 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
         return "native" if self.resume else "replay" if self.replay else None
 
 
-async def read_history(store: EventLog, session_id: str, judge: Judge) -> History:
+async def read_history(store: EventLog, session_id: str, monitor: Monitor) -> History:
     """Read a session's events into the monitor. Raises UsageError for a session whose record was pruned."""
     past = PriorSession()
     created = False
     provider_sessions: dict[str, str] = {}
     async with closing(store.read(session_id)) as events:
         async for event in events:
-            judge.observe(event)
+            monitor.observe(event)
             past.apply(event)
             if isinstance(event, RecordPruned):
                 raise UsageError(
@@ -75,7 +75,7 @@ async def read_history(store: EventLog, session_id: str, judge: Judge) -> Histor
                 created = created or isinstance(event, SessionCreated)
                 if event.provider_session_id:
                     provider_sessions[event.provider] = event.provider_session_id
-    judge.warnings()  # the runs that came near their limits have reported those
+    monitor.warnings()  # the runs that came near their limits have reported those
     return History(past=past, created=created, provider_sessions=provider_sessions)
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from proctor.policies.events.run_context import Capabilities
+    from proctor.policies.monitor.monitor import Monitor
 
-    from ..machine.interface import Judge
     from ..ports.adapter import EndOrphans
     from ..ports.store import CommandQueue, RunRegistry, Store
     from ..ports.stored_types import Owner
@@ -101,8 +101,8 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     can_do = capabilities_of(adapter)
     context = _context(request, can_do)
     missing_context(plan.policy, context).check()
-    judge: Judge = plan.compiled.monitor(context)
-    history = await read_history(services.store, info.session_id, judge)
+    monitor: Monitor = plan.compiled.monitor(context)
+    history = await read_history(services.store, info.session_id, monitor)
     taken_up = continued(history, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))
     transcript = partial(read_transcript, services.store, info.session_id, history.past.last_seq)
     metadata = info.spec.get("metadata", {})
@@ -116,12 +116,12 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         transcript=await transcript() if taken_up.mode == "replay" else (),
         load_transcript=transcript if taken_up.resume and taken_up.replay else None,
         metadata=metadata,
-        narrow=judge.narrow,
+        narrow=monitor.narrow,
         mark=process_mark(info.run_id, request.store_id),
     )
     machine = RunMachine(
         _identity(info, adapter, can_do, history, context),
-        judge,
+        monitor,
         approval=plan.compiled.approval,
         earlier_grants=history.past.grants,
         model=can_do.model,
@@ -129,7 +129,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         answerable=services.answerable,
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
-        budgets=judge.budgets,
+        budgets=monitor.budgets,
         redactor=services.redactor,
         bounds=services.bounds,
     )

@@ -3,9 +3,9 @@
 **The shell of a live run** is `run.actor`. **A second shell** is a process that starts for each thing that happens,
 as a client starts a hook. From reading the session's record to its commit, it has that record to itself:
 
-1. make the machine: `RunMachine.resume(identity, judge, history)`. Of a run that is not `begun`, `Begin` is the
+1. make the machine: `RunMachine.resume(identity, monitor, history)`. Of a run that is not `begun`, `Begin` is the
    first input. A run that has `ended` refuses everything: the session continues with another run id, in a machine of
-   its own over the same judge (`judged_to` is the `seq` of the first);
+   its own over the same monitor (`judged_to` is the `seq` of the first);
 2. `handle(Ticked(now_ms=...))`, as no alarm rang meanwhile, then what happened. A call that is to run is `Proposed`,
    under any key from 1. An event of the client, the outcome of a call included, is `Reported`. A person's answer is
    `ApprovalAnswered`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
@@ -16,7 +16,7 @@ as a client starts a hook. From reading the session's record to its commit, it h
    client and feed `AdapterEnded`, so that the terminal event is written;
 5. commit, and answer the client only then. If the commit fails, refuse the call.
 
-A shell that keeps `snapshot()` of the machine and of its judge beside the record uses `RunMachine.restore` in place
+A shell that keeps `snapshot()` of the machine and of its monitor beside the record uses `RunMachine.restore` in place
 of `resume`; the counts of `Stored` go on from those before.
 
 A held call stays held from one shell to the next; after `ApprovalAnswered` it is judged again, and recorded as

@@ -47,17 +47,17 @@ def ended(
 ) -> tuple[Event, Outcome]:
     """The terminal event, still to be recorded, and the outcome; the monitor is finished by then."""
     cause, end = state.cause, reports.end
-    event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage)
+    event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.monitor.usage)
     terminal = state.stamp(within_bounds(event))
     settled = None
     if not state.faulted:
-        found = [*state.judge.observe(terminal)]
-        settled = state.judge.finish()
+        found = [*state.monitor.observe(terminal)]
+        settled = state.monitor.finish()
         state.enforce(new_violations([*found, *settled.violations], state.findings), ended=True)
     outcome = Outcome(
         status=ENDINGS[type(terminal)],
         policy=report_of(state, settled, notes),
-        usage=msgspec.structs.replace(state.judge.usage),
+        usage=msgspec.structs.replace(state.monitor.usage),
         output=reports.output,
         reason=because(state.refusal) if state.refusal else cause.reason if cause else "",
         refusal=state.refusal,
@@ -77,7 +77,7 @@ def aborted(state: RunState, reports: ProviderEvents, error: Exception) -> Outco
     return Outcome(
         status="failed",
         policy=report_of(state, None, {}),
-        usage=msgspec.structs.replace(state.judge.usage),
+        usage=msgspec.structs.replace(state.monitor.usage),
         output=reports.output,
         error=error,
     )
@@ -135,7 +135,7 @@ def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any])
         return PolicyReport(action=action, violations=findings, metadata={**notes})
     rules = dict(settled.rules)
     idle = [rule_id for rule_id, rule in rules.items() if rule.status == "not_exercised"]
-    metadata = {**notes, **state.judge.metadata, "not_exercised": idle}
+    metadata = {**notes, **state.monitor.metadata, "not_exercised": idle}
     return PolicyReport(action=action, violations=findings, metadata=metadata, rules=rules)
 
 

@@ -81,7 +81,7 @@ class GateKeeper:
         if self.state.ending is not None:
             self._answer(proposal, self._refusal(call))
             return
-        calls = self.state.judge.calls
+        calls = self.state.monitor.calls
         current = calls.get(call.id)
         again = current is not None and calls.is_same(current, call.name, call.input)
         waits = call.id in self._undecided
@@ -166,7 +166,7 @@ class GateKeeper:
         """
         if self._budgets is None:
             self._decide(proposal, answers)
-        elif answers is None and (needed := self.state.judge.checks_of(proposal.call)):
+        elif answers is None and (needed := self.state.monitor.checks_of(proposal.call)):
             self._run_checks(proposal, needed)
         elif not self._budgets.hold(proposal.key):
             self._decide(proposal, answers)
@@ -183,7 +183,7 @@ class GateKeeper:
             self._decide(proposal, answers)
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
-        decision = self.state.judge.decide(proposal.call, answers)
+        decision = self.state.monitor.decide(proposal.call, answers)
         if isinstance(decision, NeedsChecks):
             self._run_checks(proposal, decision.checks)
             return
@@ -230,7 +230,7 @@ class GateKeeper:
 
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
-        current = self.state.judge.calls.get(call.id)
+        current = self.state.monitor.calls.get(call.id)
         if current is not None:
             current.key = proposal.key
         approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
@@ -288,7 +288,7 @@ class GateKeeper:
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """Record that the call allowed under this key will not run; leave another call of the same id alone."""
-        call = self.state.judge.calls.get(call_id)
+        call = self.state.monitor.calls.get(call_id)
         if call is not None and call.runs and call.key == key and not self.state.ended:
             self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proctor.policies.events import ToolEvent
-    from proctor.policies.events.calls import Decision, LimitWarning, NeedsChecks
-    from proctor.policies.limits import BudgetAccount
-    from proctor.policies.monitor.call_table import CallTable
-    from proctor.policies.monitor.monitor import Report
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,53 +157,6 @@ class Settled(Input, frozen=True, kw_only=True):
 
     results: tuple[ReservationResult, ...] = ()
     error: Exception | None = None
-
-
-class Nets(Protocol):
-    """The nets of one session, which may join and leave while it goes on."""
-
-    def add_net(self, net: Any, **attached: Any) -> None: ...
-
-    def remove_net(self, name: str) -> None: ...
-
-    def status(self) -> str: ...
-
-    def resolve(self, tool: str, input: dict[str, Any] | None = ...) -> Mapping[str, str]: ...
-
-
-class Judge(Nets, Protocol):
-    """The part of a monitor a run uses; every method is synchronous and pure in effect."""
-
-    @property
-    def usage(self) -> Usage: ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]: ...
-
-    @property
-    def calls(self) -> CallTable: ...
-
-    @property
-    def calls_started(self) -> int: ...
-
-    @property
-    def budgets(self) -> Sequence[BudgetAccount]: ...
-
-    def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = ...) -> Decision | NeedsChecks: ...
-
-    def checks_of(self, call: ToolCall) -> tuple[AsyncCheck, ...]: ...
-
-    def observe(self, event: Event) -> Sequence[Violation]: ...
-
-    def tick(self, now_ms: int) -> Sequence[Violation]: ...
-
-    def deadline(self) -> int | None: ...
-
-    def warnings(self) -> Sequence[LimitWarning]: ...
-
-    def narrow(self, tools: Sequence[str]) -> list[str]: ...
-
-    def finish(self) -> Report: ...
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from proctor.policies.events import (
     TurnStarted,
 )
 from proctor.policies.limits import BudgetAccount
+from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Approval
 from proctor.policies.values.foreign_code import is_signal
 
@@ -36,7 +37,7 @@ from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
 from .ending import Closing
 from .gate import GateKeeper
-from .interface import ArmDeadline, CancelAdapter, Effect, Judge, Nets, Outcome
+from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
@@ -61,7 +62,7 @@ class RunMachine:
 
     Args:
         identity: who runs.
-        judge: the monitor of its session.
+        monitor: the monitor of its session.
         approval: how long a held call waits and what then.
         earlier_grants: the grants an earlier run of the session left (see `events.past`).
         model: the provider's, where it is known.
@@ -90,7 +91,7 @@ class RunMachine:
     def __init__(
         self,
         identity: RunIdentity,
-        judge: Judge,
+        monitor: Monitor,
         *,
         approval: Approval | None = None,
         earlier_grants: Iterable[ToolApprovalGranted] = (),
@@ -103,7 +104,7 @@ class RunMachine:
         redactor: Redactor = UNREDACTED,
         bounds: RecordBounds = BOUNDS,
     ) -> None:
-        self._state = RunState(identity, judge, redactor, RecordCounts(bounds))
+        self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None
@@ -118,53 +119,53 @@ class RunMachine:
 
     @classmethod
     def resume(
-        cls, identity: RunIdentity, judge: Judge, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
+        cls, identity: RunIdentity, monitor: Monitor, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
     ) -> RunMachine:
         """The machine of a run, rebuilt from the record; see this package for how a second shell drives it.
 
-        `history` is the session's record, in order. The judge observes the events above `judged_to`: the `seq` at
-        which a restored judge was snapshotted, and then the record from the start of the run is enough. A run that is
+        `history` is the session's record, in order. The monitor observes the events above `judged_to`: the `seq` at
+        which a restored one was snapshotted, and then the record from the start of the run is enough. A run that is
         not in the record is new, not `begun`. `settings` are the arguments of the constructor.
         """
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
-        machine = cls(identity, judge, earlier_grants=past.grants, **settings)
-        machine._know_redacted(judge)
+        machine = cls(identity, monitor, earlier_grants=past.grants, **settings)
+        machine._know_redacted(monitor)
         for event in history:
             if event.seq > judged_to:
-                judge.observe(event)
-        judge.warnings()  # those are on record
+                monitor.observe(event)
+        monitor.warnings()  # those are on record
         recall(history, machine._state, machine._gate, machine._reports, machine._budgets)
         return machine
 
     @classmethod
-    def restore(cls, data: bytes, judge: Judge, **settings: Any) -> RunMachine:
-        """The machine of a snapshot, with its judge restored to the same moment. `settings` are the arguments of the
+    def restore(cls, data: bytes, monitor: Monitor, **settings: Any) -> RunMachine:
+        """The machine of a snapshot, with its monitor as it was at that moment. `settings` are the arguments of the
         constructor. Its shell still has to answer earlier effects; asynchronous checks may be requested again.
 
         Raises EventError for bytes that are not a snapshot.
         """
         kept = read_snapshot(data)
-        machine = cls(kept.identity, judge, **settings)
-        machine._know_redacted(judge)
+        machine = cls(kept.identity, monitor, **settings)
+        machine._know_redacted(monitor)
         restore(kept, machine._closing)
         machine._deadline = kept.deadline
         return machine
 
     def snapshot(self) -> bytes:
-        """The machine as bytes, without its judge and settings, with the exact input of its calls.
+        """The machine as bytes, without its monitor and settings, with the exact input of its calls.
 
         Raises EventError if events were not drained by `drain_record` first, or for what JSON cannot hold.
         """
         return snapshot(self._closing, self._deadline)
 
-    def _know_redacted(self, judge: Judge) -> None:
-        judge.calls.redact = partial(self._state.redactor.redact, session_id=self._state.identity.session_id)
+    def _know_redacted(self, monitor: Monitor) -> None:
+        monitor.calls.redact = partial(self._state.redactor.redact, session_id=self._state.identity.session_id)
 
     @property
-    def nets(self) -> Nets:
-        """The nets that judge this run; one that joins or leaves counts from the next call on."""
-        return self._state.judge
+    def monitor(self) -> Monitor:
+        """The monitor of its session; a net that joins or leaves it counts from the next call on."""
+        return self._state.monitor
 
     def handle(self, input: interface.Input) -> Sequence[Effect]:
         """Handle one input and return effects, which are to be carried out in order, before the next input. The
@@ -183,7 +184,7 @@ class RunMachine:
                 self._budgets.check()
             if self._warns and self.outbox.unwritten and not state.ended:
                 state.record_warnings()
-        except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
+        except BaseException as error:  # a monitor that raises refuses: the run is cancelled with its error
             self._closing.fault(error)
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
@@ -232,7 +233,7 @@ class RunMachine:
     @property
     def calls(self) -> CallTable:
         """The calls that have not ended, each with its state."""
-        return self._state.judge.calls
+        return self._state.monitor.calls
 
     @property
     def provider_done(self) -> bool:
@@ -283,7 +284,7 @@ class RunMachine:
     def _next_deadline(self) -> int | None:
         if self._state.ended or self._state.cause is not None:
             return None
-        due = self._state.judge.deadline() if self._clocked and self._reports.end is None else None
+        due = self._state.monitor.deadline() if self._clocked and self._reports.end is None else None
         held = self._gate.held_calls
         expiry = held.next_expiry() if held.waiting else None
         if self._budgets is not None:
@@ -308,7 +309,7 @@ class RunMachine:
         self._deadline = None  # the alarm has fired
         self._gate.expire()
         if self._reports.end is None:
-            self._state.enforce(self._state.judge.tick(input.now_ms))
+            self._state.enforce(self._state.monitor.tick(input.now_ms))
 
 
 _LEAVES_DEADLINES = frozenset(

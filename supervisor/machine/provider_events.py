@@ -141,12 +141,12 @@ class ProviderEvents:
         self._state.record(event)
 
     def _requested(self, event: ToolCallRequested) -> None:
-        id, calls = event.tool_call_id, self._state.judge.calls
+        id, calls = event.tool_call_id, self._state.monitor.calls
         if id not in calls and id not in calls.session.denied:
             self._state.record(self._state.numbered(event))
 
     def _started(self, event: ToolCallStarted) -> None:
-        calls = self._state.judge.calls
+        calls = self._state.monitor.calls
         call = calls.get(event.tool_call_id)
         if call is not None and call.runs and calls.is_same(call, event.tool_name, event.tool_input):
             return  # the gate recorded it when it permitted it
@@ -160,12 +160,12 @@ class ProviderEvents:
         self._state.enforce([input_changed(event)])
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
-        if event.tool_call_id not in self._state.judge.calls.session.denied:
+        if event.tool_call_id not in self._state.monitor.calls.session.denied:
             self._state.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
         """Record that a call failed: it was allowed here, and the provider denied it."""
-        id, calls = event.tool_call_id, self._state.judge.calls
+        id, calls = event.tool_call_id, self._state.monitor.calls
         if id in calls.session.denied:
             return
         call = calls.get(id)

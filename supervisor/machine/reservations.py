@@ -200,7 +200,7 @@ class Budgets:
         self._state.outbox.at_once(Reserve(reservations=reservations))
 
     def _see(self) -> None:
-        usage, calls = self._state.judge.usage, self._state.judge.calls_started
+        usage, calls = self._state.monitor.usage, self._state.monitor.calls_started
         for line in self._lines:
             counts = line.claim.counts
             if line.claim.kind.of_usage:

@@ -231,7 +231,7 @@ def snapshot(closing: Closing, deadline: int | None) -> bytes:
         budgets=None if budgets is None else _kept(_Budgets, budgets),
         closing=_kept(_Closing, closing),
         proposals=gate.proposals,
-        permitted={id: call.key for id, call in state.judge.calls.items() if call.key},
+        permitted={id: call.key for id, call in state.monitor.calls.items() if call.key},
         held=[(held.request, held.proposal.key, held.shown) for held in gate.held_calls.waiting.values()],
         grants=gate.held_calls.grants,
         deadline=deadline,
@@ -267,7 +267,7 @@ def restore(kept: MachineSnapshot, closing: Closing) -> None:
     for proposal in kept.proposals:
         gate.put(proposal)
     for call_id, key in kept.permitted.items():
-        state.judge.calls[call_id].key = key
+        state.monitor.calls[call_id].key = key
     for request, key, was_shown in kept.held:
         gate.held_calls.hold_again(request, proposals[key], shown=was_shown)
     for grant in kept.grants:

@@ -31,6 +31,7 @@ from proctor.policies.events import (
     encode_checked,
 )
 from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.values.amounts import counted
 
 from ..arguments import RecordBounds
@@ -38,7 +39,7 @@ from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
 from . import event_factory
 from .event_factory import labelled, reach, violated, warned
-from .interface import AdapterEnded, Effect, Judge
+from .interface import AdapterEnded, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -186,7 +187,7 @@ class RunState:
     """
 
     identity: RunIdentity
-    judge: Judge
+    monitor: Monitor
     redactor: Redactor
     counts: RecordCounts
     outbox: Outbox = field(init=False)
@@ -248,11 +249,11 @@ class RunState:
             event = recorded
         stamped = self._put(event)
         if not self.faulted:
-            found = self.judge.observe(stamped)
+            found = self.monitor.observe(stamped)
             if found:
                 self.enforce(found, stamped)
         elif isinstance(stamped, ToolEvent | ToolOutcome):
-            self.judge.calls.apply(stamped)
+            self.monitor.calls.apply(stamped)
         if (full := self.counts.overflow()) is not None and self.ending is None:
             self.record(full)
             self.record_is_full(full)
@@ -292,7 +293,7 @@ class RunState:
         self.findings.append(violation)
         stamped = self._put(violated(violation, escalated=escalated))
         if not self.faulted:
-            self.judge.observe(stamped)
+            self.monitor.observe(stamped)
 
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
         """Cancel the run by a policy: its result is an error. No effect if another cause is already cancelling it."""
@@ -313,7 +314,7 @@ class RunState:
 
     def record_warnings(self) -> None:
         """Record the limits that have passed their `warn_at` since the last call."""
-        for warning in () if self.faulted else self.judge.warnings():
+        for warning in () if self.faulted else self.monitor.warnings():
             self.record(warned(warning))
 
     def new_approval_id(self) -> str:

@@ -10,6 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from proctor.policies.events import Event, NetJoined, NetLeft
 from proctor.policies.events.calls import ToolCall, tell_model_default
+from proctor.policies.monitor.monitor import Monitor
 
 from ..log import RunLog
 from ..machine import interface
@@ -22,7 +23,6 @@ from ..machine.interface import (
     DropApproval,
     Effect,
     Finish,
-    Nets,
     Outcome,
     RequestApproval,
     Reserve,
@@ -158,9 +158,9 @@ class RunActor:
         return self._machine.requests
 
     @property
-    def nets(self) -> Nets:
-        """The nets that this run is evaluated by."""
-        return self._machine.nets
+    def monitor(self) -> Monitor:
+        """The monitor of its session."""
+        return self._machine.monitor
 
     def cancel(self, input: interface.CancelAsked) -> None:
         """Cancel the run; if its task has not begun, as soon as it begins."""

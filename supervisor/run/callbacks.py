@@ -44,7 +44,7 @@ async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str,
         with anyio.move_on_after(CHECK_TIMEOUT_S):
             try:
                 answers[name] = await call_isolated(partial(check, call))
-            except Exception as error:  # a check that raises denies; the judge names it
+            except Exception as error:  # a check that raises denies; the monitor names it
                 answers[name] = error
     return answers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -13,11 +13,11 @@ from proctor.policies.errors import PolicyError
 from proctor.policies.events import Event, RunStarted, TokenUsageUpdated
 from proctor.policies.events.run_context import Usage
 from proctor.policies.limits import BUDGETS
+from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Policy
 
 from ..errors import OwnerLostError, StoreError
 from ..machine import interface
-from ..machine.interface import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import EndOrphans
@@ -133,14 +133,14 @@ async def fail_untried(store: Store, run: RunInfo, *, epoch: int, reason: str) -
 async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.CancelAsked | interface.OwnerLost) -> bool:
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
     identity = RunIdentity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
-    judge = _judge(events)
+    monitor = _counter(events)
     if any(isinstance(event, TokenUsageUpdated) and event.scope == "cumulative" for event in events):
-        await _observe_earlier_usage(store, run.session_id, events[0].seq, judge)
-    machine = RunMachine.resume(identity, judge, events)
+        await _observe_earlier_usage(store, run.session_id, events[0].seq, monitor)
+    machine = RunMachine.resume(identity, monitor, events)
     machine.handle(cause)
     machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
     try:
-        await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
+        await store.settle(run.run_id, used_by(run, monitor.usage), epoch=epoch)
         await store.append(machine.drain_record(), epoch=epoch)
     except StoreError as error:
         if error.kind in ("fenced", "run_over"):  # somebody took it over meanwhile
@@ -149,14 +149,14 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     return True
 
 
-async def _observe_earlier_usage(store: Store, session_id: str, before: int, judge: Judge) -> None:
+async def _observe_earlier_usage(store: Store, session_id: str, before: int, monitor: Monitor) -> None:
     """What the session's earlier runs used, which a sum that an agent reports may include."""
     async with closing(store.read(session_id)) as events:
         async for event in events:
             if event.seq >= before:
                 return
             if isinstance(event, RunStarted | TokenUsageUpdated):
-                judge.observe(event)
+                monitor.observe(event)
 
 
 def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
@@ -165,7 +165,7 @@ def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
     return {"tool_calls": float(run.calls), **{name: float(getattr(usage, name)) for name in figures}}
 
 
-def _judge(events: Sequence[Event]) -> Judge:
+def _counter(events: Sequence[Event]) -> Monitor:
     """A monitor without rules: it counts what a run used, by the prices in its event log."""
     from proctor.policies import compile_policy, merge_policies, parse_policies
 
@@ -176,7 +176,7 @@ def _judge(events: Sequence[Event]) -> Judge:
         stack = merge_policies(parse_policies({"policies": members})) if members else _ORPHAN
     except PolicyError:  # written by another version
         stack = _ORPHAN
-    return cast(Judge, compile_policy(stack).monitor())
+    return compile_policy(stack).monitor()
 
 
 def _now_ms() -> int:

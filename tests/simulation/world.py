@@ -268,7 +268,7 @@ class World:
         def restoring_feed(actor: RunActor, input: Any) -> None:
             machine = actor._machine
             if machine.begun and not machine.unwritten and actor.outcome is None and chance.random() < share:
-                judge: Any = machine.nets
+                judge: Any = machine.monitor
                 policy = compiled[id(judge)][1]
                 again = policy.restore(judge.snapshot())
                 compiled[id(again)] = again, policy
@@ -412,7 +412,7 @@ class World:
 
     async def _check_folded(self, start: Start, handle: RunHandle) -> None:
         """The record of a run that its own owner has ended folds to the state that judged it."""
-        live = handle._actor.nets
+        live = handle._actor.monitor
         assert isinstance(live, Monitor)
         troubled = {fault.owner for fault in self.plan.faults} | {stop.owner for stop in self.plan.stops}
         if start.owner in troubled:

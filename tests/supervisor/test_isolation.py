@@ -223,7 +223,7 @@ async def test_a_judge_that_raises_cancels_its_run(
         def tick(now_ms: int) -> Any:
             raise kind
 
-        monkeypatch.setattr(type(machine._state.judge), "tick", lambda self, now_ms: tick(now_ms))
+        monkeypatch.setattr(type(machine._state.monitor), "tick", lambda self, now_ms: tick(now_ms))
         handle._actor._feed(Ticked(now_ms=handle._actor.now_ms()))
         monkeypatch.undo()
 
