@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from functools import partial
 from itertools import dropwhile, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import msgspec
@@ -26,6 +26,7 @@ from ..ports.budget_ledger import (
     grown,
     window_at,
 )
+from ..ports.store import Store
 from ..ports.stored_types import ANY_RUN, Place, StoreSize
 from . import invariants
 from .memory_tables import ApprovalTable, Claims, Records, places
@@ -83,7 +84,17 @@ class Wakeups:
         return self._version
 
 
-class MemoryStore:
+class _Closed:
+    """In the place of the tables of a closed store."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreError("the store is closed", kind="closed")
+
+
+_CLOSED: Any = _Closed()
+
+
+class MemoryStore(Store):
     """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
 
     Records are kept encoded, so that readers get what a durable store would give and share no state with writers.
@@ -98,18 +109,13 @@ class MemoryStore:
         self._approvals = ApprovalTable()
         self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
         self._wakeups = Wakeups()
-        self._closed = False
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """Store events as one unit; see `Store.append`."""
-        self._check_open()
         return self._append(events, epoch)
 
     async def read(
         self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
     ) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order; see `Store.read`."""
-        self._check_open()
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -121,26 +127,20 @@ class MemoryStore:
     async def log(
         self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
     ) -> AsyncIterator[LogEntry]:
-        """The stored events of all sessions; see `Store.log`."""
-        self._check_open()
-        for n in places(self._records.log, after, newest_first):
-            entry = self._records.entry(n)
+        records = self._records
+        for n in places(records.log, after, newest_first):
+            entry = records.entry(n)
             if entry is not None and tenant in (None, entry.tenant):
                 yield entry
 
     async def place(self) -> Place:
-        """After the latest stored event."""
-        self._check_open()
         return Place(store_id=self._id, position=len(self._records.log))
 
     async def last_seq(self, session_id: str) -> int:
-        """The seq of a session's latest event, 0 when it has none."""
-        self._check_open()
         return self._records.last_seq(session_id)
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts; see `Store.create_run`. Raises StoreError."""
-        self._check_open()
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if run.run_id in self._runs:
@@ -149,7 +149,7 @@ class MemoryStore:
             self._claims.check(run, epoch)
         tenant, labels = owners(run.spec)
         stored = msgspec.structs.replace(
-            run, owner=None, after=self._approvals.last_command, tenant=tenant, labels=labels
+            run, owner=None, after=len(self._approvals.commands), tenant=tenant, labels=labels
         )
         self._runs[run.run_id] = stored
         self._records.session(run.session_id)
@@ -159,8 +159,6 @@ class MemoryStore:
         return self._claims.shown(stored)
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """Make an owner the only writer of a run; see `Store.claim_run`."""
-        self._check_open()
         run = self._runs.get(run_id)
         if run is None:
             raise invariants.no_run(run_id)
@@ -172,8 +170,6 @@ class MemoryStore:
         return self._claims.shown(run)
 
     async def release_run(self, run_id: str, *, epoch: int) -> None:
-        """Undo the claim of a run that does not start after all; see `Store.release_run`."""
-        self._check_open()
         run = self._runs.get(run_id)
         if run is not None and self._claims.shown(run).is_claimed_by(epoch):
             self._claims.undo(run)
@@ -181,28 +177,18 @@ class MemoryStore:
             self._wakeups.notify()
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Register an owner; returns it with its epoch."""
-        self._check_open()
-        return self._claims.register(msgspec.structs.replace(owner, after=self._approvals.last_command), lease_s)
+        return self._claims.register(msgspec.structs.replace(owner, after=len(self._approvals.commands)), lease_s)
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Extend an owner's lease; see `Store.renew`."""
-        self._check_open()
         self._claims.renew(epoch, lease_s)
 
     async def release(self, epoch: int) -> None:
-        """Release an owner: the runs that it has not ended are lost."""
-        self._check_open()
         self._claims.release(epoch)
 
     async def lost_runs(self) -> list[RunInfo]:
-        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
-        self._check_open()
         return list(self._claims.lost())
 
     async def run(self, run_id: str) -> RunInfo | None:
-        """A run with its status as the stored events have it, or None."""
-        self._check_open()
         run = self._runs.get(run_id)
         return run and self._claims.shown(run)
 
@@ -214,8 +200,6 @@ class MemoryStore:
         before: str | None = None,
         where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
-        """Newest first; see `Store.runs`."""
-        self._check_open()
         newest_first: Iterator[RunInfo] = reversed(self._runs.values())
         if before is not None:
             newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
@@ -224,8 +208,6 @@ class MemoryStore:
         return list(islice((run for run in shown if where.matches(run)), max(limit, 0)))
 
     async def session(self, session_id: str) -> SessionInfo | None:
-        """A session, or None."""
-        self._check_open()
         session = self._sessions.get(session_id)
         if session is None:
             return None
@@ -240,72 +222,56 @@ class MemoryStore:
         after: int = 0,
         limit: int = 100,
     ) -> list[StoredApproval]:
-        """Approvals, in the order they were requested; see `Store.approvals`."""
-        self._check_open()
-        return self._approvals.approvals(
-            waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit
+        found = (
+            approval
+            for approval in self._approvals.stored.values()
+            if approval.number > after
+            and (not waiting or (approval.state == "requested" and not approval.request.ran))
+            and run_id in (None, approval.request.run_id)
+            and session_id in (None, approval.request.session_id)
         )
+        return list(islice(found, max(limit, 0)))
 
     async def approval(self, approval_id: str) -> StoredApproval | None:
-        """An approval, or None."""
-        self._check_open()
-        return self._approvals.approval(approval_id)
+        return self._approvals.stored.get(approval_id)
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
     ) -> StoredApproval:
-        """Answer an approval, if nobody has; see `Store.answer`."""
-        self._check_open()
         answered = self._approvals.answer(approval_id, given, at, instruct=event is None)
         if event is not None:
             self._append([event], 0)
         self._wakeups.notify()
-        return self._approvals.approval(approval_id) or answered
+        return self._approvals.stored.get(approval_id) or answered
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """Store a command for the owners of runs; returns its number."""
-        self._check_open()
         number = self._approvals.send_command(command)
         self._wakeups.notify()
         return number
 
     async def blocks(self) -> list[Block]:
-        """The blocks on starts that were not lifted, oldest first."""
-        self._check_open()
         return list(self._approvals.blocks)
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Commands with a number > after, in order."""
-        self._check_open()
-        return self._approvals.commands(after)
+        return self._approvals.commands[max(after, 0) :]
 
     async def last_command(self) -> int:
-        """The number of the latest command, 0 when there is none."""
-        self._check_open()
-        return self._approvals.last_command
+        return len(self._approvals.commands)
 
     async def reserve(
         self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
     ) -> list[ReservationResult]:
-        """Reserve from shared budgets; see `Store.reserve`."""
-        self._check_open()
         self._claims.check_drawing(run_id, epoch)
         return self._ledger.reserve(run_id, reservations, epoch)
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """Settle a run's budgets; see `Store.settle`."""
-        self._check_open()
         self._claims.check_drawing(run_id, epoch)
         return self._ledger.settle(run_id, used, epoch)
 
     async def budgets(self) -> list[BudgetInfo]:
-        """The shared budgets that were used, by name and key."""
-        self._check_open()
         return list(self._ledger.budgets())
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """Remove the record of a session; see `Store.prune`."""
-        self._check_open()
         runs = [run for run in self._runs.values() if run.session_id == event.session_id]
         left = self._records.prune(event, up_to)
         if left is not None:
@@ -316,8 +282,6 @@ class MemoryStore:
         return left
 
     async def size(self) -> StoreSize:
-        """How much is stored; see `Store.size`."""
-        self._check_open()
         kept = [data for session in self._sessions.values() for data in session.data if data]
         return StoreSize(
             sessions=len(self._sessions),
@@ -328,27 +292,21 @@ class MemoryStore:
 
     async def compact(self) -> None:
         """No effect: there is no space to free."""
-        self._check_open()
 
     async def wait(self, token: int, timeout_s: float) -> int:
-        """Return when something was stored since `token` or the time is up; see `Store.wait`."""
-        self._check_open()
         return await self._wakeups.wait(token, timeout_s)
 
     async def aclose(self) -> None:
-        """Close the store; waiting callers are released."""
-        self._closed = True
-        self._wakeups.notify()
+        if self._wakeups is not _CLOSED:
+            self._wakeups.notify()
+            self._records = self._sessions = self._runs = self._claims = _CLOSED
+            self._approvals = self._ledger = self._wakeups = _CLOSED
 
     async def __aenter__(self) -> MemoryStore:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError("the store is closed", kind="closed")
 
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
         start = unit_start(events) if events else 0

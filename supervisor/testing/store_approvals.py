@@ -21,7 +21,7 @@ from proctor.policies.limits import BudgetAccount
 from ..ports.budget_ledger import Reservation
 from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, stored
-from .store_runs import LONG_S, begun, owner
+from .store_runs import LONG_S, begun, owner, owner_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -51,162 +51,151 @@ async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, boo
 class AnsweringChecks(StoreChecks):
     """Approvals and commands: asked, answered once, withdrawn; orders kept in order."""
 
-    async def test_an_order_is_given_the_number_it_is_listed_under(self) -> None:
+    async def test_an_order_is_given_the_number_it_is_listed_under(self, store: Store) -> None:
         """Whoever gave it finds it, and what came after it."""
-        async with self.open_store() as store:
-            given = [await store.send_command(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
-            listed = await store.commands()
+        given = [await store.send_command(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
+        listed = await store.commands()
 
-            assert given == [order.number for order in listed]
-            assert given == sorted({*given})
-            assert await store.last_command() == given[-1]
-            assert await store.commands(after=given[1]) == listed[2:]
+        assert given == [order.number for order in listed]
+        assert given == sorted({*given})
+        assert await store.last_command() == given[-1]
+        assert await store.commands(after=given[1]) == listed[2:]
 
-    async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self) -> None:
+    async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self, store: Store) -> None:
         """Every field comes back; pages, runs and sessions can be asked for alone."""
-        async with self.open_store() as store:
-            await store.append([requested("r.1", expires_at=AT, reason="why"), message("s", "x", run_id="r")])
-            await store.append([requested("q.1", run_id="q", session_id="t"), requested("r.2")])
-            await store.append([requested("r.3", input_digest=None), requested("r.4", ran=True, held=False)])
-            waiting = await store.approvals()
-            first = waiting[0].request
+        await store.append([requested("r.1", expires_at=AT, reason="why"), message("s", "x", run_id="r")])
+        await store.append([requested("q.1", run_id="q", session_id="t"), requested("r.2")])
+        await store.append([requested("r.3", input_digest=None), requested("r.4", ran=True, held=False)])
+        waiting = await store.approvals()
+        first = waiting[0].request
 
-            assert [approval.request.approval_id for approval in waiting] == ["r.1", "q.1", "r.2"]
-            assert (first.call.name, first.call.input, first.input_digest) == ("bash", {"command": "é"}, "d")
-            assert (first.requested_at, first.expires_at, first.reason, first.held) == (AT, AT, "why", True)
-            assert waiting[1:] == await store.approvals(after=waiting[0].number)
-            assert waiting[:2] == await store.approvals(limit=2)
-            assert [waiting[1]] == await store.approvals(session_id="t")
-            assert [waiting[0], waiting[2]] == await store.approvals(run_id="r")
-            assert waiting[2] == await store.approval("r.2")
-            assert [*waiting, await store.approval("r.4")] == await store.approvals(waiting=False)
+        assert [approval.request.approval_id for approval in waiting] == ["r.1", "q.1", "r.2"]
+        assert (first.call.name, first.call.input, first.input_digest) == ("bash", {"command": "é"}, "d")
+        assert (first.requested_at, first.expires_at, first.reason, first.held) == (AT, AT, "why", True)
+        assert waiting[1:] == await store.approvals(after=waiting[0].number)
+        assert waiting[:2] == await store.approvals(limit=2)
+        assert [waiting[1]] == await store.approvals(session_id="t")
+        assert [waiting[0], waiting[2]] == await store.approvals(run_id="r")
+        assert waiting[2] == await store.approval("r.2")
+        assert [*waiting, await store.approval("r.4")] == await store.approvals(waiting=False)
 
-    async def test_one_of_many_answers_counts(self) -> None:
+    async def test_one_of_many_answers_counts(self, store: Store) -> None:
         """The others learn that they came too late; the one becomes a command to the run's owner."""
-        async with self.open_store() as store:
-            await store.append([requested("r.1")])
-            refusals: dict[str, str | None] = {}
+        await store.append([requested("r.1")])
+        refusals: dict[str, str | None] = {}
 
-            async def answer(by: str) -> None:
-                given = ApprovalAnswer(granted=by != "n0", by=by)
-                refusals[by] = await kind_of_refusal(store.answer("r.1", given, at=AT))
+        async def answer(by: str) -> None:
+            given = ApprovalAnswer(granted=by != "n0", by=by)
+            refusals[by] = await kind_of_refusal(store.answer("r.1", given, at=AT))
 
-            await at_once(answer, [f"n{n}" for n in range(10)])
-            (winner,) = [by for by, refusal in refusals.items() if refusal is None]
-            given = ApprovalAnswer(granted=winner != "n0", by=winner)
+        await at_once(answer, [f"n{n}" for n in range(10)])
+        (winner,) = [by for by, refusal in refusals.items() if refusal is None]
+        given = ApprovalAnswer(granted=winner != "n0", by=winner)
 
-            assert set(refusals.values()) == {None, "answered"}
-            assert await state_of(store, "r.1") == ("granted" if given.granted else "denied", winner, False)
-            assert await store.commands() == [
-                AnswerGiven(run_id="r", approval_id="r.1", answer=given, at=AT, number=1)
-            ]
-            assert await store.approvals() == []
+        assert set(refusals.values()) == {None, "answered"}
+        assert await state_of(store, "r.1") == ("granted" if given.granted else "denied", winner, False)
+        assert await store.commands() == [AnswerGiven(run_id="r", approval_id="r.1", answer=given, at=AT, number=1)]
+        assert await store.approvals() == []
 
-    async def test_an_answer_that_does_not_count_changes_nothing(self) -> None:
+    async def test_an_answer_that_does_not_count_changes_nothing(self, store: Store) -> None:
         """To what nobody asked, to another input, to what is closed."""
-        async with self.open_store() as store:
-            await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
-            await store.append([_closing(ToolApprovalExpired, "r.2"), _closing(ToolApprovalDenied, "r.3", by="bob")])
-            other = ApprovalAnswer(granted=True, by="eve", input_digest="other")
-            kinds = [
-                await kind_of_refusal(store.answer(approval_id, given, at=AT))
-                for approval_id, given in (("r.9", YES), ("r.1", other), ("r.2", YES), ("r.3", YES))
-            ]
+        await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
+        await store.append([_closing(ToolApprovalExpired, "r.2"), _closing(ToolApprovalDenied, "r.3", by="bob")])
+        other = ApprovalAnswer(granted=True, by="eve", input_digest="other")
+        kinds = [
+            await kind_of_refusal(store.answer(approval_id, given, at=AT))
+            for approval_id, given in (("r.9", YES), ("r.1", other), ("r.2", YES), ("r.3", YES))
+        ]
 
-            assert kinds == ["no_approval", "other_input", "answered", "answered"]
-            assert await state_of(store, "r.1") == ("requested", None, False)
-            assert await state_of(store, "r.2") == ("expired", None, True)
-            assert await state_of(store, "r.3") == ("denied", "bob", True)
-            assert await store.commands() == []
+        assert kinds == ["no_approval", "other_input", "answered", "answered"]
+        assert await state_of(store, "r.1") == ("requested", None, False)
+        assert await state_of(store, "r.2") == ("expired", None, True)
+        assert await state_of(store, "r.3") == ("denied", "bob", True)
+        assert await store.commands() == []
 
-    async def test_the_record_says_what_became_of_an_answer(self) -> None:
+    async def test_the_record_says_what_became_of_an_answer(self, store: Store) -> None:
         """Taken up it stands as it was given; closed otherwise by the owner it does not count."""
-        async with self.open_store() as store:
-            await store.append([requested("r.1"), requested("r.2")])
-            taken = await store.answer("r.1", YES, at=AT)
-            await store.answer("r.2", YES, at=AT)
-            await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
-            stored = await store.approval("r.1")
+        await store.append([requested("r.1"), requested("r.2")])
+        taken = await store.answer("r.1", YES, at=AT)
+        await store.answer("r.2", YES, at=AT)
+        await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
+        stored = await store.approval("r.1")
 
-            assert (taken.state, taken.answer, taken.answered_at, taken.recorded) == ("granted", YES, AT, False)
-            assert stored is not None
-            assert (stored.state, stored.answer, stored.recorded) == ("granted", YES, True)
-            assert await state_of(store, "r.2") == ("expired", None, True)
+        assert (taken.state, taken.answer, taken.answered_at, taken.recorded) == ("granted", YES, AT, False)
+        assert stored is not None
+        assert (stored.state, stored.answer, stored.recorded) == ("granted", YES, True)
+        assert await state_of(store, "r.2") == ("expired", None, True)
 
-    async def test_an_answer_with_an_event_appends_it_or_does_neither(self) -> None:
+    async def test_an_answer_with_an_event_appends_it_or_does_neither(self, store: Store) -> None:
         """The second one's event is not stored."""
-        async with self.open_store() as store:
-            await store.append([requested("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
-            grant = _closing(ToolApprovalGranted, "r.1", by="ana", run_id="")
-            await store.answer("r.1", YES, at=AT, event=grant)
-            again = await kind_of_refusal(store.answer("r.1", YES, at=AT, event=grant))
+        await store.append([requested("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
+        grant = _closing(ToolApprovalGranted, "r.1", by="ana", run_id="")
+        await store.answer("r.1", YES, at=AT, event=grant)
+        again = await kind_of_refusal(store.answer("r.1", YES, at=AT, event=grant))
 
-            assert again == "answered"
-            assert await state_of(store, "r.1") == ("granted", "ana", True)
-            assert [event.type for event in await stored(store, "s")] == [
-                "tool_approval_requested",
-                "run_cancelled",
-                "tool_approval_granted",
-            ]
-            assert await store.commands() == []
+        assert again == "answered"
+        assert await state_of(store, "r.1") == ("granted", "ana", True)
+        assert [event.type for event in await stored(store, "s")] == [
+            "tool_approval_requested",
+            "run_cancelled",
+            "tool_approval_granted",
+        ]
+        assert await store.commands() == []
 
-    async def test_the_end_of_a_run_withdraws_what_it_asked(self) -> None:
+    async def test_the_end_of_a_run_withdraws_what_it_asked(self, store: Store) -> None:
         """Not what a run that was cancelled has ended for, and not what is for the record only."""
-        async with self.open_store() as store:
-            for run_id, end in (("done", RunCompleted), ("cut", RunCancelled)):
-                await store.append(
-                    [
-                        requested(f"{run_id}.1", run_id=run_id),
-                        requested(f"{run_id}.2", run_id=run_id, held=False),
-                        requested(f"{run_id}.3", run_id=run_id, held=False, ran=True),
-                        end(run_id=run_id, session_id="s"),
-                    ]
-                )
-            ids = [f"{run_id}.{n}" for run_id in ("done", "cut") for n in (1, 2, 3)]
-            states = [(await state_of(store, approval_id))[0] for approval_id in ids]
+        for run_id, end in (("done", RunCompleted), ("cut", RunCancelled)):
+            await store.append(
+                [
+                    requested(f"{run_id}.1", run_id=run_id),
+                    requested(f"{run_id}.2", run_id=run_id, held=False),
+                    requested(f"{run_id}.3", run_id=run_id, held=False, ran=True),
+                    end(run_id=run_id, session_id="s"),
+                ]
+            )
+        ids = [f"{run_id}.{n}" for run_id in ("done", "cut") for n in (1, 2, 3)]
+        states = [(await state_of(store, approval_id))[0] for approval_id in ids]
 
-            assert states == ["withdrawn", "withdrawn", "requested", "withdrawn", "requested", "requested"]
-            assert [approval.request.approval_id for approval in await store.approvals()] == ["cut.2"]
+        assert states == ["withdrawn", "withdrawn", "requested", "withdrawn", "requested", "requested"]
+        assert [approval.request.approval_id for approval in await store.approvals()] == ["cut.2"]
 
-    async def test_what_blocks_starts_is_kept_until_it_is_lifted(self) -> None:
+    async def test_what_blocks_starts_is_kept_until_it_is_lifted(self, store: Store) -> None:
         """By whom, when and why; a lift is for its very scope, or for all; both stay among the commands."""
         tenant = Block(scope="tenant", value="acme", by="ana", reason="é", at=AT)
-        async with self.open_store() as store:
-            first = await store.send_command(tenant)
-            second = await store.send_command(Block(scope="all", by="bo"))
-            await store.send_command(UnblockStarts(scope="tenant", value="other"))
-            both = await store.blocks()
-            await store.send_command(UnblockStarts(scope="tenant", value="acme"))
-            one = await store.blocks()
-            await store.send_command(Block(scope="label", value="a=b"))
-            await store.send_command(UnblockStarts(scope="all"))
+        first = await store.send_command(tenant)
+        second = await store.send_command(Block(scope="all", by="bo"))
+        await store.send_command(UnblockStarts(scope="tenant", value="other"))
+        both = await store.blocks()
+        await store.send_command(UnblockStarts(scope="tenant", value="acme"))
+        one = await store.blocks()
+        await store.send_command(Block(scope="label", value="a=b"))
+        await store.send_command(UnblockStarts(scope="all"))
 
-            assert [(block.number, block.value, block.reason, block.at) for block in both] == [
-                (first, "acme", "é", AT),
-                (second, "", "", None),
-            ]
-            assert one == [Block(scope="all", by="bo", number=second)]
-            assert await store.blocks() == []
-            assert len(await store.commands()) == 6
+        assert [(block.number, block.value, block.reason, block.at) for block in both] == [
+            (first, "acme", "é", AT),
+            (second, "", "", None),
+        ]
+        assert one == [Block(scope="all", by="bo", number=second)]
+        assert await store.blocks() == []
+        assert len(await store.commands()) == 6
 
-    async def test_orders_are_kept_in_order_with_rising_numbers(self) -> None:
+    async def test_orders_are_kept_in_order_with_rising_numbers(self, store: Store) -> None:
         """Every field comes back, `after` leaves out what was read, and a run knows what came before it."""
         order = Cancel(scope="label", value="env=prod", by="ana", reason="é", at=AT)
-        async with self.open_store() as store:
-            before = await store.create_run(RunInfo(run_id="before", session_id="s"))
-            first = await store.send_command(order)
-            second = await store.send_command(Cancel(scope="all"))
-            after = await store.create_run(RunInfo(run_id="after", session_id="s"))
-            run = await store.run("after")
+        before = await store.create_run(RunInfo(run_id="before", session_id="s"))
+        first = await store.send_command(order)
+        second = await store.send_command(Cancel(scope="all"))
+        after = await store.create_run(RunInfo(run_id="after", session_id="s"))
+        run = await store.run("after")
 
-            assert second > first > 0
-            assert await store.commands(after=first) == [Cancel(scope="all", number=second)]
-            assert (await store.commands())[0] == Cancel(
-                scope="label", value="env=prod", by="ana", reason="é", at=AT, number=first
-            )
-            assert await store.commands(after=second) == []
-            assert await store.last_command() == second
-            assert (before.after, after.after, run and run.after) == (0, second, second)
+        assert second > first > 0
+        assert await store.commands(after=first) == [Cancel(scope="all", number=second)]
+        assert (await store.commands())[0] == Cancel(
+            scope="label", value="env=prod", by="ana", reason="é", at=AT, number=first
+        )
+        assert await store.commands(after=second) == []
+        assert await store.last_command() == second
+        assert (before.after, after.after, run and run.after) == (0, second, second)
 
 
 def _closing(kind: Any, approval_id: str, *, run_id: str = "r", **fields: Any) -> Any:
@@ -216,14 +205,6 @@ def _closing(kind: Any, approval_id: str, *, run_id: str = "r", **fields: Any) -
 def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetAccount:
     """A budget in USD."""
     return BudgetAccount(budget="org/money", key=key, counts="cost_usd", window=window, max=most)
-
-
-async def owner_of(store: Store, *run_ids: str) -> int:
-    """An owner with runs that go on; its epoch."""
-    epoch = await owner(store)
-    for run_id in run_ids:
-        await begun(store, epoch, run_id, f"s-{run_id}")
-    return epoch
 
 
 async def draw(
@@ -239,170 +220,158 @@ async def draw(
 class BudgetingChecks(StoreChecks):
     """Budgets that runs share: reserved, and settled though their owner is gone."""
 
-    async def test_what_one_run_has_set_aside_another_cannot_have(self) -> None:
+    async def test_what_one_run_has_set_aside_another_cannot_have(self, store: Store) -> None:
         """The second gets what is left, a third nothing; what is used counts for all."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, *"abc")
-            first = await draw(store, epoch, "a", money(), want=6)
-            second = await draw(store, epoch, "b", money(), want=6)
-            third = await draw(store, epoch, "c", money(), want=6)
-            later = await draw(store, epoch, "a", money(), used=5, want=1)
+        epoch = await owner_of(store, *"abc")
+        first = await draw(store, epoch, "a", money(), want=6)
+        second = await draw(store, epoch, "b", money(), want=6)
+        third = await draw(store, epoch, "c", money(), want=6)
+        later = await draw(store, epoch, "a", money(), used=5, want=1)
 
-            assert [(d.granted, d.held) for d in (first, second, third)] == [(True, 6), (True, 4), (False, 0)]
-            assert (first.reserved, second.reserved, third.reserved) == (6, 10, 10)
-            assert (later.granted, later.before, later.used, later.held, later.reserved) == (True, 0, 5, 1, 5)
+        assert [(d.granted, d.held) for d in (first, second, third)] == [(True, 6), (True, 4), (False, 0)]
+        assert (first.reserved, second.reserved, third.reserved) == (6, 10, 10)
+        assert (later.granted, later.before, later.used, later.held, later.reserved) == (True, 0, 5, 1, 5)
 
-    async def test_with_less_left_than_it_needs_a_run_gets_nothing(self) -> None:
+    async def test_with_less_left_than_it_needs_a_run_gets_nothing(self, store: Store) -> None:
         """`least` is all or nothing."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a", "b")
-            await draw(store, epoch, "a", money(), used=8)
-            short = await draw(store, epoch, "b", money(), want=3, least=3)
-            enough = await draw(store, epoch, "b", money(), want=2, least=2)
+        epoch = await owner_of(store, "a", "b")
+        await draw(store, epoch, "a", money(), used=8)
+        short = await draw(store, epoch, "b", money(), want=3, least=3)
+        enough = await draw(store, epoch, "b", money(), want=2, least=2)
 
-            assert [(d.granted, d.held) for d in (short, enough)] == [(False, 0), (True, 2)]
+        assert [(d.granted, d.held) for d in (short, enough)] == [(False, 0), (True, 2)]
 
-    async def test_a_draw_made_twice_counts_once(self) -> None:
+    async def test_a_draw_made_twice_counts_once(self, store: Store) -> None:
         """It states totals: an answer that was lost can be asked for again; a lower total takes nothing back."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a")
-            answers = [await draw(store, epoch, "a", money(), used=used, want=1) for used in (3, 3, 2, 4)]
+        epoch = await owner_of(store, "a")
+        answers = [await draw(store, epoch, "a", money(), used=used, want=1) for used in (3, 3, 2, 4)]
 
-            assert [answer.used for answer in answers] == [3, 3, 3, 4]
-            assert [answer.reserved for answer in answers] == [1, 1, 1, 1]
+        assert [answer.used for answer in answers] == [3, 3, 3, 4]
+        assert [answer.reserved for answer in answers] == [1, 1, 1, 1]
 
-    async def test_more_is_used_than_there_is(self) -> None:
+    async def test_more_is_used_than_there_is(self, store: Store) -> None:
         """It is counted all the same, and refused; what was used up exactly is not refused until more is wanted."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a")
-            whole = await draw(store, epoch, "a", money(), used=10)
-            none = await draw(store, epoch, "a", money(), used=10, want=1)
-            beyond = await draw(store, epoch, "a", money(), used=12)
+        epoch = await owner_of(store, "a")
+        whole = await draw(store, epoch, "a", money(), used=10)
+        none = await draw(store, epoch, "a", money(), used=10, want=1)
+        beyond = await draw(store, epoch, "a", money(), used=12)
 
-            assert [d.granted for d in (whole, none, beyond)] == [True, False, False]
-            assert beyond.used == 12
+        assert [d.granted for d in (whole, none, beyond)] == [True, False, False]
+        assert beyond.used == 12
 
-    async def test_keys_windows_and_what_is_counted_are_kept_apart(self) -> None:
+    async def test_keys_windows_and_what_is_counted_are_kept_apart(self, store: Store) -> None:
         """So are budgets of other names; the list shows each."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a")
-            tokens = BudgetAccount(budget="org/money", key="", counts="total_tokens", window="", max=100)
-            windows = ("day", "week", "3600000")
-            claims = [money(), money(key='$.tenant="t"'), *(money(window=each) for each in windows), tokens]
-            reservations = [Reservation(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
-            answers = await store.reserve("a", reservations, epoch=epoch)
-            listed = {(b.key, b.counts, b.window): b for b in await store.budgets()}
+        epoch = await owner_of(store, "a")
+        tokens = BudgetAccount(budget="org/money", key="", counts="total_tokens", window="", max=100)
+        windows = ("day", "week", "3600000")
+        claims = [money(), money(key='$.tenant="t"'), *(money(window=each) for each in windows), tokens]
+        reservations = [Reservation(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
+        answers = await store.reserve("a", reservations, epoch=epoch)
+        listed = {(b.key, b.counts, b.window): b for b in await store.budgets()}
 
-            assert [answer.used for answer in answers] == [1, 2, 3, 4, 5, 6]
-            assert [listed[c.key, c.counts, c.window].used for c in claims] == [1, 2, 3, 4, 5, 6]
-            assert all((b.reserved, b.runs, b.budget) == (0.5, 1, "org/money") for b in listed.values())
-            ends = [listed["", "cost_usd", window].resets_at for window in ("", *windows)]
-            assert ends[0] is None
-            assert None not in ends[1:]
+        assert [answer.used for answer in answers] == [1, 2, 3, 4, 5, 6]
+        assert [listed[c.key, c.counts, c.window].used for c in claims] == [1, 2, 3, 4, 5, 6]
+        assert all((b.reserved, b.runs, b.budget) == (0.5, 1, "org/money") for b in listed.values())
+        ends = [listed["", "cost_usd", window].resets_at for window in ("", *windows)]
+        assert ends[0] is None
+        assert None not in ends[1:]
 
-    async def test_calls_and_places_are_whole(self) -> None:
+    async def test_calls_and_places_are_whole(self, store: Store) -> None:
         """Half a call is none."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a")
-            calls = BudgetAccount(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
-            two = await draw(store, epoch, "a", calls, want=3, least=1)
-            none = await draw(store, epoch, "a", calls, used=2, want=1, least=1)
+        epoch = await owner_of(store, "a")
+        calls = BudgetAccount(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
+        two = await draw(store, epoch, "a", calls, want=3, least=1)
+        none = await draw(store, epoch, "a", calls, used=2, want=1, least=1)
 
-            assert [(d.granted, d.held) for d in (two, none)] == [(True, 2), (False, 0)]
+        assert [(d.granted, d.held) for d in (two, none)] == [(True, 2), (False, 0)]
 
-    async def test_what_a_run_holds_returns_when_it_settles(self) -> None:
+    async def test_what_a_run_holds_returns_when_it_settles(self, store: Store) -> None:
         """The amount used stays; settling again changes nothing."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a")
-            await draw(store, epoch, "a", money(), used=1, want=5)
-            (settled,) = await store.settle("a", {"cost_usd": 3, "total_tokens": 99}, epoch=epoch)
-            again = await store.settle("a", {"cost_usd": 3}, epoch=epoch)
-            (budget,) = await store.budgets()
+        epoch = await owner_of(store, "a")
+        await draw(store, epoch, "a", money(), used=1, want=5)
+        (settled,) = await store.settle("a", {"cost_usd": 3, "total_tokens": 99}, epoch=epoch)
+        again = await store.settle("a", {"cost_usd": 3}, epoch=epoch)
+        (budget,) = await store.budgets()
 
-            assert (settled.before, settled.used, settled.reserved, settled.granted) == (1, 3, 0, True)
-            assert again == []
-            assert (budget.used, budget.reserved, budget.left, budget.runs) == (3, 0, 7, 0)
+        assert (settled.before, settled.used, settled.reserved, settled.granted) == (1, 3, 0, True)
+        assert again == []
+        assert (budget.used, budget.reserved, budget.left, budget.runs) == (3, 0, 7, 0)
 
-    async def test_what_a_run_holds_returns_with_its_end(self) -> None:
+    async def test_what_a_run_holds_returns_with_its_end(self, store: Store) -> None:
         """Also where nobody settled."""
-        async with self.open_store() as store:
-            epoch = await owner_of(store, "a", "b")
-            await draw(store, epoch, "a", money(), want=10)
-            before = await draw(store, epoch, "b", money(), want=1)
-            await store.append([RunCompleted(run_id="a", session_id="s-a")], epoch=epoch)
-            after = await draw(store, epoch, "b", money(), want=1)
+        epoch = await owner_of(store, "a", "b")
+        await draw(store, epoch, "a", money(), want=10)
+        before = await draw(store, epoch, "b", money(), want=1)
+        await store.append([RunCompleted(run_id="a", session_id="s-a")], epoch=epoch)
+        after = await draw(store, epoch, "b", money(), want=1)
 
-            assert (before.granted, after.granted) == (False, True)
-            assert await kind_of_refusal(draw(store, epoch, "a", money(), want=1)) == "run_over"
+        assert (before.granted, after.granted) == (False, True)
+        assert await kind_of_refusal(draw(store, epoch, "a", money(), want=1)) == "run_over"
 
-    async def test_what_a_gone_owner_holds_counts_until_its_run_is_settled(self) -> None:
+    async def test_what_a_gone_owner_holds_counts_until_its_run_is_settled(self, store: Store) -> None:
         """When it left, and when its lease ran out; while another takes its run over, and until that settles it."""
-        async with self.open_store() as store:
-            left, late, there = [await owner(store, name, lease_s=LONG_S) for name in ("left", "late", "there")]
-            for epoch, name in ((left, "a"), (late, "b"), (there, "c")):
-                await begun(store, epoch, name, f"s-{name}")
-            await draw(store, left, "a", money(), used=1, want=4)
-            await draw(store, late, "b", money(), want=5)
-            seen = [await draw(store, there, "c", money(), want=9)]
-            await store.release(left)
-            seen.append(await draw(store, there, "c", money(), want=9))
-            await store.renew(late, lease_s=0)
-            await anyio.sleep(0.001)
-            seen.append(await draw(store, there, "c", money(), want=9))
-            await store.claim_run("a", epoch=there, lost=True)
-            seen.append(await draw(store, there, "c", money(), want=9))
-            (before,) = await store.budgets()
-            await store.settle("a", {"cost_usd": 3}, epoch=there)
-            after = await draw(store, there, "c", money(), want=9)
+        left, late, there = [await owner(store, name, lease_s=LONG_S) for name in ("left", "late", "there")]
+        for epoch, name in ((left, "a"), (late, "b"), (there, "c")):
+            await begun(store, epoch, name, f"s-{name}")
+        await draw(store, left, "a", money(), used=1, want=4)
+        await draw(store, late, "b", money(), want=5)
+        seen = [await draw(store, there, "c", money(), want=9)]
+        await store.release(left)
+        seen.append(await draw(store, there, "c", money(), want=9))
+        await store.renew(late, lease_s=0)
+        await anyio.sleep(0.001)
+        seen.append(await draw(store, there, "c", money(), want=9))
+        await store.claim_run("a", epoch=there, lost=True)
+        seen.append(await draw(store, there, "c", money(), want=9))
+        (before,) = await store.budgets()
+        await store.settle("a", {"cost_usd": 3}, epoch=there)
+        after = await draw(store, there, "c", money(), want=9)
 
-            assert [(d.granted, d.held) for d in seen] == [(False, 0)] * 4
-            assert (before.used, before.reserved, before.left, before.runs) == (1, 9, 0, 3)
-            assert (after.used, after.held, after.reserved) == (3, 2, 7)
+        assert [(d.granted, d.held) for d in seen] == [(False, 0)] * 4
+        assert (before.used, before.reserved, before.left, before.runs) == (1, 9, 0, 3)
+        assert (after.used, after.held, after.reserved) == (3, 2, 7)
 
-    async def test_what_a_gone_owner_holds_for_a_run_that_never_started_returns(self) -> None:
+    async def test_what_a_gone_owner_holds_for_a_run_that_never_started_returns(self, store: Store) -> None:
         """Nothing was permitted in it, and nobody ends it."""
-        async with self.open_store() as store:
-            gone, there = await owner(store, "gone"), await owner(store, "there")
-            await store.create_run(RunInfo(run_id="a", session_id="s-a"), epoch=gone)
-            await begun(store, there, "b", "s-b")
-            await draw(store, gone, "a", money(), want=10)
-            full = await draw(store, there, "b", money(), want=1)
-            await store.release(gone)
-            free = await draw(store, there, "b", money(), want=10)
+        gone, there = await owner(store, "gone"), await owner(store, "there")
+        await store.create_run(RunInfo(run_id="a", session_id="s-a"), epoch=gone)
+        await begun(store, there, "b", "s-b")
+        await draw(store, gone, "a", money(), want=10)
+        full = await draw(store, there, "b", money(), want=1)
+        await store.release(gone)
+        free = await draw(store, there, "b", money(), want=10)
 
-            assert (full.granted, free.held) == (False, 10)
+        assert (full.granted, free.held) == (False, 10)
 
-    async def test_who_lost_a_run_can_neither_draw_nor_settle(self) -> None:
+    async def test_who_lost_a_run_can_neither_draw_nor_settle(self, store: Store) -> None:
         """Nor can anybody for a run there is not."""
-        async with self.open_store() as store:
-            old, new = await owner(store, "old"), await owner(store, "new")
-            await begun(store, old, "a", "s-a")
-            await draw(store, old, "a", money(), used=2, want=1)
-            await store.release(old)
-            await store.claim_run("a", epoch=new, lost=True)
-            (taken,) = await store.budgets()
-            refused = [
-                await kind_of_refusal(draw(store, old, "a", money(), used=9)),
-                await kind_of_refusal(store.settle("a", {"cost_usd": 9}, epoch=old)),
-                await kind_of_refusal(draw(store, new, "nobody", money())),
-            ]
-            (settled,) = await store.settle("a", {"cost_usd": 4}, epoch=new)
+        old, new = await owner(store, "old"), await owner(store, "new")
+        await begun(store, old, "a", "s-a")
+        await draw(store, old, "a", money(), used=2, want=1)
+        await store.release(old)
+        await store.claim_run("a", epoch=new, lost=True)
+        (taken,) = await store.budgets()
+        refused = [
+            await kind_of_refusal(draw(store, old, "a", money(), used=9)),
+            await kind_of_refusal(store.settle("a", {"cost_usd": 9}, epoch=old)),
+            await kind_of_refusal(draw(store, new, "nobody", money())),
+        ]
+        (settled,) = await store.settle("a", {"cost_usd": 4}, epoch=new)
 
-            assert (taken.reserved, taken.runs) == (1, 1)
-            assert refused == ["fenced", "fenced", "no_run"]
-            assert settled.used == 4
+        assert (taken.reserved, taken.runs) == (1, 1)
+        assert refused == ["fenced", "fenced", "no_run"]
+        assert settled.used == 4
 
-    async def test_a_run_without_an_owner_is_counted_and_holds_nothing(self) -> None:
+    async def test_a_run_without_an_owner_is_counted_and_holds_nothing(self, store: Store) -> None:
         """Nobody would know when it is gone."""
-        async with self.open_store() as store:
-            epoch = await owner(store)
-            await store.append([RunStarted(run_id="a", session_id="s-a")])
-            await begun(store, epoch, "b", "s-b")
-            alone = await draw(store, 0, "a", money(), used=1, want=9)
-            other = await draw(store, epoch, "b", money(), want=9)
+        epoch = await owner(store)
+        await store.append([RunStarted(run_id="a", session_id="s-a")])
+        await begun(store, epoch, "b", "s-b")
+        alone = await draw(store, 0, "a", money(), used=1, want=9)
+        other = await draw(store, epoch, "b", money(), want=9)
 
-            assert (alone.granted, alone.used, alone.reserved) == (True, 1, 0)
-            assert (other.granted, other.held) == (True, 9)
+        assert (alone.granted, alone.used, alone.reserved) == (True, 1, 0)
+        assert (other.granted, other.held) == (True, 9)
 
     async def test_reservations_at_once_get_no_more_than_there_is(self) -> None:
         """Whoever comes first; two stores on one record, where there can be."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -71,15 +73,31 @@ async def status_of(store: Store, run_id: str) -> str:
 
 
 class StoreChecks:
-    """The base of every group of tests. `durable` says that a store opened again holds what the first one
-    acknowledged, and that two may be open at once.
+    """The base of every group of tests. A test that takes a `store` is given the one that `open_store` opens.
+
+    `durable` says that a store opened again holds what the first one acknowledged, and that two may be open at once.
     """
 
     durable = False
 
+    def __init_subclass__(cls) -> None:
+        for name, test in list(vars(cls).items()):
+            if name.startswith("test_") and "store" in signature(test).parameters:
+                setattr(cls, name, _with_store(test))
+
     def open_store(self) -> AbstractAsyncContextManager[Store]:
         """Open the store of this test, empty at first; leaving the context closes it."""
         raise NotImplementedError
+
+
+def _with_store(test: Any) -> Any:
+    @wraps(test)
+    async def opened(self: StoreChecks) -> None:
+        async with self.open_store() as store:
+            await test(self, store)
+
+    del opened.__wrapped__  # a runner is not to look for a fixture of that name
+    return opened
 
 
 class FaultyStore(MemoryStore):

@@ -318,7 +318,7 @@ class Lists:
             verifier.find("integrity", "list_changed", f"run `{run['run_id']}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
-        stored, event = self._approvals.approval(approval.approval_id), self._requests.get(approval.approval_id)
+        stored, event = self._approvals.stored.get(approval.approval_id), self._requests.get(approval.approval_id)
         place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
         name = f"approval `{approval.approval_id}`"
         if stored is None or event is None:
