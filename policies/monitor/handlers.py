@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import events as ev
-from ..errors import EventError, Violation, wrong_type
+from ..errors import Violation, wrong_type
 from ..limits import LIMITS
 from ..policy import Policy
 from ..reading.load import check_policy
 from ..rules.net_shorthand import NetLine
 from ..rules.petri_net import Net
 from ..stack.clauses import net_name
-from ..values.json_values import is_number
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
 from .limit_checker import finding_of
 from .memory import EMPTY, message_text
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..events import NetJoined, NetLeft
-    from ..events.calls import LimitWarning
     from .call_table import CallState, RuleName
     from .program import CompiledRule
 
@@ -297,44 +295,23 @@ def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list
             run_started(on, event)
             handler = unconcerned
         now = ev.at_ms(event.at)
-        _passed(on, now)
+        passed(on, now)
         on.session.limits.acted(now, over=bool(on.session.ended))
-        found += _newly_exceeded(on, limits.clocks)
+        found += newly_exceeded(on, limits.clocks)
     found += handler(on, event) or ()
     if moved := limits.moved.get(type(event)):
-        found += _newly_exceeded(on, moved)
+        found += newly_exceeded(on, moved)
     return found
 
 
-def tick(on: MonitorState, now_ms: int) -> list[Violation]:
-    """Set the time, in milliseconds since the epoch. Raises EventError for another type."""
-    if not is_number(now_ms):
-        raise EventError(wrong_type("milliseconds since the epoch", now_ms))
-    _passed(on, int(now_ms))
-    return _newly_exceeded(on, on.program.limits.clocks)
-
-
-def deadline(on: MonitorState) -> int | None:
-    """When to tick if nothing happens before, in milliseconds since the epoch."""
-    if on.session.ended or not on.clocked:
-        return None
-    limits = on.program.limits
-    return limits.deadline(on.session.limits, waiting=not limits.has_idle or on.waiting())
-
-
-def warnings(on: MonitorState) -> list[LimitWarning]:
-    """The limits that have passed their `warn_at` since the last call."""
-    if not on.program.limits.warns:
-        return []
-    return list(on.program.limits.warnings(on.session.limits, on.session.meter))
-
-
-def _passed(on: MonitorState, now: int) -> None:
+def passed(on: MonitorState, now: int) -> None:
+    """Set the time, in milliseconds since the epoch."""
     limits = on.program.limits
     limits.passed(on.session.limits, now, waiting=not limits.has_idle or on.waiting())
 
 
-def _newly_exceeded(on: MonitorState, moved: Sequence[int]) -> list[Violation]:
+def newly_exceeded(on: MonitorState, moved: Sequence[int]) -> list[Violation]:
+    """The violations of those of these limits that are exceeded now and were not before."""
     session = on.session
     if session.ended:
         return []

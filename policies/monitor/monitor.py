@@ -28,6 +28,7 @@ from ..language.shell_commands import commands_of
 from ..rules.lists import AllowlistMachine
 from ..rules.petri_net import NetMachine, net_status
 from ..values.globs import matcher
+from ..values.json_values import is_number
 from ..values.paths import compile_path
 from . import handlers
 from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState
@@ -94,40 +95,6 @@ def explained(
     return tuple(steps)
 
 
-def narrow(on: MonitorState, tools: Sequence[str]) -> list[str]:
-    """The tools that could be called in the next turn. Raises ValueError for anything that is not a list."""
-    if not isinstance(tools, Iterable):
-        raise ValueError(wrong_type("a list of tools", tools))
-    if isinstance(tools, str):
-        raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
-    session = on.session
-    shut = any(e.action in ("deny", "cancel") for e, _ in on.program.budgets.refusing(session.budgets))
-    if shut or on.program.limits.refuses_all(session.limits, session.meter):
-        return []
-    return [tool for tool in tools if next(refusing(on, tool), None) is None]
-
-
-def refusing(on: MonitorState, tool: str) -> Iterator[str]:
-    """The ids of the rules that deny every call of a tool, whatever its input."""
-    first, *others = (_refusing(on, tool, kind) for kind in on.tools.kinds(tool))
-    also = [frozenset(other) for other in others]
-    return (rule for rule in first if all(rule in other for other in also))
-
-
-def _refusing(on: MonitorState, tool: str, kind: NamingKind) -> Iterator[str]:
-    count = on.session.count
-    ahead = CallState("", tool, None, on.session.turn + 1, on.memory, kind=kind)
-    probes = on.program.probes(kind)
-    named = {probe.rule.number for probe in probes}
-    due = [(number, 0, 0) for number in on.due_next() if number not in named]
-    for number, sure, maybe in [*((probe.rule.number, *probe.forecast(ahead)) for probe in probes), *due]:
-        rule = on.rules[number]
-        if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.failed_rules:
-            continue
-        if rule.machine.refuses_all(on.states[number], sure, maybe, count, ahead):
-            yield rule.id
-
-
 Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
 
 
@@ -156,31 +123,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     rules: dict[str, RuleReport]
     violations: tuple[Violation, ...] = ()
-
-
-def final_report(on: MonitorState, *, complete: bool) -> Report:
-    """The status of every rule; unmet obligations are violations if the run is `complete`, else pending."""
-    rules: dict[str, RuleReport] = {}
-    violations: list[Violation] = []
-    for rule in on.rules.values():
-        finding = rule.machine.finding_at_end(on.states[rule.number])
-        if finding is not None and complete:
-            violation = of_rule(on.program.name, rule, finding, None, on.session)
-            violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
-        unmet = finding is not None or on.awaits_person(rule)
-        status = _status(on, rule, unmet=unmet, complete=complete)
-        rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
-    return Report(rules=rules, violations=tuple(violations))
-
-
-def _status(on: MonitorState, rule: CompiledRule, *, unmet: bool, complete: bool) -> Status:
-    session, machine = on.session, rule.machine
-    if rule.id in session.violated or (unmet and complete):
-        return "violated"
-    if unmet:
-        return "pending"
-    exercised = rule.id in session.exercised or machine.always_exercised
-    return "held" if exercised or (machine.restricts_all and session.any_requested) else "not_exercised"
 
 
 class Monitor:
@@ -315,8 +257,15 @@ class Monitor:
         return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
 
     def admission(self, call: ToolCall) -> ListAdmission:
-        """The allow lists that would admit a call, as far as it can be read; nothing is counted."""
-        return admission(self.state, call)
+        """The allow lists that would admit a call, as far as it can be read; nothing else is evaluated or counted."""
+        on = self.state
+        try:
+            check_input(call.input)
+            subject = on.subject(call.id, call.name, call.input, call.turn)
+            unread, several = _line_of(subject)
+            return ListAdmission(why_not=unread, unread=True) if unread else _admitted(on, subject, several=several)
+        except UNREADABLE:
+            return ListAdmission(why_not="its input cannot be read", unread=True)
 
     def _weighed(
         self, call: ToolCall, subject: CallState, violations: list[Violation], errors: Sequence[str]
@@ -390,22 +339,69 @@ class Monitor:
 
         Raises ValueError for anything that is not a list of names; a single text is not one.
         """
-        return narrow(self.state, tools)
+        if not isinstance(tools, Iterable):
+            raise ValueError(wrong_type("a list of tools", tools))
+        if isinstance(tools, str):
+            raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
+        session, program = self.state.session, self.state.program
+        shut = any(e.action in ("deny", "cancel") for e, _ in program.budgets.refusing(session.budgets))
+        if shut or program.limits.refuses_all(session.limits, session.meter):
+            return []
+        return [tool for tool in tools if next(self.refusing(tool), None) is None]
 
     def refusing(self, tool: str) -> Iterator[str]:
         """The ids of the rules that deny every call of a tool in the next turn."""
-        return refusing(self.state, tool)
+        first, *others = (self._refusing(tool, kind) for kind in self.state.tools.kinds(tool))
+        also = [frozenset(other) for other in others]
+        return (rule for rule in first if all(rule in other for other in also))
+
+    def _refusing(self, tool: str, kind: NamingKind) -> Iterator[str]:
+        on = self.state
+        count = on.session.count
+        ahead = CallState("", tool, None, on.session.turn + 1, on.memory, kind=kind)
+        probes = on.program.probes(kind)
+        named = {probe.rule.number for probe in probes}
+        due = [(number, 0, 0) for number in on.due_next() if number not in named]
+        for number, sure, maybe in [*((probe.rule.number, *probe.forecast(ahead)) for probe in probes), *due]:
+            rule = on.rules[number]
+            if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.failed_rules:
+                continue
+            if rule.machine.refuses_all(on.states[number], sure, maybe, count, ahead):
+                yield rule.id
 
     def finish(self) -> Report:
         """Each rule's status as at the end of the run; the session can continue afterwards.
 
         The obligations of a run that failed or was cancelled stay pending.
         """
-        return final_report(self.state, complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
+        return self._report(complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
 
     def report(self) -> Report:
         """Each rule's status now; rules that aren't decided yet are pending."""
-        return final_report(self.state, complete=False)
+        return self._report(complete=False)
+
+    def _report(self, *, complete: bool) -> Report:
+        on = self.state
+        rules: dict[str, RuleReport] = {}
+        violations: list[Violation] = []
+        for rule in on.rules.values():
+            finding = rule.machine.finding_at_end(on.states[rule.number])
+            if finding is not None and complete:
+                violation = of_rule(on.program.name, rule, finding, None, on.session)
+                violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
+            unmet = finding is not None or on.awaits_person(rule)
+            status = self._status(rule, unmet=unmet, complete=complete)
+            rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
+        return Report(rules=rules, violations=tuple(violations))
+
+    def _status(self, rule: CompiledRule, *, unmet: bool, complete: bool) -> Status:
+        session, machine = self.state.session, rule.machine
+        if rule.id in session.violated or (unmet and complete):
+            return "violated"
+        if unmet:
+            return "pending"
+        exercised = rule.id in session.exercised or machine.always_exercised
+        return "held" if exercised or (machine.restricts_all and session.any_requested) else "not_exercised"
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Add a net. A net that was removed before continues with its state.
@@ -421,15 +417,23 @@ class Monitor:
 
     def tick(self, now_ms: int) -> list[Violation]:
         """Set the time, in milliseconds since the epoch. Raises EventError for another type."""
-        return handlers.tick(self.state, now_ms)
+        if not is_number(now_ms):
+            raise EventError(wrong_type("milliseconds since the epoch", now_ms))
+        handlers.passed(self.state, int(now_ms))
+        return handlers.newly_exceeded(self.state, self.state.program.limits.clocks)
 
     def deadline(self) -> int | None:
         """When to tick if nothing happens before, in milliseconds since the epoch."""
-        return handlers.deadline(self.state)
+        on = self.state
+        if on.session.ended or not on.clocked:
+            return None
+        limits = on.program.limits
+        return limits.deadline(on.session.limits, waiting=not limits.has_idle or on.waiting())
 
     def warnings(self) -> list[LimitWarning]:
         """The limits that passed their `warn_at` since the last call."""
-        return handlers.warnings(self.state)
+        session = self.state.session
+        return list(self.state.program.limits.warnings(session.limits, session.meter))
 
     def limits(self) -> tuple[LimitStatus, ...]:
         """Every limit with its use; clocks as of the last event or `tick`."""
@@ -496,19 +500,6 @@ class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[RuleName, ...] = ()
     why_not: str = ""
     unread: bool = False
-
-
-def admission(on: MonitorState, call: ToolCall) -> ListAdmission:
-    """Whether allow lists admit a call that was not proposed yet; other rules and limits are not evaluated."""
-    try:
-        check_input(call.input)
-        subject = on.subject(call.id, call.name, call.input, call.turn)
-        unread, several = _line_of(subject)
-        if unread:
-            return ListAdmission(why_not=unread, unread=True)
-        return _admitted(on, subject, several=several)
-    except UNREADABLE:
-        return ListAdmission(why_not="its input cannot be read", unread=True)
 
 
 def _admitted(on: MonitorState, subject: CallState, *, several: bool) -> ListAdmission:
