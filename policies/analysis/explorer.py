@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from copy import copy, deepcopy
 from functools import cached_property, reduce
 from operator import and_
@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 import msgspec
 
-from ..events.run_context import RunContext, Usage
-from ..language.facts import CallNames, Directories
+from ..events.run_context import RunContext
+from ..language.facts import NO_TOOLS, CallNames
+from ..monitor.call_table import CallState, ParsedOutput
+from ..monitor.memory import SessionFacts, UserText
+from ..monitor.usage import TokenMeter
 from ..rules.petri_net import Net
 from ..rules.rule import names
 from ..values.work_budget import OutOfWork
@@ -100,59 +103,34 @@ def _path(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
     return path[::-1]
 
 
-class Nothing:
-    """The output of a hypothetical call."""
-
-    value: Any = None
-    text = ""
+_FACTS = SessionFacts({}, UserText(), TokenMeter(), RunContext(), NO_TOOLS)
+_NOTHING = ParsedOutput(None)
 
 
-class HypotheticalCall:
-    """A call of which only its slots are known; a person who must agree to it does."""
+class HypotheticalCall(CallState):
+    """A call of which only its slots are known; a person who must agree to it does, and may have said anything."""
 
-    input: Any = {}
-    turn = 1
     approved = True
-    answers: Mapping[str, Any] = {}
-    observed = False
-    directories = Directories()
     names = CallNames(())
-    usage = Usage()
-    context = RunContext()
-
-    def __init__(self, number: int) -> None:
-        self.id = self.name = f"call {number}"
-        self.memo: dict[Any, Any] = {}
 
     def normalized_digest(self) -> str:
-        """The call's own id: no other call is the same."""
-        return self.id
-
-    @property
-    def messages(self) -> tuple[tuple[str, str], ...]:
-        """None."""
-        return ()
-
-    @property
-    def messages_forgotten(self) -> int:
-        """None."""
-        return 0
+        return self.id  # no other call is the same
 
     def user_wrote(self, text: str) -> bool:
-        """Always: a user may have written it."""
         return True
 
     def user_said(self, pattern: str, latest: bool) -> bool:
-        """Always: a user may have said it."""
         return True
 
     def goes_by(self, virtual: Any) -> bool:
-        """Never: the mask of the call has its virtual names already."""
-        return False
+        return False  # the mask of the call has its virtual names already
 
     def outputs(self, ref: Any) -> Any:
-        """Never asked: the mask of the call has settled what outputs decide."""
-        raise NotImplementedError
+        raise NotImplementedError  # the mask of the call has settled what outputs decide
+
+
+def _hypothetical(number: int) -> HypotheticalCall:
+    return HypotheticalCall(f"call {number}", f"call {number}", {}, 1, _FACTS)
 
 
 MAX_STATES = 500
@@ -192,7 +170,7 @@ class Graph:
             self._work.spend(self._weight)
             held, now = self._held[state]
             evaluate = self._machine.compile_evaluate(mask) if self._concerned(held, mask, now) else None
-            finding = evaluate(held, HypotheticalCall(now), mask, now) if evaluate is not None else None
+            finding = evaluate(held, _hypothetical(now), mask, now) if evaluate is not None else None
             self._admits[key] = finding is None or finding.action == "request_approval"
         return self._admits[key]
 
@@ -205,11 +183,11 @@ class Graph:
             held, now = self._held[state]
             spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
             if spend is not None or outcomes:
-                held, call = copied(held), HypotheticalCall(now)
+                held, call = copied(held), _hypothetical(now)
                 if spend is not None:
                     spend(held, call, mask, now)
                 if outcomes and ending == "completed":
-                    self._machine.completed(held, call, mask, Nothing())
+                    self._machine.completed(held, call, mask, _NOTHING)
                 elif outcomes:
                     self._machine.failed(held, call, mask)
             self._after[key] = self._number(held, now + 1)
