@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..stack.merge import BudgetEntry, LimitEntry
-    from .components import InputClass, Outcome, Standard
-    from .played_rule import Component, PlayedRule
+    from .components import Component, InputClass, Outcome, Standard
+    from .played_rule import PlayedRule
     from .session_search import Certificate, Side, State
 
 

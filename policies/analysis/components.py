@@ -113,15 +113,111 @@ def overlaps(machine: Machine) -> bool:
     return holds and (grows or sum(net.initial_marking.values()) > IN_FLIGHT)
 
 
-class RuleComponent:
-    """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all.
+class Component:
+    """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
-    `beyond` are the states that are not gone on from, as a net holds too many tokens there; `uses` is how often its
-    machine was asked. `goes_on`: a run may go on where it denies what has happened already. `runs`: where it stands
-    depends on the run.
+    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`: a turn makes a
+    difference to it. `runs`: where it stands depends on the run. `goes_on`: a run may go on where it denies what has
+    happened already. As it is, nothing makes a difference to it, and it finds nothing.
     """
 
-    runs = False
+    beyond: frozenset[int] | set[int] = frozenset()
+    start = 0
+    turns = runs = goes_on = False
+
+    @property
+    def uses(self) -> int:
+        """How often its machine was asked."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """How many states are numbered."""
+        return 1
+
+    @property
+    def listens(self) -> bool:
+        """Whether it makes a difference to it what users write."""
+        return False
+
+    def forget(self) -> None:
+        """Ask the machine again for everything; states that are numbered keep their numbers."""
+
+    def mask(self, call: InputClass) -> int:
+        """The slots of the rule that its calls meet."""
+        return 0
+
+    def watches_end(self, call: InputClass) -> bool:
+        """Whether it makes a difference to it how such a call ends."""
+        return False
+
+    def ends_as(self, call: InputClass) -> Hashable:
+        """The part of such a call that matters to it when the call ends; false-like if nothing does."""
+        return 0
+
+    def watches_denial(self, call: InputClass) -> bool:
+        """Whether a refused call of these makes a difference to it."""
+        return False
+
+    def attempts_due(self, call: InputClass) -> bool:
+        """Whether a refused call of these may be one that the session owes."""
+        return False
+
+    def may_be_shut(self, at: int) -> bool:
+        """Whether a breaker may have tripped, so that nothing changes any more."""
+        return False
+
+    def requested(self, at: int, call: InputClass) -> int:
+        """A call was requested."""
+        return at
+
+    def level(self, at: int, call: InputClass) -> int:
+        """The strictness found against a requested call."""
+        return NOTHING
+
+    def started(self, at: int, call: InputClass, slot: int) -> int:
+        """A call runs in one of the slots."""
+        return at
+
+    def denied(self, at: int, call: InputClass) -> Outcome:
+        """A requested call was refused."""
+        return NOTHING, at
+
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
+        """A call that ran in a slot completed with one of its outputs, or failed."""
+        return NOTHING, at
+
+    def turned(self, at: int) -> Outcome:
+        """The next turn began: what it finds against that, and where it stands."""
+        return NOTHING, at
+
+    def resumed(self, at: int) -> Outcome:
+        """The session goes on in another run."""
+        return self.turned(at)
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        return at
+
+    def obligation(self, at: int) -> int:
+        """The strictness found when the session ends."""
+        return NOTHING
+
+
+class BudgetComponent(Component):
+    """A budget that other runs may have used up at any call."""
+
+    def __init__(self, action: str) -> None:
+        self._action = LEVELS[action]
+
+    def level(self, at: int, call: InputClass) -> int:
+        return self._action
+
+
+class RuleComponent(Component):
+    """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all."""
+
+    uses = 0
 
     def __init__(
         self,
@@ -136,7 +232,6 @@ class RuleComponent:
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
         self.beyond: set[int] = set()
-        self.uses = 0
         self._memo: dict[tuple[Any, ...], Any] = {}
         self._masks: dict[int, int] = {}
         self._probes: dict[Any, Any] = {}
@@ -173,7 +268,6 @@ class RuleComponent:
         return made
 
     def mask(self, call: InputClass) -> int:
-        """The slots of the rule that its calls meet."""
         if call.number not in self._masks:
             if self.index in call.masks:
                 self._masks[call.number] = call.masks[self.index]
@@ -192,18 +286,15 @@ class RuleComponent:
         return machine.order_dependent and machine.due(at.state, at.now) == at.now + 1
 
     def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
-        """A call was requested."""
         if not self.mask(call) & self.machine.attempts:
             return at
         return self._after("requested", self.machine.requested, at, call, variant)[1]
 
     @property
     def size(self) -> int:
-        """How many states are numbered."""
         return len(self.moments)
 
     def forget(self) -> None:
-        """Ask the machine again for everything; states that are numbered keep their numbers."""
         self._memo, self._masks, self._probes = {}, {}, {}
         self._numbers, self.moments = dict(self._numbers), list(self.moments)
 
@@ -212,7 +303,6 @@ class RuleComponent:
         return moment._replace(state=copied(moment.state))
 
     def level(self, at: int, call: InputClass, variant: int = 0) -> int:
-        """The strictness found against a requested call."""
         key = ("level", at, call.number, variant)
         if key not in self._memo:
             self._memo[key] = self._judged(self.moments[at], call, variant)
@@ -229,7 +319,6 @@ class RuleComponent:
         return self._level_of(evaluate(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
 
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
-        """A call runs in one of the slots."""
         key = ("started", at, call.number, slot, variant)
         if key not in self._memo:
             moment = self._moved(at)
@@ -242,25 +331,20 @@ class RuleComponent:
         return int(self._memo[key])
 
     def watches_end(self, call: InputClass) -> bool:
-        """Whether it makes a difference to it how such a call ends."""
         return bool(self.mask(call) & self.machine.outcomes)
 
     def ends_as(self, call: InputClass) -> Hashable:
-        """The part of such a call that matters to the component when the call ends; false-like if nothing does."""
         return self.mask(call) & self.machine.outcomes
 
     def watches_denial(self, call: InputClass) -> bool:
-        """Whether a refused call of these makes a difference to it."""
         denials = type(without_key(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
     def attempts_due(self, call: InputClass) -> bool:
-        """Whether a refused call of these may be one that the session owes."""
         machine = without_key(self.machine)
         return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
 
     def denied(self, at: int, call: InputClass, variant: int = 0) -> Outcome:
-        """A requested call was refused."""
         if not self.mask(call) & self.machine.outcomes:
             return NOTHING, at
         return self._after("denied", self.machine.denied, at, call, variant)
@@ -283,7 +367,6 @@ class RuleComponent:
     def ended(
         self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, other: bool = False
     ) -> Outcome:
-        """A call that ran in a slot completed with one of its outputs, or failed."""
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
             return NOTHING, at
@@ -305,7 +388,6 @@ class RuleComponent:
         return outcome
 
     def turned(self, at: int) -> Outcome:
-        """The next turn began: what it finds against that, and where it stands."""
         if not self.turns:
             return NOTHING, at
         key = ("turned", at)
@@ -315,7 +397,6 @@ class RuleComponent:
         return NOTHING, int(self._memo[key])
 
     def wrote(self, at: int, text: str) -> int:
-        """A user wrote a message."""
         if not self.listens:
             return at
         key = ("wrote", at, text)
@@ -330,19 +411,12 @@ class RuleComponent:
 
     @property
     def listens(self) -> bool:
-        """Whether it makes a difference to it what users write."""
         return bool(self.machine.phrases) or getattr(self.machine, "from_user", False)
 
-    def resumed(self, at: int) -> Outcome:
-        """The session goes on in another run."""
-        return self.turned(at)
-
     def may_be_shut(self, at: int) -> bool:
-        """Whether a breaker has tripped, so that nothing changes any more."""
         return bool(getattr(self.moments[at].state, "open", False))
 
     def obligation(self, at: int) -> int:
-        """The strictness found when the session ends."""
         return self._level_of(self.machine.finding_at_end(self.moments[at].state))
 
 
@@ -384,100 +458,35 @@ UNBOUND = "[]"
 """The subject of an earlier call where no condition binds it."""
 
 
-class Figure:
-    """A limit or a budget: every call is the same to it, and it makes no difference what becomes of one.
-
-    As it is, it stands for a budget that other runs may have used up at any call.
-    """
-
-    beyond: frozenset[int] = frozenset()
-    uses = start = 0
-    size = 1
-    turns = runs = listens = goes_on = False
-
-    def __init__(self, action: str) -> None:
-        self._action = LEVELS[action]
-
-    def mask(self, call: InputClass) -> int:
-        """No slot."""
-        return 0
-
-    watches_end = watches_denial = attempts_due = ends_as = mask
-
-    def level(self, at: int, call: InputClass) -> int:
-        """Nothing may be left."""
-        return self._action
-
-    def requested(self, at: int, call: InputClass) -> int:
-        """Only what starts counts."""
-        return at
-
-    def started(self, at: int, call: InputClass, slot: int) -> int:
-        """A call runs."""
-        return at
-
-    def denied(self, at: int, call: InputClass) -> Outcome:
-        """A call was refused."""
-        return NOTHING, at
-
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
-        """A call is over."""
-        return NOTHING, at
-
-    def turned(self, at: int) -> Outcome:
-        """The next turn began."""
-        return NOTHING, at
-
-    def resumed(self, at: int) -> Outcome:
-        """The session goes on in another run."""
-        return self.turned(at)
-
-    def wrote(self, at: int, text: str) -> int:
-        """A user wrote a message."""
-        return at
-
-    def obligation(self, at: int) -> int:
-        """Nothing."""
-        return NOTHING
-
-    def may_be_shut(self, at: int) -> bool:
-        """A limit is not a breaker."""
-        return False
-
-    def forget(self) -> None:
-        """It remembers no answers."""
-
-
-class LimitComponent(Figure):
+class LimitComponent(Component):
     """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
 
     def __init__(self, entry: LimitEntry) -> None:
-        super().__init__(entry.action)
+        self._action = LEVELS[entry.action]
         self._most = int(entry.limit.max)
         self._calls = entry.name == "max_tool_calls"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
         self.goes_on = entry.action == "deny"
         self.start = 0 if self._calls else 1
-        self.size = self._most + 2
+
+    @property
+    def size(self) -> int:
+        return self._most + 2
 
     def level(self, at: int, call: InputClass) -> int:
-        """Whether the call, or the turn it is in, is one too many."""
         reported = at > self._most and self._action == WARN
         return self._action if at + self._calls > self._most and not reported else NOTHING
 
     def started(self, at: int, call: InputClass, slot: int) -> int:
-        """A call runs."""
         return min(at + 1, self._most + 1) if self._calls else at
 
     def turned(self, at: int) -> Outcome:
-        """The next turn began."""
         if self._calls:
             return NOTHING, at
         after = min(at + 1, self._most + 1)
         return (self._action if after > max(at, self._most) else NOTHING), after  # it is reported once
 
     def resumed(self, at: int) -> Outcome:
-        """The session goes on in another run, which reports anew what is exceeded."""
         after = self.start if self.runs else self.turned(at)[1]
         return self._action if after > self._most else NOTHING, after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -14,7 +14,7 @@ from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
 from ..rules.python_check import Check
 from ..rules.rule import Rule, items_of
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Figure, RuleComponent, without_any_other
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, RuleComponent, without_any_other
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -34,7 +34,7 @@ def _is_other(key: str) -> bool:
     return ANY_OTHER in key and NEVER_SEEN not in key
 
 
-class SplitComponent:
+class SplitComponent(Component):
     """A rule that binds calls by values: some values are followed one by one, all others together.
 
     Of the other values it keeps every state in which any one of them may be. A call with such a value is taken to be
@@ -44,8 +44,7 @@ class SplitComponent:
     breaks it, with the two exchanged, on a followed one.
     """
 
-    beyond: frozenset[int] = frozenset()
-    runs = False
+    listens = False
 
     def __init__(
         self,
@@ -69,7 +68,6 @@ class SplitComponent:
 
     @property
     def uses(self) -> int:
-        """How often its machines were asked."""
         return self.followed.uses + self.others.uses
 
     def _number(self, followed: int, others: frozenset[int]) -> int:
@@ -90,15 +88,12 @@ class SplitComponent:
 
     @property
     def size(self) -> int:
-        """How many states are numbered."""
         return len(self.states)
 
     def mask(self, call: InputClass) -> int:
-        """The slots of the rule that its calls meet."""
         return self.followed.mask(call)
 
     def forget(self) -> None:
-        """Ask the machine again for everything; states that are numbered keep their numbers."""
         self._moves, self._numbers, self.states = {}, dict(self._numbers), list(self.states)
         self.followed, self.others = copy(self.followed), copy(self.others)
         self.followed.forget()
@@ -108,13 +103,11 @@ class SplitComponent:
         return not self._paths.isdisjoint(call.wild)
 
     def requested(self, at: int, call: InputClass) -> int:
-        """A call was requested."""
         return self._lifted(
             ("requested", call.number), at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants)
         )
 
     def level(self, at: int, call: InputClass) -> int:
-        """The strictness found against a requested call; for a value that is not followed, the least possible."""
         followed, others = self.states[at]
         if not self._of_other(call):
             return self.followed.level(followed, call)
@@ -123,7 +116,6 @@ class SplitComponent:
         return min(self.others.level(other, call) for other in others)
 
     def started(self, at: int, call: InputClass, slot: int) -> int:
-        """A call runs in one of the slots."""
         followed, others = self.states[at]
         if self._of_other(call) and self._judges_others:
             others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
@@ -141,13 +133,11 @@ class SplitComponent:
         )
 
     def denied(self, at: int, call: InputClass) -> Outcome:
-        """A requested call was refused."""
         return self._outcome(
             ("denied", call.number), at, call, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
         )
 
     def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
-        """A call completed with one of its outputs, or failed."""
         inputs = 1 + len(call.variants)
         returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
         return self._outcome(
@@ -174,45 +164,29 @@ class SplitComponent:
         return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
 
     def watches_end(self, call: InputClass) -> bool:
-        """Whether it makes a difference to it how such a call ends."""
         return self.followed.watches_end(call)
 
     def ends_as(self, call: InputClass) -> Hashable:
-        """The part of such a call that matters to the component when the call ends."""
         return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
 
     def watches_denial(self, call: InputClass) -> bool:
-        """Whether a refused call of these makes a difference to it."""
         return self.followed.watches_denial(call)
 
     def attempts_due(self, call: InputClass) -> bool:
-        """Whether a refused call of these may be one that the session owes."""
         return self.followed.attempts_due(call)
 
     def turned(self, at: int) -> Outcome:
-        """The next turn began."""
         return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
 
     def wrote(self, at: int, text: str) -> int:
-        """A user wrote a message."""
         texts = (text, without_any_other(text)) if ANY_OTHER in text else (text,)
         return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
 
-    def resumed(self, at: int) -> Outcome:
-        """The session goes on in another run."""
-        return self.turned(at)
-
     def may_be_shut(self, at: int) -> bool:
-        """A breaker of some value may have tripped."""
         return True
 
     def obligation(self, at: int) -> int:
-        """The strictness found when the session ends, for the followed values."""
         return self.followed.obligation(self.states[at][0])
-
-
-Component: TypeAlias = RuleComponent | SplitComponent | Figure
-"""A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first."""
 
 
 class PlayedRule(NamedTuple):

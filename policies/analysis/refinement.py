@@ -17,7 +17,7 @@ from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet
 from .certificate import check
-from .components import IN_FLIGHT, Figure, LimitComponent, RuleComponent, Standard, overlaps
+from .components import IN_FLIGHT, BudgetComponent, LimitComponent, RuleComponent, Standard, overlaps
 from .explorer import SearchEndedError
 from .played_rule import PlayedRule
 from .replaying import Replayed, ShortSessions, replay, replay_amount
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ..events.run_context import RunContext, Tool
     from ..values.work_budget import Work
+    from .components import Component
     from .explorer import Explored
-    from .played_rule import Component
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""
@@ -247,7 +247,7 @@ class _Refinement:
 
         def component(rule: Obligation, *, asked_of: bool) -> Component:
             if not isinstance(rule, PlayedRule):
-                return LimitComponent(rule) if isinstance(rule, LimitEntry) else Figure(rule.action)
+                return LimitComponent(rule) if isinstance(rule, LimitEntry) else BudgetComponent(rule.action)
             made = rule.component(len(parts), table, context, asked_of=asked_of)
             played.append(rule)
             parts.append(made)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ..monitor.program import Program
     from ..stack.merge import BudgetEntry, LimitEntry
     from ..values.work_budget import Work
-    from .components import InputClass, Outcome, Standard
+    from .components import Component, InputClass, Outcome, Standard
     from .explorer import Explored, Price
-    from .played_rule import Component, PlayedRule
+    from .played_rule import PlayedRule
 
 
 class SessionStep(NamedTuple):

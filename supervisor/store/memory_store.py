@@ -143,7 +143,7 @@ class MemoryStore(Store):
         """Register a run before it starts; see `Store.create_run`. Raises StoreError."""
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-        if run.run_id in self._runs:
+        if self._runs.get(run.run_id) is not None:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
         if epoch:
             self._claims.check(run, epoch)
