@@ -18,10 +18,8 @@ from ..monitor.usage import TokenMeter
 from ..monitor.violations import REFUSES_LATER
 from ..rules.count import CountMachine
 from ..rules.machine import Machine
-from ..rules.per_key import Keyed, KeyedState, without_key
+from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
-from ..rules.precondition import PreconditionMachine
-from ..rules.provenance import ProvenanceMachine
 from ..rules.repetition import LoopMachine
 from ..values.regexes import Regex
 from .explorer import copied
@@ -244,7 +242,7 @@ class RuleComponent(Component):
         """The number of a state; those that no session can tell apart have one."""
         self.uses += 1
         if self._keeps is not None:
-            moment = moment._replace(state=_restricted(moment.state, self.machine, self._keeps))
+            moment = moment._replace(state=self.machine.restricted(moment.state, self._keeps))
         phrases, words = frozenset(self.machine.phrases), moment.words
         heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
         key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, IN_FLIGHT), heard
@@ -404,17 +402,17 @@ class RuleComponent(Component):
             moment = self.moments[at]
             words = deepcopy(moment.words)
             phrases = {phrase: Regex(phrase) for phrase in self.machine.phrases}
-            words.add(text, phrases, keep=isinstance(self.machine, ProvenanceMachine))
+            words.add(text, phrases, keep=self.machine.from_user)
             words.texts = sorted(set(words.texts))
             self._memo[key] = self.number(moment._replace(words=words))
         return int(self._memo[key])
 
     @property
     def listens(self) -> bool:
-        return bool(self.machine.phrases) or getattr(self.machine, "from_user", False)
+        return bool(self.machine.phrases) or self.machine.from_user
 
     def may_be_shut(self, at: int) -> bool:
-        return bool(getattr(self.moments[at].state, "open", False))
+        return self.machine.is_shut(self.moments[at].state)
 
     def obligation(self, at: int) -> int:
         return self._level_of(self.machine.finding_at_end(self.moments[at].state))
@@ -435,27 +433,6 @@ def without_any_other(value: Any) -> Any:
     if isinstance(value, list):
         return [without_any_other(item) for item in value]
     return value.replace(ANY_OTHER, NEVER_SEEN) if isinstance(value, str) else value
-
-
-def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> Any:
-    """A state without what it remembers of values that are not followed."""
-    if isinstance(machine, Keyed):
-        rows = {key: row for key, row in state.rows.items() if keeps(key)}
-        counts = {key: n for key, n in state.counts.items() if keeps(key)}
-        return msgspec.structs.replace(state, rows=rows, counts=counts)
-    if isinstance(machine, ProvenanceMachine):
-        return msgspec.structs.replace(state, supplied={value for value in state.supplied if keeps(value)})
-    if isinstance(machine, PreconditionMachine):
-        state = copied(state)
-        for evidence in state.priors.values():
-            evidence.about = {key: n for key, n in evidence.about.items() if key == UNBOUND or keeps(key)}
-            kept = {n for numbers in evidence.about.values() for n in numbers}
-            evidence.items = {n: item for n, item in evidence.items.items() if n in kept}
-    return state
-
-
-UNBOUND = "[]"
-"""The subject of an earlier call where no condition binds it."""
 
 
 class LimitComponent(Component):

@@ -22,7 +22,6 @@ from ..rules.machine import Machine
 from ..rules.net_shorthand import net_of
 from ..rules.per_key import Keyed, without_key
 from ..rules.petri_net import Net, NetMachine
-from ..rules.provenance import ProvenanceMachine
 from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
 from ..stack.clauses import clauses_of, net_name, scope_of
@@ -198,7 +197,7 @@ class Program:
         tables = price_tables(policy)
         self.prices = PriceBook(tables) if limits.needs_prices or budgets.needs_prices or tables else None
         self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
-        self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
+        self.keeps_words = any(rule.machine.from_user for rule in rules)
         self.keeps_messages = any(without_key(rule.machine).reads_messages for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
@@ -355,8 +354,3 @@ def _compiled(
         description=clause.description,
         when=compile_when(clause.when) if clause.when else None,
     )
-
-
-def _asks_user(machine: Machine) -> bool:
-    inner = without_key(machine)
-    return isinstance(inner, ProvenanceMachine) and inner.from_user

@@ -173,7 +173,7 @@ class Machine:
     Flags: `restricts_all`: it restricts every call. `every_call`: it evaluates every call, whatever its name.
     `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
     `evaluates_order`: it evaluates a call's position, which its violations name. `phrases` are the patterns it looks
-    up in user messages; `reads_messages`: it reads all messages.
+    up in user messages; `from_user`: it looks values up in them; `reads_messages`: it reads all messages.
     """
 
     kind: str
@@ -187,6 +187,7 @@ class Machine:
     always_exercised: bool = False
     order_dependent: bool = False
     evaluates_order: bool = False
+    from_user: bool = False
     reads_messages: bool = False
     outcomes: int = 0
     attempts: int = 0
@@ -255,6 +256,14 @@ class Machine:
 
     def denied(self, state: Any, call: EvaluatedCall, mask: int) -> Finding | None:
         """Observe that a call was denied and never ran."""
+
+    def restricted(self, state: Any, keeps: Callable[[str], bool]) -> Any:
+        """The state without what it remembers of values that are not kept; itself if it remembers none."""
+        return state
+
+    def is_shut(self, state: Any) -> bool:
+        """Whether it denies every call from now on, whatever happens."""
+        return False
 
     def equivalence_key(self, state: Any, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The part of a state that affects later calls: states with equal keys give the same answers. Growing figures

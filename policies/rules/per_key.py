@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -16,6 +16,11 @@ KEY_SHOWN = 200
 """How many characters of a key a violation shows."""
 _SHARED = [""]
 """The key of calls without a value."""
+
+_AS_ITS_INSTANCES = (
+    *("kind", "slots", "phrases", "from_user", "restricts", "restricts_all", "always_exercised"),
+    *("order_dependent", "evaluates_order", "outcomes", "attempts"),
+)
 
 
 class KeyedState(RuleState):
@@ -32,16 +37,8 @@ class Keyed(Machine):
 
     def __init__(self, machine: Machine, key: str) -> None:
         self.inner = machine
-        self.kind = machine.kind
-        self.slots = machine.slots
-        self.phrases = machine.phrases
-        self.restricts = machine.restricts
-        self.restricts_all = machine.restricts_all
-        self.always_exercised = machine.always_exercised
-        self.order_dependent = machine.order_dependent
-        self.evaluates_order = machine.evaluates_order
-        self.outcomes = machine.outcomes
-        self.attempts = machine.attempts
+        for name in _AS_ITS_INSTANCES:
+            setattr(self, name, getattr(machine, name))
         self._counts_denials = type(machine).denied is not Machine.denied
         # An instance counts its own calls, whatever their names.
         self.every_call = machine.every_call or machine.order_dependent
@@ -182,6 +179,11 @@ class Keyed(Machine):
             self.inner.refuses_all(row, sure, maybe, state.counts.get(key, 0), ahead)
             for key, row in state.rows.items()
         )
+
+    def restricted(self, state: KeyedState, keeps: Callable[[str], bool]) -> KeyedState:
+        rows = {key: row for key, row in state.rows.items() if keeps(key)}
+        counts = {key: n for key, n in state.counts.items() if keeps(key)}
+        return msgspec.structs.replace(state, rows=rows, counts=counts)
 
     def equivalence_key(self, state: KeyedState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The instances by their values, and a new one."""

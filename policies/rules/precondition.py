@@ -183,6 +183,9 @@ class PreconditionMachine(Machine, evaluates=Precondition):
                 evidence = state.priors.setdefault(test.number, PriorEvidence())
                 test.note(evidence, call, mask, output)
 
+    def restricted(self, state: PreconditionState, keeps: Callable[[str], bool]) -> PreconditionState:
+        return PreconditionState(priors={n: each.restricted(keeps) for n, each in state.priors.items()})
+
     def equivalence_key(self, state: PreconditionState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """For each `prior` the last calls about each thing, or that there was one; the turn as far as it counts."""
         found: set[Hashable] = set()

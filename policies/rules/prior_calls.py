@@ -66,6 +66,17 @@ class PriorEvidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     items: dict[int, EvidenceItem] = {}
     about: dict[str, list[int]] = {}
 
+    def restricted(self, keeps: Callable[[str], bool]) -> PriorEvidence:
+        """The same without calls about values that are not kept; those that nothing binds stay."""
+        about = {key: numbers for key, numbers in self.about.items() if key == _UNBOUND or keeps(key)}
+        kept = {n for numbers in about.values() for n in numbers}
+        items = {n: item for n, item in self.items.items() if n in kept}
+        return PriorEvidence(lost=self.lost, last=self.last, items=items, about=about)
+
+
+_UNBOUND = "[]"
+"""The combination of bound values of a call that nothing binds."""
+
 
 class PriorTest:
     """One `prior` requirement compiled; its slots are the items of its selector, from `first_slot` on."""

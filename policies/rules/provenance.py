@@ -140,6 +140,9 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
                         return
                     state.supplied.add(value)
 
+    def restricted(self, state: ProvenanceState, keeps: Callable[[str], bool]) -> ProvenanceState:
+        return ProvenanceState(supplied=set(filter(keeps, state.supplied)))
+
     def describe(self, state: ProvenanceState) -> str:
         return f"{counted(len(state.supplied), 'value')} supplied by tools"
 

@@ -260,6 +260,9 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
 
     denied = failed
 
+    def is_shut(self, state: BreakerState) -> bool:
+        return state.open
+
     def equivalence_key(self, state: BreakerState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The figures that are bounded, until it has tripped."""
         return "open" if state.open else (self.consecutive and state.consecutive, self.total and state.total)
