@@ -62,7 +62,6 @@ class Allow(ToolRule, frozen=True):
         return AllowlistMachine(self.tools, scope, kind="allow")
 
     def roles(self) -> Roles:
-        """It admits calls by their own names."""
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
@@ -87,7 +86,6 @@ class Deny(ToolRule, frozen=True):
         return BlocklistMachine(self.tools, scope, kind="deny")
 
     def roles(self) -> Roles:
-        """The selectors it lists are those it refuses."""
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:

@@ -190,7 +190,6 @@ class Condition(Record, frozen=True):
                 yield name, operand
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         given = list(self.operators())
         if self.any_of is not UNSET or self.not_ is not UNSET:
             yield from self._group_problems(given)

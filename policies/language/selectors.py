@@ -42,7 +42,6 @@ class ToolWhere(Record, frozen=True):
     where: Sequence[Condition] = ()
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         return selector_problems(self.tool, ("tool",))
 
 
@@ -97,7 +96,6 @@ class VirtualTool(Record, frozen=True):
     as_: Name = msgspec.field(name="as")
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         yield from person_problems(self.as_, ("as",))
         yield from paths.problems(self.path, ("path",))

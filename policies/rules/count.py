@@ -70,7 +70,6 @@ class Count(Rule, tag="count", frozen=True):
         return Obligation(self.tool, self._least, self.of)
 
     def caps(self) -> Iterator[Cap]:
-        """Its maximum."""
         if self._most is not None:
             yield Cap((self.tool,), self._most, self.of, self.within_turns)
 
@@ -86,7 +85,6 @@ class Count(Rule, tag="count", frozen=True):
         return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
 
     def drawing(self) -> tuple[Note, ...]:
-        """A note in the tool's node."""
         return tuple(Note(self.tool, f"{word} {n}") for word, n in self._figures() if n is not None)
 
 
@@ -152,7 +150,6 @@ class CountMachine(Machine, evaluates=Count):
 
     @property
     def refuses_none(self) -> bool:
-        """Without a maximum."""
         return self.max is None
 
     def compile_evaluate(self, mask: int) -> Evaluate | None:
@@ -196,7 +193,6 @@ class CountMachine(Machine, evaluates=Count):
         )
 
     def requested(self, state: CountState, call: EvaluatedCall, mask: int) -> None:
-        """Count an attempt."""
         if self.attempts:
             state.attempts += 1
             self._add(state, call.turn, 1)
@@ -209,7 +205,6 @@ class CountMachine(Machine, evaluates=Count):
         state.total += 1
 
     def started(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Count a call."""
         state.total += 1
         if self.within is not None and not self.attempts:
             self._add(state, call.turn, 1)
@@ -242,7 +237,6 @@ class CountMachine(Machine, evaluates=Count):
 
     @property
     def watches_turns(self) -> bool:
-        """With a window."""
         return self.within is not None
 
     def finding_at_end(self, state: CountState) -> Finding | None:
@@ -258,5 +252,4 @@ class CountMachine(Machine, evaluates=Count):
         )
 
     def refuses_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """One more would exceed the maximum."""
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

@@ -24,7 +24,6 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         return AllowlistMachine(self.tools, scope)
 
     def roles(self) -> Roles:
-        """It admits calls by their own names."""
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
@@ -48,7 +47,6 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return BlocklistMachine(self.tools, scope)
 
     def roles(self) -> Roles:
-        """The selectors it lists are those it refuses."""
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
@@ -75,7 +73,6 @@ class AllowlistMachine(Machine):
         return None if mask & self.ADMITS else self.evaluate
 
     def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse what no entry admits."""
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if unlisted := self.slots[0].unlisted(call.names, call):
             return Finding(
@@ -101,7 +98,6 @@ class AllowlistMachine(Machine):
         )
 
     def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """No entry could admit the tool."""
         return not maybe & self.ADMITS
 
 
@@ -123,7 +119,6 @@ class BlocklistMachine(Machine):
         self.slots = (Slot(tools, scope, permits=False),)
 
     def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse what an entry names."""
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
         met = self.slots[0].explained(call.names, call) if why else []
         return Finding(
@@ -135,5 +130,4 @@ class BlocklistMachine(Machine):
         )
 
     def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """An entry names the tool whatever its input."""
         return bool(sure & self.LISTED)

@@ -85,11 +85,9 @@ class Keyed(Machine):
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """The earlier outputs that the rule needs the session to remember."""
         return self.inner.outputs
 
     def decode_state(self, data: Any) -> KeyedState:
-        """A state from its stored form. Raises msgspec.ValidationError."""
         state = msgspec.convert(data, KeyedState, str_keys=True)
         state.rows = {key: self.inner.decode_state(row) for key, row in state.rows.items()}
         return state
@@ -116,7 +114,6 @@ class Keyed(Machine):
         return row
 
     def evaluate(self, state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Deny what an instance denies."""
         evaluate = self.compile_evaluate(mask)
         return None if evaluate is None else evaluate(state, call, mask, now)
 
@@ -137,12 +134,10 @@ class Keyed(Machine):
         )
 
     def requested(self, state: KeyedState, call: EvaluatedCall, mask: int) -> None:
-        """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.requested(self._row(state, key), call, mask)
 
     def started(self, state: KeyedState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Pass it to the instances, and count for each."""
         for key in self._keys(call):
             if key not in state.rows and not mask:
                 continue  # an instance begins with the first call that the rule names
@@ -151,12 +146,10 @@ class Keyed(Machine):
                 state.counts[key] = state.counts.get(key, 0) + 1
 
     def completed(self, state: KeyedState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.completed(self._row(state, key), call, mask, output)
 
     def failed(self, state: KeyedState, call: EvaluatedCall, mask: int) -> Finding | None:
-        """Pass it to the instances; the first finding counts."""
         findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
@@ -168,7 +161,6 @@ class Keyed(Machine):
         return next(filter(None, findings), None)
 
     def finding_at_end(self, state: KeyedState) -> Finding | None:
-        """An instance's remaining obligations."""
         return next(filter(None, map(self.inner.finding_at_end, state.rows.values())), None)
 
     def refuses_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
@@ -196,11 +188,9 @@ class Keyed(Machine):
 
     @property
     def watches_turns(self) -> bool:
-        """As its instances do."""
         return self.inner.watches_turns
 
     def describe(self, state: KeyedState) -> str:
-        """The instances in words."""
         shown = [f"{key or 'no value'}: {self.inner.describe(row)}" for key, row in list(state.rows.items())[:5]]
         more = f"; {len(state.rows) - 5} more" if len(state.rows) > 5 else ""
         return "; ".join(shown) + more or "no instance yet"

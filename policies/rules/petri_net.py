@@ -215,7 +215,6 @@ class _MappedSlot(Slot):
         self._meets = meets
 
     def bind(self, names: CallNames) -> Bound:
-        """Depends on the call."""
         return self._meets
 
 
@@ -318,7 +317,6 @@ class NetMachine(Machine):
         return "free" if any(met & view.free for view, met in looks) else "abstain"
 
     def initial_state(self) -> NetState:
-        """The initial marking, after the transitions that fire by themselves."""
         return self.begin()[0]
 
     def begin(self) -> tuple[NetState, list[int]]:
@@ -473,7 +471,6 @@ class NetMachine(Machine):
         return self._advance(state)
 
     def started(self, state: NetState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Fire."""
         self.fire(state, call.id, self.firing(state.marking, mask, call) or [])
 
     def completed(self, state: NetState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
@@ -510,7 +507,6 @@ class NetMachine(Machine):
         return any(state.marking.get(place) for place in self.net.terminal_places)
 
     def describe(self, state: NetState) -> str:
-        """The marking in words."""
         tokens = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return tokens + (f"; {counted(len(state.waiting), 'call')} in flight" if state.waiting else "")
 

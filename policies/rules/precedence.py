@@ -71,7 +71,6 @@ class Before(Rule, tag="before", frozen=True):
         return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
     def drawing(self) -> tuple[Link, ...]:
-        """An arrow from `first` to `then`."""
         return (Link("before", _drawn(self.first), self.then),)
 
 
@@ -100,7 +99,6 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
 
     def drawing(self) -> tuple[Link, ...]:
-        """An arrow from `first` to `then`."""
         return (Link("right before", _drawn(self.first), self.then),)
 
 
@@ -146,15 +144,12 @@ class BeforeMachine(Machine, evaluates=Before):
         )
 
     def started(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """`first` has come."""
         state.satisfied = True
 
     def completed(self, state: BeforeState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """`first` has come and succeeded."""
         state.satisfied = True
 
     def refuses_all(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """`first` has not come."""
         return bool(sure & THEN) and not state.satisfied and not self._asks
 
 
@@ -199,10 +194,8 @@ class ImmediatelyBeforeMachine(Machine, evaluates=ImmediatelyBefore):
         )
 
     def started(self, state: AdjacentState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Remember where `first` stands."""
         if mask & FIRST:
             state.last_first = now + 1
 
     def refuses_all(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """The last call is not `first`."""
         return bool(sure & THEN) and not self._ready(state, now) and not self._asks

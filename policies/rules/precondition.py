@@ -71,7 +71,6 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return tuple(found)
 
     def drawing(self) -> tuple[Link, ...]:
-        """For each requirement, an arrow from its source to the tool."""
         return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
 
 
@@ -121,7 +120,6 @@ class PreconditionMachine(Machine, evaluates=Precondition):
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """The earlier outputs that the rule needs the session to remember."""
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
     def evaluate(self, state: PreconditionState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
@@ -170,11 +168,9 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         return evidence is not None and serves(test, evidence, facts)
 
     def started(self, state: PreconditionState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Keep evidence of calls that only have to have started."""
         self._note(state, call, mask, None)
 
     def completed(self, state: PreconditionState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """Keep evidence of calls that succeeded."""
         self._note(state, call, mask, output)
 
     def _note(self, state: PreconditionState, call: EvaluatedCall, mask: int, output: ToolReturn | None) -> None:
@@ -209,7 +205,6 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         return [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
 
     def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Whether some requirement holds for no input."""
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 
     def _words(self, requirement: Requirement) -> str:

@@ -67,7 +67,6 @@ class Provenance(Rule, tag="provenance", frozen=True):
             yield from regexes.problems(self.extract, ("extract",))
 
     def roles(self) -> Roles:
-        """The sources are evidence for the tool."""
         return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
 
     def words(self) -> str:
@@ -79,7 +78,6 @@ class Provenance(Rule, tag="provenance", frozen=True):
         yield self.tool, self.path
 
     def drawing(self) -> tuple[Link, ...]:
-        """An arrow from the sources to the tool."""
         sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)
         return (Link(f"supplies {self.path}", sources, self.tool),)
 
@@ -112,7 +110,6 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
 
     def evaluate(self, state: ProvenanceState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse a value that nobody supplied."""
         for value in self._inputs(call.input):
             if value in self._except or value in state.supplied:
                 continue

@@ -207,20 +207,16 @@ class CheckMachine(Machine, evaluates=Check):
         return refusal(answer, expected="the check to agree", otherwise="the check refused")
 
     def started(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Remember the call."""
         self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
 
     def completed(self, state: CheckState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """Remember what it returned."""
         self._ended(state, call, "completed", output.value)
 
     def failed(self, state: CheckState, call: EvaluatedCall, mask: int) -> Finding | None:
-        """Remember that it failed."""
         self._ended(state, call, "failed")
         return None
 
     def denied(self, state: CheckState, call: EvaluatedCall, mask: int) -> Finding | None:
-        """Remember that it never ran."""
         past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
         self._note(state, past)
         return None
@@ -237,5 +233,4 @@ class CheckMachine(Machine, evaluates=Check):
                 return
 
     def describe(self, state: CheckState) -> str:
-        """The number of calls it remembers."""
         return counted(len(state.calls), "call") if self._remembers else ""

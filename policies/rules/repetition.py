@@ -79,7 +79,6 @@ class LoopMachine(Machine, evaluates=Loop):
         self.threshold = rule.threshold
 
     def evaluate(self, state: LoopState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call that is one repetition too many."""
         oldest = now + 1 - self.window
         mark = call.normalized_digest()
         same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
@@ -110,7 +109,6 @@ class LoopMachine(Machine, evaluates=Loop):
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
     def refuses_all(self, state: LoopState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Not even one call is allowed."""
         return bool(sure) and self.threshold == 1
 
 
@@ -153,7 +151,6 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
         self.max = rule.max
 
     def evaluate(self, state: ParallelState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call beyond the maximum."""
         used = state.turns.get(call.turn, 0)
         if call.turn <= state.forgotten and call.turn not in state.turns:
             return Finding(
@@ -173,7 +170,6 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
         )
 
     def started(self, state: ParallelState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Count a call of its turn."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
             oldest = next(iter(state.turns))
@@ -181,16 +177,13 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
             state.forgotten = max(state.forgotten, oldest)
 
     def equivalence_key(self, state: ParallelState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
-        """The calls of the turn."""
         return min(state.turns.get(turn, 0), self.max + 1)
 
     @property
     def watches_turns(self) -> bool:
-        """Each turn begins anew."""
         return True
 
     def refuses_all(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Not even one call is allowed."""
         return bool(sure) and self.max == 0
 
 
@@ -211,7 +204,6 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
 
     def roles(self) -> Roles:
-        """It looks at every call."""
         return Roles()
 
     def words(self) -> str:
@@ -241,11 +233,9 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
         self.total = rule.total
 
     def evaluate(self, state: BreakerState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Deny every call once it has tripped."""
         return self._finding(state) if state.open else None
 
     def completed(self, state: BreakerState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """A completion ends a row of failures."""
         state.consecutive = 0
 
     def failed(self, state: BreakerState, call: EvaluatedCall, mask: int) -> Finding | None:
@@ -278,5 +268,4 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
         )
 
     def refuses_all(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """It has tripped."""
         return state.open

@@ -41,13 +41,11 @@ class Require(Rule, tag="require", frozen=True):
         return f"{names(self.tool)} must be called"
 
     def obligation(self) -> Obligation | None:
-        """One call."""
         return Obligation(self.tool)
 
     abstraction = itself
 
     def drawing(self) -> tuple[Note, ...]:
-        """A note in the tool's node."""
         return (Note(self.tool, "required"),)
 
 
@@ -67,11 +65,9 @@ class RequireMachine(Machine, evaluates=Require):
         self.slots = slots_of(scope, (rule.tool, True))
 
     def started(self, state: RequireState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """The obligation is met."""
         state.called = True
 
     def finding_at_end(self, state: RequireState) -> Finding | None:
-        """Violated if the tool was never called."""
         if state.called:
             return None
         tools = listed(self.slots[0].names)
@@ -111,7 +107,6 @@ class After(Rule, tag="after", frozen=True):
         return (self,) if self.key is None and self.within <= LARGEST else ()
 
     def drawing(self) -> tuple[Link, ...]:
-        """An arrow from the trigger to the answer."""
         word = "then next" if self.within == 1 else f"then within {self.within} calls"
         return (Link(word, (self.trigger,), self.then),)
 
@@ -137,7 +132,6 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return f"{names(self.tool)} {self._when()}"
 
     def obligation(self) -> Obligation | None:
-        """The call."""
         return Obligation(self.tool)
 
     def abstraction(self) -> tuple[Rule, ...]:
@@ -145,7 +139,6 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
 
     def drawing(self) -> tuple[Note, ...]:
-        """A note in the tool's node."""
         return (Note(self.tool, self._when()),)
 
     def _when(self) -> str:
@@ -195,7 +188,6 @@ class AfterMachine(Machine, evaluates=After):
         return max(0, state.due[0] - now) if state.due else None
 
     def finding_at_end(self, state: AfterState) -> Finding | None:
-        """Violated if a trigger is open."""
         return self._unanswered("the session ended without") if state.due else None
 
     def _unanswered(self, what: str) -> Finding:
@@ -239,14 +231,12 @@ class EventuallyMachine(Machine, evaluates=Eventually):
         return self._finding(f"`{call.name}` would be call number {now + 1} without")
 
     def started(self, state: EventuallyState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """The tool has come, or its time has passed."""
         if mask:
             state.called = True
         elif now + 1 >= self.within:
             state.passed = True
 
     def due(self, state: EventuallyState, now: int) -> int | None:
-        """The last call that could be the tool."""
         return None if state.called or state.passed else max(self.within, now + 1)
 
     def equivalence_key(self, state: EventuallyState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
@@ -268,5 +258,4 @@ class EventuallyMachine(Machine, evaluates=Eventually):
         )
 
     def refuses_all(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Whether the next call must be the tool, and this is another."""
         return not (state.called or state.passed) and now + 1 >= self.within and not maybe

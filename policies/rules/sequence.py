@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Sequence as AbcSequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..language.selectors import Selector, Slot, ToolWhere, selector_problems
 from ..values.model_base import Name
 from .machine import Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import Cap, Link, Note, Roles, Rule, chain, names
+from .rule import Cap, Link, Note, Of, Roles, Rule, chain, names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -40,7 +41,6 @@ class Sequence(Rule, tag="sequence", frozen=True):
         yield from _member_problems(self.tools, "tools")
 
     def roles(self) -> Roles:
-        """It may refuse its members."""
         return Roles(restricts=self.tools)
 
     def of_other_calls(self) -> tuple[Selector, ...]:
@@ -55,7 +55,6 @@ class Sequence(Rule, tag="sequence", frozen=True):
         return (self if self.key is None else Sequence(tools=self.tools),)
 
     def drawing(self) -> Drawing:
-        """An arrow from member to member."""
         return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
 
 
@@ -75,7 +74,6 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         yield from _member_problems(self.sequence, "sequence")
 
     def roles(self) -> Roles:
-        """It may refuse the last member."""
         return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
 
     def words(self) -> str:
@@ -88,7 +86,6 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         return (self,)
 
     def drawing(self) -> Drawing:
-        """An arrow from member to member; the last must not follow."""
         return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
 
 
@@ -173,7 +170,6 @@ class SequenceMachine(Machine, evaluates=Sequence):
         )
 
     def started(self, state: SequenceState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """The awaited member has come."""
         if state.reached < self.length and mask & (1 << state.reached):
             state.reached += 1
 
@@ -182,7 +178,6 @@ class SequenceMachine(Machine, evaluates=Sequence):
         return now + 1 if self._inside(state) else None
 
     def finding_at_end(self, state: SequenceState) -> Finding | None:
-        """Violated if it was begun and not finished."""
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
     def refuses_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
@@ -221,7 +216,6 @@ class ForbiddenSequenceMachine(Machine, evaluates=ForbiddenSequence):
         return self._prefixes(state, now)
 
     def evaluate(self, state: ForbiddenState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call that completes the sequence."""
         if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
             return None
         names = [" or ".join(slot.names) for slot in self.slots]
@@ -241,14 +235,48 @@ class ForbiddenSequenceMachine(Machine, evaluates=ForbiddenSequence):
         state.at = now + 1
 
     def refuses_all(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Any call of the tool would complete the sequence."""
         return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
 
 
 TRIGGER, FORBIDDEN = 1, 2
 
 
-class NeverAfter(Rule, tag="never_after", frozen=True):
+class _Ban(Rule, frozen=True):
+    """A rule that forbids calls once another has started."""
+
+    word: ClassVar[str]
+    of: ClassVar[Of]
+    """Which triggers stand: all that started, or those that did not fail."""
+
+    @abstractmethod
+    def sides(self) -> tuple[Selector, Selector]:
+        """The calls that trigger the ban, and those it forbids."""
+
+    def compile(self, scope: NameScope) -> Machine:
+        return NeverAfterMachine(self, scope)
+
+    def roles(self) -> Roles:
+        trigger, forbidden = self.sides()
+        return Roles(restricts=(forbidden,), others=(trigger,))
+
+    def words(self) -> str:
+        trigger, forbidden = self.sides()
+        return f"no {names(forbidden)} after {names(trigger)}"
+
+    def caps(self) -> Iterator[Cap]:
+        """A call that forbids itself comes once."""
+        yield Cap(self.sides(), 1, self.of, each=True)
+
+    def abstraction(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        trigger, forbidden = self.sides()
+        return (Link(self.word, (trigger,), forbidden, forbidden=True),)
+
+
+class NeverAfter(_Ban, tag="never_after", frozen=True):
     """No `forbidden` call once a `trigger` started, whatever became of it.
 
     Attributes:
@@ -259,30 +287,14 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
     trigger: Selector
     forbidden: Selector
 
-    def compile(self, scope: NameScope) -> Machine:
-        return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
+    word = "never after"
+    of = "started"
 
-    def roles(self) -> Roles:
-        """It may refuse what is forbidden."""
-        return Roles(restricts=(self.forbidden,), others=(self.trigger,))
-
-    def words(self) -> str:
-        return f"no {names(self.forbidden)} after {names(self.trigger)}"
-
-    def caps(self) -> Iterator[Cap]:
-        """A call that forbids itself comes once."""
-        yield Cap((self.trigger, self.forbidden), 1, "started", each=True)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, another value will do."""
-        return (self,) if self.key is None else ()
-
-    def drawing(self) -> tuple[Link, ...]:
-        """An arrow from the trigger to what is forbidden."""
-        return (Link("never after", (self.trigger,), self.forbidden, forbidden=True),)
+    def sides(self) -> tuple[Selector, Selector]:
+        return self.trigger, self.forbidden
 
 
-class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
+class ForbidsAfter(_Ban, tag="forbids_after", frozen=True):
     """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed.
 
     Attributes:
@@ -293,27 +305,11 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     tool: Selector
     tools: AbcSequence[Name | ToolWhere]
 
-    def compile(self, scope: NameScope) -> Machine:
-        return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
+    word = "forbids"
+    of = "completed"
 
-    def roles(self) -> Roles:
-        """It may refuse what is forbidden."""
-        return Roles(restricts=(self.tools,), others=(self.tool,))
-
-    def words(self) -> str:
-        return f"no {names(self.tools)} after {names(self.tool)}"
-
-    def caps(self) -> Iterator[Cap]:
-        """A call that forbids itself comes once."""
-        yield Cap((self.tool, self.tools), 1, "completed", each=True)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, another value will do."""
-        return (self,) if self.key is None else ()
-
-    def drawing(self) -> tuple[Link, ...]:
-        """An arrow from the trigger to what is forbidden."""
-        return (Link("forbids", (self.tool,), self.tools, forbidden=True),)
+    def sides(self) -> tuple[Selector, Selector]:
+        return self.tool, self.tools
 
 
 class NeverAfterState(NoState):
@@ -330,16 +326,14 @@ class NeverAfterMachine(Machine):
     evaluates_order = True
     starts = TRIGGER
 
-    def __init__(
-        self, scope: NameScope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
-    ) -> None:
-        self.kind = kind
+    def __init__(self, rule: _Ban, scope: NameScope) -> None:
+        self.kind = rule.type
+        trigger, forbidden = rule.sides()
         self.slots = slots_of(scope, (trigger, False), (forbidden, False))
-        self.lifted_by_failure = lifted_by_failure
-        self.outcomes = TRIGGER if lifted_by_failure else 0
+        self.lifted_by_failure = rule.of == "completed"
+        self.outcomes = TRIGGER if self.lifted_by_failure else 0
 
     def evaluate(self, state: NeverAfterState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse a forbidden call while a trigger stands."""
         if not state.standing:
             return None
         trigger = listed(self.slots[0].names)
@@ -351,7 +345,6 @@ class NeverAfterMachine(Machine):
         )
 
     def started(self, state: NeverAfterState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """A trigger stands."""
         state.standing += 1
 
     def failed(self, state: NeverAfterState, call: EvaluatedCall, mask: int) -> Finding | None:
@@ -365,5 +358,4 @@ class NeverAfterMachine(Machine):
         return min(state.standing, in_flight + 2) if self.lifted_by_failure else state.standing > 0
 
     def refuses_all(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """A trigger stands."""
         return bool(sure & FORBIDDEN) and state.standing > 0
