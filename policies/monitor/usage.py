@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -33,12 +33,16 @@ class PriceSource(NamedTuple):
     usd: Pricer
 
 
+_Row: TypeAlias = tuple[Callable[[str], bool], PriceSource]
+"""A price of a policy, and whether its name, a glob, matches a model's."""
+
+
 class PriceBook:
-    """The prices that hold for one compiled policy; models match a table's names as globs, without case."""
+    """The prices that hold for one compiled policy; of a policy's, the first that matches counts."""
 
     def __init__(self, tables: PriceTables) -> None:
-        self._open = _Table(tables.open)
-        self._locked = [(_Table(table.prices), table.caps_cost) for table in tables.locked]
+        self._open = _rows(tables.open)
+        self._locked = [(_rows(table.prices), table.caps_cost) for table in tables.locked]
         self._reject = tables.reject
         self._sources: dict[str, PriceSource | None] = {}
 
@@ -53,35 +57,22 @@ class PriceBook:
     def _find(self, model: str) -> PriceSource | None:
         found = []
         for table, caps_cost in self._locked:
-            own = table.source(model)
+            own = _first(table, model)
             counted = own or (_public_source(model) if caps_cost else None)
             if counted is None and caps_cost and self._reject:
                 return None
             found.append(counted)
-        sources = [source for source in (*found, self._open.source(model)) if source is not None]
+        sources = [source for source in (*found, _first(self._open, model)) if source is not None]
         return _dearest(dict.fromkeys(sources)) if sources else _public_source(model)
 
 
-class _Table:
-    """The prices of one policy, by names that are globs; the first that matches counts."""
-
-    def __init__(self, prices: Mapping[str, Price]) -> None:
-        self._rows = [(matcher([name]), _OfTable(name, price)) for name, price in prices.items()]
-
-    def source(self, model: str) -> PriceSource | None:
-        named = (row for matches, row in self._rows if matches(model))
-        return next((PriceSource(f"policy:{row.name}", row.usd) for row in named), None)
+def _rows(prices: Mapping[str, Price]) -> list[_Row]:
+    sources = (PriceSource(f"policy:{name}", partial(_table_usd, price)) for name, price in prices.items())
+    return list(zip((matcher([name]) for name in prices), sources, strict=True))
 
 
-class _OfTable(NamedTuple):
-    """A row of a table."""
-
-    name: str
-    price: Price
-
-    def usd(self, report: TokenUsageUpdated) -> float:
-        """The price of the tokens in a report."""
-        return _table_usd(self.price, report)
+def _first(rows: list[_Row], model: str) -> PriceSource | None:
+    return next((source for matches, source in rows if matches(model)), None)
 
 
 def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
