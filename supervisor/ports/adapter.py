@@ -1,7 +1,6 @@
 """The interfaces to the outside: small protocols that this package owns, each implemented in `adapters/`.
 
 Adapter -> Provider      an agent's client: launch options, one running session of it
-Store                    the record of sessions, the owners of their runs, and people's answers and commands
 Approver                 answers a held call
 Publisher                watches events; cannot harm a run
 """
@@ -19,53 +18,7 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
 
-from .store import Store
-from .stored_types import (
-    ANY_RUN,
-    AnswerGiven,
-    ApprovalAnswer,
-    ApprovalRequest,
-    Block,
-    Cancel,
-    Command,
-    LogEntry,
-    Owner,
-    Place,
-    RunFilter,
-    RunInfo,
-    SessionInfo,
-    StoredApproval,
-    UnblockStarts,
-)
-
-__all__ = [
-    "ANY_RUN",
-    "Adapter",
-    "AnswerGiven",
-    "ApprovalAnswer",
-    "ApprovalRequest",
-    "Approver",
-    "Block",
-    "Cancel",
-    "CancelStep",
-    "Command",
-    "EndOrphans",
-    "Gate",
-    "GateAnswer",
-    "Launch",
-    "LaunchOptions",
-    "LogEntry",
-    "Owner",
-    "Place",
-    "Provider",
-    "Publisher",
-    "RunFilter",
-    "RunInfo",
-    "SessionInfo",
-    "Store",
-    "StoredApproval",
-    "UnblockStarts",
-]
+from .stored_types import ApprovalAnswer, ApprovalRequest
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
