@@ -38,7 +38,7 @@ class Process:
             self._fresh.put(line.rstrip())
         self._fresh.put(None)
 
-    def until(self, start: str) -> str:
+    def until(self, start: str | tuple[str, ...]) -> str:
         """The next line that begins so."""
         while (line := self._fresh.get(timeout=PATIENCE_S)) is not None:
             if line.startswith(start):
@@ -58,10 +58,15 @@ class Process:
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
+    def end_input(self) -> None:
+        """It is given no more."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
 
 @contextmanager
-def process(name: str, *arguments: str) -> Iterator[Process]:
-    command = [sys.executable, str(PROGRAM), name, *arguments]
+def process(name: str, *arguments: str, program: Path = PROGRAM) -> Iterator[Process]:
+    command = [sys.executable, str(program), name, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         try:
             yield Process(started)

@@ -108,8 +108,7 @@ def test_whatever_is_cut_stopped_or_killed_the_record_holds(server: OwnServer, t
                     workers[victim].go_on("start")
                     pids[victim] = int(workers[victim].until("pid").split()[1])
         for worker, pid in zip(workers, pids, strict=True):
-            assert worker.process.stdin is not None
-            worker.process.stdin.close()
+            worker.end_input()
             os.kill(pid, signal.SIGKILL)
         lines = [line for worker in workers for line in worker.rest()]
 

@@ -73,17 +73,17 @@ async def _events(path: Path) -> list[Event]:
 def _executed(path: Path, runs: list[str]) -> list[str]:
     """What the processes say, let go at the same moment."""
     with ExitStack() as opened:
-        processes = [opened.enter_context(_process(path, run_id)) for run_id in runs]
+        processes = [opened.enter_context(_process(path)) for _ in runs]
         for process in processes:
             assert process.stdout is not None
             process.stdout.readline()  # `ready`
-        for process in processes:
+        for process, run_id in zip(processes, runs, strict=True):
             assert process.stdin is not None
-            process.stdin.write("\n")
+            process.stdin.write(f"{run_id}\n")
             process.stdin.flush()
         return [line for process in processes for line in process.communicate(timeout=_PATIENCE_S)[0].splitlines()]
 
 
-def _process(path: Path, run_id: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(_PROGRAM), str(path), "execute", run_id]
+def _process(path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_PROGRAM), str(path), "execute"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

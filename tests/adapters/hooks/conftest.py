@@ -105,6 +105,12 @@ class HookedSession:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """One: what judges hooks has no event loop of the test's, which only reads what it recorded."""
+    return "asyncio"
+
+
+@pytest.fixture
 def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
     """A hook under a policy that forbids nothing."""
     hooked = HookProcesses(tmp_path)

@@ -159,14 +159,18 @@ def test_a_call_to_be_approved_needs_a_person_in_every_mode(governed: Any, mode:
     assert recorded(governed.store, *kinds) == ["tool_approval_requested", "tool_approval_denied", "tool_call_denied"]
 
 
-def test_a_hook_that_cannot_judge_refuses(governed: Any) -> None:
-    """It says so, and the call does not run; the model is told nothing of why."""
+def test_hooks_that_cannot_judge_refuse_the_prompt_and_the_call(governed: Any) -> None:
+    """The person is told why before the model is asked anything; where no hook hears of the prompt, the call does not
+    run, and the model is told nothing of why.
+    """
     api = governed.api
     never = governed.cwd / "never"
     governed.govern("{name: p, rules: 7}")
+    governed.run()
+    assert api.requests == []
     path = settings_path(user=False, folder=governed.cwd)
     settings = json.loads(path.read_text())
-    del settings["hooks"]["UserPromptSubmit"]  # it would refuse the prompt already
+    del settings["hooks"]["UserPromptSubmit"]
     path.write_text(json.dumps(settings))
     api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
 
@@ -175,15 +179,6 @@ def test_a_hook_that_cannot_judge_refuses(governed: Any) -> None:
     [result] = governed.tool_results().values()
     assert not never.exists()
     assert "rules" not in result
-
-
-def test_a_prompt_under_an_unreadable_policy_is_refused(governed: Any) -> None:
-    """The person is told why, before the model is asked anything."""
-    governed.govern("{name: p, rules: 7}")
-
-    governed.run()
-
-    assert governed.api.requests == []
 
 
 def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -18,7 +19,7 @@ from proctor.adapters.hooks import daemon, decider
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
-from proctor.supervisor.control.ownership import reap, reap_run
+from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
@@ -75,7 +76,7 @@ async def ends(session: Any) -> list[Event]:
     return [event for event in await session.events() if isinstance(event, TERMINAL)]
 
 
-def begun(session: Any, client: Owner) -> None:
+def begun(session: Any, client: Owner | None) -> None:
     """A client's run goes on, with two of three calls."""
     session.policy.write_text(POLICY)
     session.client = client
@@ -123,45 +124,39 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
 
 
 @pytest.mark.anyio
-async def test_a_lost_run_is_reaped_by_whoever_uses_the_store(session: Any, clients: Clients) -> None:
-    """With its client and the process that judges gone; a client that takes the session up counts on."""
-    begun(session, clients.start())
-    session.end()
-    clients.kill(session.client)
-    [reaped] = await using(session, reap)
-    session.client = clients.start()
-    session.prompt("p2")
-    third = session.pre("c3", command="ls")
-    session.post("c3", command="ls")
-
-    assert reaped.owner.is_client
-    assert (third.verdict, session.pre("c4", command="ls").verdict) == ("allow", "deny")
-    assert [run.status for run in await runs(session)] == ["failed", "running"]
-    events = await session.events()
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("prompted", [True, False])
-async def test_a_client_that_takes_a_session_up_ends_what_the_one_before_has_lost(
-    session: Any, clients: Clients, prompted: bool
+@pytest.mark.parametrize(("prompted", "reaps"), [(True, True), (False, True), (True, False), (False, False)])
+async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goes_on(
+    session: Any, clients: Clients, prompted: bool, reaps: bool
 ) -> None:
-    """It did not complete; what is counted over the session goes on."""
+    """With its client and the process that judges gone: by who looks, or by the client that takes the session up,
+    with a prompt or with a call of one that was not seen. What is counted over the session goes on, and no record is
+    lost.
+    """
     begun(session, clients.start())
     session.end()
     clients.kill(session.client)
+    if reaps:
+        [reaped] = await using(session, reap)
+        assert reaped.owner.is_client
+    before = await session.events()
     session.client = clients.start()
     if prompted:
         session.prompt("p2")
     third = session.pre("c3", command="ls")
     session.post("c3", command="ls")
+    fourth = session.pre("c4", command="ls")
     first, second = await runs(session)
+    after = await session.events()
 
     assert (first.status, second.status) == ("failed", "running")
     assert second.owner is not None
     assert second.owner.pid == session.client.pid
-    assert (third.verdict, session.pre("c4", command="ls").verdict) == ("allow", "deny")
-    assert len(await ends(session)) == 1
+    assert (third.verdict, fourth.verdict) == ("allow", "deny")
+    assert after[: len(before)] == before
+    assert [event.seq for event in after] == list(range(1, len(after) + 1))
+    [end] = await ends(session)
+    assert isinstance(end, RunFailed)
+    assert (end.error or {}).get("code") == "owner_lost"
 
 
 @pytest.mark.anyio
@@ -267,84 +262,31 @@ async def test_a_client_in_the_process_that_reads_is_not_taken_for_one_that_has_
     assert [run.status for run in await runs(session)] == ["running"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("watches", [True, False])
-async def test_the_process_that_judges_stays_while_a_client_has_a_run(
+def test_the_process_that_judges_stays_while_a_client_has_a_run(
     watches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long nobody asks: it is who ends that run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(daemon, "IDLE_S", -1.0)
 
-    class Judge:
-        def __init__(self) -> None:
-            self.watches = watches
-
     with daemon._listening() as listener:
-        assert daemon._Daemon(listener, cast(Any, Judge()))._needed() is watches
-
-
-async def statuses(session: Any) -> list[str]:
-    async with SQLiteStore(session.store) as store:
-        return [run.status for run in reversed(await store.runs())]
-
-
-async def ended_as_lost(session: Any) -> bool:
-    async with SQLiteStore(session.store) as store:
-        [run] = await store.runs()
-        return await reap_run(store, run)
-
-
-async def record(session: Any) -> list[Any]:
-    async with SQLiteStore(session.store) as store:
-        return [event async for event in store.read("s")]
+        assert daemon._Daemon(listener, cast(Any, SimpleNamespace(watches=watches)))._needed() is watches
 
 
 @pytest.mark.anyio
 async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
-    """The run that was left is over then, and what it used is used."""
-    session.policy.write_text(POLICY)
-    session.prompt("p1")
-    for id in ("c1", "c2"):
-        assert session.pre(id, command="ls").verdict == "allow"
-        session.post(id, command="ls")
+    """Where no client is known: the run that was left is over then, and what it used is used."""
+    begun(session, None)
     session.end()
-    left = await statuses(session)
+    left = [run.status for run in await runs(session)]
     session.prompt("p2")
     third = session.pre("c3", command="ls")
     session.post("c3", command="ls")
 
     assert left == ["running"]
-    assert await statuses(session) == ["completed", "running"]
+    assert [run.status for run in await runs(session)] == ["completed", "running"]
     assert (third.verdict, session.pre("c4", command="ls").verdict) == ("allow", "deny")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("prompted", [True, False])
-async def test_a_session_whose_run_was_ended_as_lost_continues(session: Any, prompted: bool) -> None:
-    """By a prompt, or by a call of one that was not seen: a run of its own, no record lost, limits counted on."""
-    session.policy.write_text(POLICY)
-    session.prompt("p1")
-    for id in ("c1", "c2"):
-        session.pre(id, command="ls")
-        session.post(id, command="ls")
-    ended = await ended_as_lost(session)
-    before = await record(session)
-    if prompted:
-        session.prompt("p2")
-    third = session.pre("c3", command="ls")
-    session.post("c3", command="ls")
-    fourth = session.pre("c4", command="ls")
-    after = await record(session)
-    ends = [event for event in after if isinstance(event, TERMINAL)]
-
-    assert ended
-    assert isinstance(before[-1], RunFailed)
-    assert (before[-1].error or {}).get("code") == "owner_lost"
-    assert after[: len(before)] == before
-    assert [event.seq for event in after] == list(range(1, len(after) + 1))
-    assert (third.verdict, fourth.verdict) == ("allow", "deny")
-    assert len([event for event in ends if event.run_id == before[-1].run_id]) == 1
 
 
 @pytest.fixture
@@ -390,16 +332,12 @@ def events(path: Any, session_id: str) -> list[Event]:
     return anyio.run(read)
 
 
-def killed(client: Any) -> None:
-    with client:
-        client.kill()
-
-
 @pytest.mark.claude
 def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
     """Another client continues the session, as a run of its own, with the counts so far."""
     client, api = started(working), working.api
-    killed(client)
+    with client:
+        client.kill()
     run = until(working.store, lambda run: run.status == "failed")
     never = working.cwd / "never"
     api.say(api.reply(api.bash("echo second")), api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
@@ -421,7 +359,8 @@ def test_without_the_process_that_judges_its_run_is_lost_and_reaped(working: Any
     client = started(working)
     end_daemons(working.store)
     while_there = until(working.store, lambda run: not daemons(working.store)).status
-    killed(client)
+    with client:
+        client.kill()
     run = until(working.store, lambda run: run.status == "lost")
 
     async def reaped() -> list[RunInfo]:

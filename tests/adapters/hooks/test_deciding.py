@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import EventError, load_policies
-from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillOutcome, KillSwitch, run_once
+from proctor.policies import load_policies
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillSwitch, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
@@ -115,23 +114,18 @@ def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     assert (refused.verdict, allowed.verdict) == ("deny", "allow")
 
 
-def test_an_id_whose_call_runs_serves_no_other(session: Any) -> None:
-    """No call runs unjudged under an id that was let through once."""
+def test_an_id_serves_no_other_call_while_its_own_runs_and_names_a_new_one_after(session: Any) -> None:
+    """No call runs unjudged under an id that was let through once; a new one is judged and counted like any other."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
     running = [session.pre("t1", command=command).verdict for command in ("a", "a", "b")]
-
-    assert running == ["allow", "deny", "deny"]
-
-
-def test_an_id_whose_call_is_over_names_a_new_call(session: Any) -> None:
-    """It is judged and counted like any other."""
-    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
-    answers = []
-    for _ in range(3):
-        answers.append(session.pre("t1", command="a").verdict)
+    session.post("t1", command="a")
+    after = []
+    for _ in range(2):
+        after.append(session.pre("t1", command="a").verdict)
         session.post("t1", command="a")
 
-    assert answers == ["allow", "allow", "deny"]
+    assert running == ["allow", "deny", "deny"]
+    assert after == ["allow", "deny"]
 
 
 @pytest.mark.parametrize("command", ["a", "b"])
@@ -163,46 +157,40 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
     assert len(await session.events("tool_call_started")) == 2
 
 
+RM = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "allowed", ["{name: p}", "{name: p, on_violation: warn, rules: [{type: blocklist, tools: [Read]}]}"]
+    ("policy", "verdict", "broken"),
+    [
+        ("{name: p}", "allow", {"input_changed"}),
+        ("{name: p, on_violation: warn, rules: [{type: blocklist, tools: [Read]}]}", "allow", {"input_changed"}),
+        (f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{RM}]}}]}}", "allow", {"input_changed", "deny-1"}),
+        ("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}", "ask", {"input_changed", "deny-1"}),
+    ],
 )
-async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_became(session: Any, allowed: str) -> None:
-    """What ran is not what was judged; it is judged now, and that alone is a violation."""
-    session.policy.write_text(allowed)
+async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_became(
+    session: Any, policy: str, verdict: str, broken: set[str]
+) -> None:
+    """What ran is not what was judged: it is judged now, and that alone is a violation. A rule that would have
+    refused it is named, and a person's yes to the one input does not count for the other.
+    """
+    session.policy.write_text(policy)
     before = session.pre("t1", command="ls")
-    after = session.post("t1", command="ls -l")
+    after = session.post("t1", command="rm x")
     sibling = session.pre("t2", command="ls")
-    [found] = await session.events("policy_violation")
+    found = [event for event in await session.events("policy_violation") if event.tool_call_id == "t1"]
     started = await session.events("tool_call_started")
 
-    assert before.verdict == "allow"
+    assert before.verdict == verdict
     assert (after.stop, sibling.verdict) == (True, "deny")
-    assert (found.rule, found.action, found.enforcement) == ("input_changed", "cancel", "interrupted")
-    assert [event.tool_input for event in started] == [{"command": "ls"}, {"command": "ls -l"}]
-
-
-@pytest.mark.anyio
-async def test_an_input_rewritten_to_a_denied_one_breaks_that_rule_too(session: Any) -> None:
-    """The record names the rule that the input would have been refused by."""
-    rule = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
-    session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{rule}]}}]}}")
-    session.pre("t1", command="ls")
-    after = session.post("t1", command="rm x")
-    found = await session.events("policy_violation")
-
-    assert after.stop
-    assert {event.policy for event in found} == {"p", "supervision"}
-
-
-@pytest.mark.anyio
-async def test_a_person_s_yes_to_one_input_does_not_count_for_another(session: Any) -> None:
-    """What ran after the question is not what was asked about: the approval is not granted, the run ends."""
-    session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
-    session.pre("t1", command="ls")
-    after = session.post("t1", command="rm x")
-
-    assert after.stop
+    assert {event.rule for event in found} == broken
+    assert [(event.policy, event.action) for event in found if event.rule == "input_changed"] == [
+        ("supervision", "cancel")
+    ]
+    assert "interrupted" in {event.enforcement for event in found}
+    assert started[-1].tool_input == {"command": "rm x"}
     assert await session.events("tool_approval_granted") == []
 
 
@@ -252,30 +240,6 @@ def test_turns_are_counted_by_the_responses_that_are_over(session: Any) -> None:
     assert first == second == ["allow", "allow", "deny"]
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"session_id":"s","hook_event_name":"PreToolUse"}'])
-def test_what_is_no_hook_is_refused(session: Any, data: bytes) -> None:
-    """Nothing is recorded of it."""
-    session.policy.write_text("{name: p}")
-    with pytest.raises(EventError):
-        session.raw(data)
-
-    assert sqlite3.connect(session.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
-
-
-def test_a_hook_process_refuses_in_public_words(hooked: Any) -> None:
-    """Exit code 2 for what is no hook; for a call, a refusal whose reason says nothing of the policy."""
-    hooked.policy.write_text("{name: secret, rules: 7}")
-    call = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
-    garbage = hooked.run(b"garbage")
-    answer = hooked.answer_to(call)
-
-    assert (garbage.returncode, garbage.stdout) == (2, b"")
-    assert b"Traceback" not in garbage.stderr
-    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
-    assert "rules" not in answer["hookSpecificOutput"]["permissionDecisionReason"]
-    assert "rules" in answer["systemMessage"]
-
-
 def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
     """The client would let the call run; the alarm is set before anything is read or asked."""
     code = f"import sys; sys.path.insert(0, {str(DAEMON_CLIENT.parent)!r}); import daemon_client, signal;"
@@ -293,51 +257,25 @@ async def using(session: Any, use: Callable[[KillSwitch], Any]) -> Any:
         return await use(KillSwitch(store))
 
 
-async def killed(session: Any, **more: Any) -> list[KillOutcome]:
-    given = {"by": "ana", "everything": True, "wait_s": 30, **more}
-    outcomes: list[KillOutcome] = await using(session, lambda switch: switch.kill(**given))
-    return outcomes
-
-
-async def test_a_prompt_begins_nothing_until_it_is_lifted(session: Any) -> None:
-    """The person is told who, when and why."""
+async def test_nothing_begins_while_starts_are_blocked(session: Any) -> None:
+    """The person is told who, when and why. A call of a prompt that was not seen ends its response, and the model is
+    told nothing of why.
+    """
     session.policy.write_text(NINE_CALLS)
     session.prompt("p1")
     await using(session, lambda switch: switch.block_starts(by="ana", reason="an incident", everything=True))
     blocked = session.prompt("p2")
+    session.hook("Stop")
+    unseen = session.pre("c1", command="ls")
     await using(session, lambda switch: switch.lift(by="ana", everything=True))
 
     assert blocked.verdict == "deny"
     assert blocked.reason.startswith("no run starts: `ana` blocked them at")
     assert "an incident" in blocked.reason
+    assert (unseen.verdict, unseen.stop) == ("deny", True)
+    assert "incident" not in unseen.reason
     assert session.prompt("p3").verdict == "allow"
-    assert session.pre("c1", command="ls").verdict == "allow"
-
-
-async def test_a_call_of_a_prompt_that_was_not_seen_runs_no_more(session: Any) -> None:
-    """Its response ends, and the model is told nothing of why."""
-    session.policy.write_text(NINE_CALLS)
-    session.prompt("p1")
-    await using(session, lambda switch: switch.block_starts(by="ana", reason="secret", everything=True))
-    session.hook("Stop")
-    answer = session.pre("c1", command="ls")
-
-    assert (answer.verdict, answer.stop) == ("deny", True)
-    assert "secret" not in answer.reason
-
-
-async def test_a_session_that_is_killed_runs_nothing_more_of_that_prompt(session: Any) -> None:
-    """The record says so at once, the client hears of it with its next call; the next prompt is a run of its own."""
-    session.policy.write_text(NINE_CALLS)
-    session.prompt("p1")
-    before = session.pre("c1", command="ls")
-    (outcome,) = await killed(session)
-    after = session.pre("c2", command="ls")
-    session.prompt("p2")
-
-    assert (before.verdict, after.verdict, after.stop) == ("allow", "deny", True)
-    assert (outcome.status, outcome.ended) == ("cancelled", True)
-    assert session.pre("c3", command="ls").verdict == "allow"
+    assert session.pre("c2", command="ls").verdict == "allow"
 
 
 ASKS = "{name: p, approval: {%s}, tool_rules: [{deny: [Bash], action: request_approval}]}"
@@ -371,27 +309,21 @@ async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
     assert answers == [verdict] * 4
 
 
-async def test_a_call_that_a_yes_covers_says_whose_it_was(session: Any) -> None:
-    """Nobody was asked, and the record says by which approval and by whom."""
+async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_it(session: Any) -> None:
+    """Nobody is asked, and the record says by which approval and by whom. A file that allows less counts from the
+    next hook on.
+    """
     session.policy.write_text(ASKS % "scope: session")
     await granted(session, "session")
     session.prompt("p2")
-    session.pre("c2", command="make all")
+    allowed = session.pre("c2", command="make all").verdict
     first, covered = await session.events("tool_approval_granted")
-
-    assert (covered.tool_call_id, covered.covered_by, covered.by) == ("c2", first.approval_id, "ana")
-    assert [event.tool_call_id for event in await session.events("tool_approval_requested")] == ["c1"]
-
-
-async def test_a_policy_that_allows_less_by_then_lets_no_yes_hold(session: Any) -> None:
-    """A file that is read again counts from the next hook on."""
-    session.policy.write_text(ASKS % "scope: session")
-    await granted(session, "session")
-    session.prompt("p2")
-    allowed = session.pre("c2", command="x").verdict
+    asked = [event.tool_call_id for event in await session.events("tool_approval_requested")]
     session.policy.write_text(ASKS % "scope: once, timeout_s: 60")
     session.prompt("p3")
 
+    assert (covered.tool_call_id, covered.covered_by, covered.by) == ("c2", first.approval_id, "ana")
+    assert asked == ["c1"]
     assert (allowed, session.pre("c3", command="x").verdict) == ("allow", "ask")
 
 
@@ -425,43 +357,34 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-@pytest.fixture
-def judged(session: Any) -> Any:
-    """Two prompts: a call is refused in the first by a rule, in the second by what both have used."""
+def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the rule that refused, and by the state in which the prompts before had left the session. Judged again on
+    the record, each call has the decision that the client was told.
+    """
     session.policy.write_text(POLICY)
     session.prompt("p1", "tidy up")
-    assert session.pre("c1", "WebFetch", url="https://x").verdict == "deny"
-    assert session.pre("c2", command="ls").verdict == "allow"
-    session.post("c2", command="ls")
+    answers = {"c1": session.pre("c1", "WebFetch", url="https://x").verdict}
+    for id, prompt in (("c2", ""), ("c3", "p2"), ("c4", "")):
+        if prompt:
+            session.hook("Stop", last_assistant_message="done")
+            session.prompt(prompt, "and now")
+        answers[id] = session.pre(id, command="ls").verdict
+        if answers[id] == "allow":
+            session.post(id, command="ls")
     session.hook("Stop", last_assistant_message="done")
-    session.prompt("p2", "and now")
-    assert session.pre("c3", command="ls").verdict == "allow"
-    session.post("c3", command="ls")
-    assert session.pre("c4", command="ls").verdict == "deny"
-    session.hook("Stop", last_assistant_message="done")
-    return session
+    store = ("--store", session.store)
+    runs = [json.loads(line) for line in output_of(capsys, "runs", "--json", *store).splitlines()]
+    explained = [output_of(capsys, "explain", run, "--refused", *store) for run in ("s-1", "s-2")]
+    lines = [
+        line for run in ("s-1", "s-2") for line in output_of(capsys, "explain", run, "--json", *store).splitlines()
+    ]
+    decisions = [decision for line in lines if (decision := json.loads(line).get("decision"))]
 
-
-def test_each_prompt_is_a_run_whose_decisions_are_explained(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the rule that refused, and by the state in which the prompts before had left the session."""
-    runs = [json.loads(line) for line in output_of(capsys, "runs", "--json", "--store", judged.store).splitlines()]
-    first, second = sorted(run["run_id"] for run in runs)
-    explained = [output_of(capsys, "explain", run, "--refused", "--store", judged.store) for run in (first, second)]
-
-    assert [run["status"] for run in runs] == ["completed", "completed"]
+    assert [(run["run_id"], run["status"]) for run in runs] == [("s-2", "completed"), ("s-1", "completed")]
     assert ("WebFetch" in explained[0], "max_tool_calls" in explained[0]) == (True, False)
     assert ("WebFetch" in explained[1], "max_tool_calls" in explained[1]) == (False, True)
-
-
-def test_what_is_explained_is_what_was_answered(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Judged again on the record, each call has the decision that the client was told."""
-    actions: dict[str, str] = {}
-    for run in ("s-1", "s-2"):
-        for line in output_of(capsys, "explain", run, "--json", "--store", judged.store).splitlines():
-            if decision := json.loads(line).get("decision"):
-                actions[decision["tool_call_id"]] = decision["action"]
-
-    assert actions == {"c1": "deny", "c2": "allow", "c3": "allow", "c4": "deny"}
+    assert answers == {"c1": "deny", "c2": "allow", "c3": "allow", "c4": "deny"}
+    assert {decision["tool_call_id"]: decision["action"] for decision in decisions} == answers
 
 
 def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,6 @@ REFUSED = "This could not be checked against the policy, so it is refused."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 
 
-def recorded(store: Path) -> int:
-    """How many events are stored."""
-    [count] = sqlite3.connect(store).execute("SELECT count(*) FROM events").fetchone()
-    return int(count)
-
-
 def refusal(hooked: Any, call: dict[str, Any]) -> str:
     """What the person is told of a call that is refused in public words."""
     answer = hooked.answer_to(call)
@@ -33,60 +27,52 @@ def refusal(hooked: Any, call: dict[str, Any]) -> str:
     return str(answer["systemMessage"])
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"garbage",
-        b"\xff\xfe\x00",
-        b"null",
-        b"[]",
-        b"{}",
-        b'{"session_id": "s", "hook_event_name": ["PreToolUse"]}',
-        b'{"hook_event_name": "PreToolUse", "tool_input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    ],
-    ids=["nothing", "text", "bytes", "null", "list", "no fields", "a list for a name", "nested without end"],
-)
-def test_what_is_no_hook_is_refused_by_the_exit_code(hooked: Any, data: bytes) -> None:
-    """By 2 the client refuses whatever it was; one sentence, and nothing is recorded."""
-    ended = hooked.run(data)
-
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert ended.stderr.decode() == f"{REFUSED}\n"
-    assert recorded(hooked.store) == 0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"session_id": 7},
-        {"session_id": ""},
-        {"tool_use_id": None},
-        {"tool_use_id": ""},
-        {"tool_name": {}},
-        {"tool_input": "ls"},
-        {"tool_input": None},
-        {"transcript_path": 7},
-        {"tool_name": "\ud800"},
-    ],
-)
-def test_a_call_of_another_shape_is_refused(hooked: Any, wrong: dict[str, Any]) -> None:
-    """The person is told what is wrong with it."""
-    answer = refusal(hooked, {**CALL, **wrong})
-
-    assert answer.startswith("proctor: ")
-    assert "\n" not in answer
-    assert recorded(hooked.store) == 0
+NO_HOOKS = {
+    "nothing": b"",
+    "text": b"garbage",
+    "bytes": b"\xff\xfe\x00",
+    "null": b"null",
+    "list": b"[]",
+    "no fields": b"{}",
+    "a list for a name": b'{"session_id": "s", "hook_event_name": ["PreToolUse"]}',
+    "nested without end": b'{"hook_event_name": "PreToolUse", "tool_input": '
+    + b"[" * 100_000
+    + b"]" * 100_000
+    + b"}",
+}
+OTHER_SHAPES: list[dict[str, Any]] = [
+    {"session_id": 7},
+    {"session_id": ""},
+    {"tool_use_id": None},
+    {"tool_use_id": ""},
+    {"tool_name": {}},
+    {"tool_input": "ls"},
+    {"tool_input": None},
+    {"transcript_path": 7},
+    {"tool_name": "\ud800"},
+]
 
 
-def test_a_hook_of_a_name_that_is_not_known_says_nothing(hooked: Any) -> None:
-    """The client may come to have more hooks; none of them is a call."""
+def test_what_is_no_hook_or_a_call_of_another_shape_is_refused(hooked: Any) -> None:
+    """What is no hook by the exit code 2, whatever it was, and one sentence; of a call the person is told what is
+    wrong with it. Nothing is recorded. A hook of a name that is not known says nothing: the client may come to have
+    more.
+    """
+    for name, data in NO_HOOKS.items():
+        ended = hooked.run(data)
+        assert (ended.returncode, ended.stdout, ended.stderr.decode()) == (2, b"", f"{REFUSED}\n"), name
+    for wrong in OTHER_SHAPES:
+        answer = refusal(hooked, {**CALL, **wrong})
+        assert answer.startswith("proctor: "), wrong
+        assert "\n" not in answer
     ended = hooked.run({"session_id": "s", "hook_event_name": "BrandNew", "tool_input": 7, "more": [1]})
     fine = hooked.run({"session_id": "s", "hook_event_name": "BrandNew", "more": [1]})
 
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert "hookSpecificOutput" not in json.loads(ended.stdout)
     assert (fine.returncode, fine.stdout, fine.stderr) == (0, b"", b"")
+    [count] = sqlite3.connect(hooked.store).execute("SELECT count(*) FROM events").fetchone()
+    assert count == 0
 
 
 def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:

@@ -39,47 +39,31 @@ def answer_to(session: Any, command: str, **more: Any) -> tuple[str, str]:
     return answer.verdict, answer.reason
 
 
-@pytest.mark.parametrize("command", ["git status", "cd src && git status; ls -l", "git status | ls", "make test"])
-def test_what_an_allow_list_admits_is_allowed_with_its_rule(session: Any, command: str) -> None:
-    """Every command of a compound line is covered by `runs`."""
+def test_what_an_allow_list_admits_is_allowed_and_a_deny_holds_whatever_else_admits_it(session: Any) -> None:
+    """Every command of a compound line is covered by `runs`. Of a denied one the model reads the policy's words and
+    no rule; the person both.
+    """
     session.policy.write_text(POLICY)
     session.unmatched = "ask"
-
-    assert answer_to(session, command) == ("allow", "proctor: allowed by policy `mine`, rule `allow-1`")
-
-
-@pytest.mark.parametrize("command", ["git status && git push", "git -C . push", "bash -c 'git push'"])
-def test_what_is_denied_is_denied_whatever_else_admits_it(session: Any, command: str) -> None:
-    """The model reads the policy's words and no rule; the person both."""
-    session.policy.write_text(POLICY)
+    for command in ("git status", "cd src && git status; ls -l", "git status | ls", "make test"):
+        answer = answer_to(session, command)
+        assert answer == ("allow", "proctor: allowed by policy `mine`, rule `allow-1`"), command
     session.unmatched = "allow"
-    answer = session.pre("c1", command=command)
-
-    assert (answer.verdict, answer.reason) == ("deny", "Leave pushing to a person.")
-    assert any("rule `deny-1`" in note for note in answer.notes)
+    for number, command in enumerate(("git status && git push", "git -C . push", "bash -c 'git push'")):
+        denied = session.pre(f"d{number}", command=command)
+        assert (denied.verdict, denied.reason) == ("deny", "Leave pushing to a person."), command
+        assert any("rule `deny-1`" in note for note in denied.notes)
 
 
 @pytest.mark.parametrize("unmatched", ["ask", "allow"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "$X",
-        "ls; eval $Y",
-        "echo $(cat x | sh)",
-        "bash -c \"$Z\"",
-        "ls 'unclosed",
-        "source ./env && ls",
-        "python -c \"$(cat x)\"",
-        "",
-        "# nothing",
-    ],
-)  # fmt: skip
-def test_what_cannot_be_read_is_never_allowed(session: Any, command: str, unmatched: str) -> None:
+def test_what_cannot_be_read_is_never_allowed(session: Any, unmatched: str) -> None:
     """Not even where the policy admits every call."""
     session.policy.write_text(ANYTHING)
     session.unmatched = unmatched
+    unread = ["$X", "ls; eval $Y", "echo $(cat x | sh)", 'bash -c "$Z"', "ls 'unclosed", "source ./env && ls"]
+    unread += ['python -c "$(cat x)"', "", "# nothing"]
 
-    assert answer_to(session, command) == ("allow", "")
+    assert {command: answer_to(session, command) for command in unread} == dict.fromkeys(unread, ("allow", ""))
 
 
 def test_a_line_of_several_commands_is_not_allowed_by_its_text(session: Any) -> None:
@@ -91,28 +75,22 @@ def test_a_line_of_several_commands_is_not_allowed_by_its_text(session: Any) -> 
     assert answer_to(session, "make test > /etc/passwd") == ("allow", "")
 
 
-@pytest.mark.parametrize("policy", ["{name: p}", "{name: p, on_violation: deny, tool_rules: [{deny: [WebFetch]}]}"])
-@pytest.mark.parametrize(
-    ("unmatched", "answer"),
-    [
-        ("ask", ("allow", "")),
-        ("allow", ("allow", "proctor: no rule objects, and what is not matched is allowed")),
-        ("deny", ("deny", "Tool 'Bash' is not available in this context.")),
-        (None, ("allow", "")),
-    ],
-)
-def test_what_the_policy_says_nothing_about(session: Any, policy: str, unmatched: Any, answer: Any) -> None:
-    """It is the client's question, unless the hook was installed to answer it."""
-    session.policy.write_text(policy)
-    session.unmatched = unmatched
-
-    assert answer_to(session, "ls") == answer
-
-
-def test_hooks_installed_without_a_choice_say_nothing(session: Any) -> None:
-    """As they did when they were installed: a new version opens nothing by itself."""
+def test_what_the_policy_says_nothing_about(session: Any) -> None:
+    """It is the client's question, unless the hook was installed to answer it; hooks that were installed without a
+    choice say nothing, also of what is allowed.
+    """
+    answers = {
+        "ask": ("allow", ""),
+        "allow": ("allow", "proctor: no rule objects, and what is not matched is allowed"),
+        "deny": ("deny", "Tool 'Bash' is not available in this context."),
+        None: ("allow", ""),
+    }
+    for policy in ("{name: p}", "{name: p, on_violation: deny, tool_rules: [{deny: [WebFetch]}]}"):
+        session.policy.write_text(policy)
+        for session.unmatched, answer in answers.items():
+            session.end()
+            assert answer_to(session, "ls") == answer, (policy, session.unmatched)
     session.policy.write_text(POLICY)
-    session.unmatched = None
 
     assert answer_to(session, "git status") == ("allow", "")
 
@@ -149,29 +127,25 @@ def test_refused_where_nothing_allows_it_spends_nothing(session: Any) -> None:
     assert answers == ["deny", "allow", "deny"]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_prompts_that_are_no_question_of_permission_stay(session: Any) -> None:
+    """Plans, questions, the sandbox, and what decides about calls: the client asks as ever."""
+    session.policy.write_text(ANYTHING)
+    session.unmatched = "allow"
+    ls = {"command": "ls"}
+    calls: list[dict[str, Any]] = [
         {"tool_name": "ExitPlanMode", "tool_input": {"plan": "p"}},
         {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}},
-        {"permission_mode": "plan"},
+        {"tool_input": ls, "permission_mode": "plan"},
         {"tool_input": {"command": "ls", "dangerouslyDisableSandbox": True}},
         {"tool_input": {"command": "cp x .claude/settings.json"}},
         {"tool_input": {"command": "cd .CLAUDE && ls"}},
         {"tool_name": "Edit", "tool_input": {"file_path": "/w/.mcp.json", "new_string": "x"}},
-        {"tool_name": "Write", "tool_input": {"file_path": "{policy}", "content": "x"}},
-        {"tool_name": "mcp__files__write", "tool_input": {"to": ["{store}"]}},
-    ],
-)
-def test_prompts_that_are_no_question_of_permission_stay(session: Any, fields: dict[str, Any]) -> None:
-    """Plans, questions, the sandbox, and what decides about calls: the client asks as ever."""
-    session.policy.write_text(ANYTHING)
-    session.unmatched = "allow"
-    given = {"tool_name": "Bash", "tool_input": {"command": "ls"}, **fields}
-    text = json.dumps(given).replace("{policy}", str(session.policy)).replace("{store}", str(session.store))
-    answer = session.hook("PreToolUse", tool_use_id="c1", **json.loads(text))
-
-    assert (answer.verdict, answer.reason) == ("allow", "")
+        {"tool_name": "Write", "tool_input": {"file_path": str(session.policy), "content": "x"}},
+        {"tool_name": "mcp__files__write", "tool_input": {"to": [str(session.store)]}},
+    ]
+    for number, call in enumerate(calls):
+        answer = session.hook("PreToolUse", **{"tool_use_id": f"c{number}", "tool_name": "Bash", **call})
+        assert (answer.verdict, answer.reason) == ("allow", ""), call
 
 
 def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +153,8 @@ def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.Captur
     session.policy.write_text(POLICY)
     session.unmatched = "ask"
     secret = "ghp" + "_" + "k9" * 18
+    store_id(session.store)
+    assert explained(session.store, capsys) is None
     found = []
     for command in ("git push", "git status", f"echo {secret}", "make test; ls"):
         answer_to(session, command)
@@ -189,13 +165,6 @@ def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.Captur
     assert found[1]["because"] == ["allowed by policy `mine`, rule `allow-1`"]
     assert found[3]["because"] == ["rule `allow-1` admits it by its text, and it is several commands; use `runs`"]
     assert secret not in json.dumps(found)
-
-
-def test_nothing_was_answered_yet(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says so."""
-    store_id(session.store)
-
-    assert explained(session.store, capsys) is None
 
 
 def explained(store: Path, capsys: pytest.CaptureFixture[str]) -> Any:

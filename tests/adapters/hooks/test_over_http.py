@@ -250,9 +250,13 @@ class TestRequests:
         named = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t1", "session_id": "s"}
         return json.dumps({**named, "tool_input": {"command": "ls"}, **fields}).encode()
 
-    @pytest.mark.parametrize(
-        ("data", "change"),
-        [
+    def test_what_is_no_hook_is_a_failure_and_a_call_that_cannot_be_read_is_denied(
+        self, judging: HookProcesses
+    ) -> None:
+        """A client that is told nothing it can heed would go on after a 2xx. A token is refused that was good before
+        the endpoint was made anew.
+        """
+        no_hooks: list[tuple[bytes, dict[str, str]]] = [
             (b"{}", {"token": "Bearer x"}),
             (b"{}", {"token": "Bearer \xe9"}),
             (b"{}", {"path": "/"}),
@@ -260,21 +264,13 @@ class TestRequests:
             (b"[]", {}),
             (b'{"hook_event_name": 1}', {}),
             (b'{"tool_name": "Bash"}', {}),
-        ],
-    )
-    def test_what_is_no_hook_is_a_failure(self, judging: HookProcesses, data: bytes, change: dict[str, str]) -> None:
-        """A client that is told nothing it can heed would go on after a 2xx."""
-        assert self.post(judging, data, **change)[0] in (400, 403)
-
-    @pytest.mark.parametrize("spoilt", [{"tool_input": "@"}, {"session_id": ""}, {"tool_use_id": ""}])
-    def test_a_call_that_cannot_be_read_is_denied(self, judging: HookProcesses, spoilt: dict[str, Any]) -> None:
-        """The answer is one that the client heeds."""
-        status, answer = self.post(judging, self.call(**spoilt))
-
-        assert (status, answer["hookSpecificOutput"]["permissionDecision"]) == (200, "deny")
-
-    def test_a_token_of_another_installation_is_refused(self, judging: HookProcesses) -> None:
-        """One that was good before the endpoint was made anew, and one of hooks with another policy."""
+        ]
+        for data, change in no_hooks:
+            assert self.post(judging, data, **change)[0] in (400, 403), data
+        spoilt: list[dict[str, Any]] = [{"tool_input": "@"}, {"session_id": ""}, {"tool_use_id": ""}]
+        for fields in spoilt:
+            status, answer = self.post(judging, self.call(**fields))
+            assert (status, answer["hookSpecificOutput"]["permissionDecision"]) == (200, "deny"), fields
         old = read_endpoint(str(judging.place))
         assert old is not None
         end_daemons(judging.store)

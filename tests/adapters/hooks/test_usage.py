@@ -139,46 +139,31 @@ async def test_a_run_is_one_prompt_and_a_session_all_of_them(session: Any) -> No
     assert found == ["allow", "allow", "deny"]
 
 
-async def test_what_was_used_before_the_session_was_watched_does_not_count(session: Any) -> None:
-    """A fork's log begins with a copy of the session it came from."""
+async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(session: Any) -> None:
+    """A fork's log begins with a copy of the session it came from, which does not count; half a line is no error and
+    is not lost; of a log that was written anew what was counted stays counted, and what is new comes on top.
+    """
     session.policy.write_text(DENY_PAST_1000)
     session.used("old", input_tokens=5000)
     session.prompt("p1")
-    session.used("new", input_tokens=10)
-
-    assert session.pre("t1").verdict == "allow"
-    assert await tokens(session) == [(10, 0)]
-
-
-async def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(session: Any) -> None:
-    """Half a line is no error and is not lost."""
-    session.policy.write_text(DENY_PAST_1000)
-    session.prompt("p1")
-    session.used("m1", input_tokens=5000)
-    whole = session.log.read_bytes()
-    session.log.write_bytes(whole[:40])
-    first = session.pre("t1").verdict
-    session.log.write_bytes(whole)
-    second = session.pre("t2").verdict
-
-    assert (first, second) == ("allow", "deny")
-
-
-async def test_a_log_that_was_written_anew_takes_nothing_back(session: Any) -> None:
-    """What was counted stays counted, and what is new comes on top."""
-    session.policy.write_text(DENY_PAST_1000)
-    session.prompt("p1")
     session.used("m1", input_tokens=600)
+    first = session.pre("t1").verdict
     session.used("m2", input_tokens=300)
-    session.pre("t1")
+    whole = session.log.read_bytes()
+    session.log.write_bytes(whole[:-40])
+    session.pre("t2")
+    half = await tokens(session)
+    session.log.write_bytes(whole)
+    session.pre("t3")
     session.log.write_text("")
     session.used("m1", input_tokens=600)
-    second = session.pre("t2").verdict
+    fourth = session.pre("t4").verdict
     session.used("m3", input_tokens=500)
-    third = session.pre("t3").verdict
+    fifth = session.pre("t5").verdict
 
-    assert (second, third) == ("allow", "deny")
-    assert await tokens(session) == [(900, 0), (500, 0)]
+    assert (first, fourth, fifth) == ("allow", "allow", "deny")
+    assert half == [(600, 0)]
+    assert await tokens(session) == [(600, 0), (300, 0), (500, 0)]
 
 
 @pytest.mark.parametrize("how", ["gone", "folder", "fifo", "garbage", "unnamed"])

@@ -1,6 +1,6 @@
 """Processes that own runs of a store, named by the path of a file or the URL of a database.
 
-    owning_process.py STORE execute RUN     executes a created run once a line comes on standard input
+    owning_process.py STORE execute         executes each created run that a line of standard input names
     owning_process.py STORE hold SECONDS    starts a run of session `s` under a lease of so many seconds: its agent
                                             asks for a call, and for another one after each line on standard input
     owning_process.py STORE work            for each name read from standard input, forks a process that executes the
@@ -62,15 +62,15 @@ def agent(run_id: str, calls: int, *, asking: bool = False) -> FakeAdapter:
     return FakeAdapter([step for n in range(calls) for step in (MessageReceived(content="x" * 50 * n), call(n))])
 
 
-async def execute(name: str, run_id: str) -> None:
+async def execute(name: str) -> None:
     async with opened(name) as store:
         say("ready")
-        await line_read()
-        try:
-            result = await execute_run(store, agent(run_id, 3), run_id, policies=[OPEN])
-            say(f"ended {result.status}")
-        except ProctorError as error:
-            say(f"refused {error.code} {error}")
+        while run_id := (await anyio.to_thread.run_sync(sys.stdin.readline)).strip():
+            try:
+                result = await execute_run(store, agent(run_id, 3), run_id, policies=[OPEN])
+                say(f"ended {result.status}")
+            except ProctorError as error:
+                say(f"refused {error.code} {error}")
 
 
 async def hold(name: str, lease_s: float) -> None:
@@ -130,7 +130,7 @@ def fork_for_each_line(name: str) -> None:
 def main(arguments: Sequence[str]) -> None:
     name, command, *more = arguments
     if command == "execute":
-        anyio.run(execute, name, more[0])
+        anyio.run(execute, name)
     elif command == "hold":
         anyio.run(hold, name, float(more[0]))
     else:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 from page_blocks import ROOT, blocks
-from postgres_server import DEBIANS, OwnServer, needs_debians_server, needs_own_server
+from postgres_server import DEBIANS, HBA, OwnServer, needs_debians_server, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.audit import audited
@@ -46,7 +46,8 @@ def server() -> Iterator[OwnServer]:
     """With a store, and the roles of the page."""
     import psycopg
 
-    own = OwnServer()
+    own = OwnServer(listen_addresses="127.0.0.1")
+    own.put("pg_hba.conf", f"{HBA}host all all 127.0.0.1/32 trust\n".encode())
 
     async def made() -> None:
         await PostgresStore(own.url()).aclose()
@@ -68,63 +69,48 @@ def as_role(server: OwnServer, role: str) -> str:
     return str(server.url(user=f"proctor_{role}", password="secret"))
 
 
-@NEEDS_OWN_SERVER
-@pytest.mark.anyio
-async def test_a_supervisor_works_and_rewrites_nothing(server: OwnServer) -> None:
-    """Its role runs, orders and answers; the record it leaves is whole, and stays as it is."""
+def refused_to(server: OwnServer, role: str, *statements: str) -> None:
+    """The server does not let this role do that."""
     import psycopg
 
-    async with PostgresStore(as_role(server, "worker")) as store:
-        agent = FakeAdapter([Ask(id="c1", name="read")])
-        result = await run_once(agent, "go", policies=[OPEN], store=store)
-        await store.send_command(Block(scope="tenant", value="x"))
-        await store.send_command(UnblockStarts(scope="all"))
-        with pytest.raises(StoreError, match="does not allow this to the role") as refused:
-            await store.prune(
-                RecordPruned(session_id=result.session_id), up_to=await store.last_seq(result.session_id)
-            )
-        again = await run_once(agent, "go", policies=[OPEN], store=store)
-
-    assert (result.status, again.status, refused.value.kind) == ("completed", "completed", "unwritable")
-    for statement in HISTORY:
+    for statement in statements:
         with (
-            psycopg.connect(as_role(server, "worker"), autocommit=True) as connection,
+            psycopg.connect(as_role(server, role), autocommit=True) as connection,
             pytest.raises(psycopg.errors.InsufficientPrivilege),
         ):
             connection.execute(statement)
-    assert audited(as_role(server, "reader")).findings == ()
 
 
 @NEEDS_OWN_SERVER
 @pytest.mark.anyio
-async def test_only_the_role_for_retention_prunes(server: OwnServer) -> None:
-    """It changes no event either."""
-    import psycopg
-
-    async with PostgresStore(as_role(server, "retention")) as store:
-        result = await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnServer, anyio_backend: str) -> None:
+    """A supervisor runs, orders and answers, and rewrites nothing; retention prunes, and changes no event; who only
+    looks sees everything and writes nothing. The record is whole, and stays as it is.
+    """
+    agent = FakeAdapter([Ask(id="c1", name="read")])
+    async with PostgresStore(as_role(server, "worker")) as store:
+        result = await run_once(agent, "go", policies=[OPEN], store=store)
+        await store.send_command(Block(scope="tenant", value="x"))
+        await store.send_command(UnblockStarts(scope="all"))
         last = await store.last_seq(result.session_id)
+        with pytest.raises(StoreError, match="does not allow this to the role") as refused:
+            await store.prune(RecordPruned(session_id=result.session_id), up_to=last)
+        again = await run_once(agent, "go", policies=[OPEN], store=store)
+    async with PostgresStore(as_role(server, "retention")) as store:
         pruned = await store.prune(RecordPruned(session_id=result.session_id), up_to=last)
-
-    assert pruned is not None
-    with (
-        psycopg.connect(as_role(server, "retention"), autocommit=True) as connection,
-        pytest.raises(psycopg.errors.InsufficientPrivilege),
-    ):
-        connection.execute(HISTORY[0])
-    assert audited(as_role(server, "reader")).findings == ()
-
-
-@NEEDS_OWN_SERVER
-@pytest.mark.anyio
-async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServer) -> None:
-    """It is told so."""
     async with PostgresStore(as_role(server, "reader")) as store:
         assert isinstance(await store.runs(), list)
         assert await store.wait(0, 0) > 0
         for attempt in (store.send_command(Block(scope="all")), store.release(1)):
             with pytest.raises(StoreError, match="does not allow this to the role"):
                 await attempt
+
+    assert (result.status, again.status, refused.value.kind) == ("completed", "completed", "unwritable")
+    assert pruned is not None
+    refused_to(server, "worker", *HISTORY)
+    refused_to(server, "retention", HISTORY[0])
+    assert audited(as_role(server, "reader")).findings == ()
 
 
 @NEEDS_OWN_SERVER
@@ -159,9 +145,6 @@ def test_a_role_that_may_not_create_tables_learns_who_does(
     assert audited(as_role(server, "reader")).findings == ()
 
 
-HBA = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n"
-
-
 def certificate_of(name: str) -> tuple[bytes, bytes]:
     """A certificate of a host's name that nobody else vouches for, and its key."""
     x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
@@ -187,7 +170,7 @@ def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
         certificate, key = certificate_of("localhost")
         tls_server.put("server.crt", certificate)
         tls_server.put("server.key", key)
-        tls_server.put("pg_hba.conf", HBA.encode())
+        tls_server.put("pg_hba.conf", b"local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
         tls_server.start()
         yield tls_server
     finally:
@@ -253,14 +236,8 @@ def test_another_server_is_not_spoken_to(
     assert refused.value.kind == "unwritable"
 
 
-@NEEDS_DEBIANS_SERVER
-def test_a_server_without_tls_is_not_spoken_to_in_plain_text_instead(tmp_path: Path) -> None:
+@NEEDS_OWN_SERVER
+def test_a_server_without_tls_is_not_spoken_to_in_plain_text_instead(server: OwnServer) -> None:
     """Where the URL demands it."""
-    plain = OwnServer(DEBIANS, listen_addresses="127.0.0.1")
-    try:
-        plain.put("pg_hba.conf", b"local all all trust\nhost all all 127.0.0.1/32 trust\n")
-        plain.start()
-        with pytest.raises(StoreError, match="speaks no TLS, as the URL demands"):
-            PostgresStore(url(plain, sslmode="require"), schema="refused", patience_s=3600)
-    finally:
-        plain.close()
+    with pytest.raises(StoreError, match="speaks no TLS, as the URL demands"):
+        PostgresStore(url(server, sslmode="require"), schema="refused", patience_s=3600)

@@ -108,7 +108,9 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
 
 
 def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it held is there, and another that opens it finds it up to date."""
+    """What it held is there, and another that opens it finds it up to date. One from before the first release is
+    refused, and told how its record is moved.
+    """
     anyio.run(sessions, place)
     before = query(place, "SELECT store_id, version FROM store")
     monkeypatch.setattr(
@@ -118,15 +120,9 @@ def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatc
 
     assert query(place, "SELECT store_id, version - 2 FROM store") == before
     assert query(place, "SELECT colour FROM runs") == []
-
-
-def test_a_store_from_before_the_first_release_is_refused(place: tuple[str, str]) -> None:
-    """It is told how its record is moved."""
-    anyio.run(sessions, place)
     query(place, "UPDATE store SET version = %s RETURNING 1", schema.FIRST_VERSION - 1)
     with pytest.raises(StoreError, match=r"before the first release.*`export` of the proctor") as caught:
         anyio.run(sessions, place)
-
     assert caught.value.kind == "older_schema"
 
 

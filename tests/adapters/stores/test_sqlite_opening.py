@@ -29,55 +29,26 @@ async def write_some(path: Path) -> list[Event]:
         return await store.append([RunStarted(session_id="s", run_id="r"), *batch])
 
 
-def foreign_database(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE events (a)")
-    connection.commit()
-    connection.close()
+def changed(*statements: str, ours: bool = False, log: bool = False) -> Callable[[Path], None]:
+    """A database that these were done to; with `log`, its log holds what the file does not."""
 
+    def make(path: Path) -> None:
+        other = path.with_name("other.db")
+        if ours:
+            anyio.run(write_some, other)
+        connection = sqlite3.connect(other, isolation_level=None)
+        for statement in statements:
+            connection.execute(statement)
+        if not log:
+            connection.close()
+        for file in path.parent.glob("other.db*"):
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, path.with_name(file.name.replace("other", "record")))
+        connection.close()
+        for leftover in path.parent.glob("other.db*"):
+            leftover.unlink()
 
-def foreign_database_with_its_log(path: Path) -> None:
-    connection = sqlite3.connect(path.with_name("other.db"))
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("CREATE TABLE events (a)")
-    connection.commit()
-    for suffix in ("", "-wal"):  # copied while open: the log holds what the file does not
-        shutil.copy(f"{path.with_name('other.db')}{suffix}", f"{path}{suffix}")
-    connection.close()
-    for leftover in path.parent.glob("other.db*"):
-        leftover.unlink()
-
-
-def marked_by_another_program(path: Path) -> None:
-    foreign_database(path)
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA application_id = 1")
-    connection.close()
-
-
-def of_a_newer_version(path: Path) -> None:
-    anyio.run(write_some, path)
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")
-    connection.close()
-
-
-def from_before_the_first_release(path: Path) -> None:
-    anyio.run(write_some, path)
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}")
-    connection.close()
-
-
-def of_a_newer_version_with_its_log(path: Path) -> None:
-    anyio.run(write_some, path.with_name("other.db"))
-    connection = sqlite3.connect(path.with_name("other.db"))
-    connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{path.with_name('other.db')}{suffix}", f"{path}{suffix}")
-    connection.close()
-    for leftover in path.parent.glob("other.db*"):
-        leftover.unlink()
+    return make
 
 
 def cut_to(size: Callable[[int], int]) -> Callable[[Path], None]:
@@ -98,16 +69,21 @@ def overwritten(start: int, size: int) -> Callable[[Path], None]:
     return overwrite
 
 
+FOREIGN = "CREATE TABLE events (a)"
+NEWER = f"PRAGMA user_version = {schema.schema_version() + 1}"
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("hello\n"), "not_a_store"),
     "one byte": (lambda path: path.write_bytes(b"S"), "truncated"),
     "zeros": (lambda path: path.write_bytes(bytes(8192)), "not_a_store"),
-    "a foreign database": (foreign_database, "not_a_store"),
-    "a foreign database with its log": (foreign_database_with_its_log, "not_a_store"),
-    "marked by another program": (marked_by_another_program, "not_a_store"),
-    "a newer version": (of_a_newer_version, "newer_schema"),
-    "a newer version with its log": (of_a_newer_version_with_its_log, "newer_schema"),
-    "from before the first release": (from_before_the_first_release, "older_schema"),
+    "a foreign database": (changed(FOREIGN), "not_a_store"),
+    "a foreign database with its log": (changed("PRAGMA journal_mode = WAL", FOREIGN, log=True), "not_a_store"),
+    "marked by another program": (changed(FOREIGN, "PRAGMA application_id = 1"), "not_a_store"),
+    "a newer version": (changed(NEWER, ours=True), "newer_schema"),
+    "a newer version with its log": (changed(NEWER, ours=True, log=True), "newer_schema"),
+    "from before the first release": (
+        changed(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}", ours=True),
+        "older_schema",
+    ),
     "cut within the header": (cut_to(lambda size: 60), "truncated"),
     "cut within the first page": (cut_to(lambda size: 700), "truncated"),
     "cut in the middle": (cut_to(lambda size: size // 2), "truncated"),
@@ -232,22 +208,12 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeyp
 
 
 @pytest.mark.parametrize("setting", ["FULL", "extra", "NORMAL", "OFF"])
-def test_how_safely_to_write_is_a_setting(tmp_path: Path, setting: str) -> None:
-    """SQLite's own four words, in either case."""
+def test_a_closed_store_is_one_file_however_safely_it_is_written(tmp_path: Path, setting: str) -> None:
+    """SQLite's own four words, in either case. What copies the file copies all of it."""
 
     async def use() -> None:
         async with SQLiteStore(tmp_path / "record.db", synchronous=setting) as store:
             assert (await store.append([MessageReceived(session_id="s")]))[0].seq == 1
-
-    anyio.run(use)
-
-
-def test_a_closed_store_is_one_file(tmp_path: Path) -> None:
-    """What copies it copies all of it."""
-
-    async def use() -> None:
-        async with SQLiteStore(tmp_path / "record.db") as store:
-            await store.append([MessageReceived(session_id="s")])
             assert await store.last_seq("s") == 1
 
     anyio.run(use)

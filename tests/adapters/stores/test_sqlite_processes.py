@@ -20,97 +20,35 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import StoreError, Supervisor, prune
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import Cancel
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 TASKS = 4
 BATCHES = 30
-
-
-async def read_all(path: Path) -> tuple[dict[tuple[str, int], str], set[str]]:
-    """The event ids by session and seq, and the ids of the runs."""
-    found: dict[tuple[str, int], str] = {}
-    async with SQLiteStore(path) as store:
-        for session_id in ("s0", "s1", "s2"):
-            events = [event async for event in store.read(session_id)]
-            assert [event.seq for event in events] == list(range(1, len(events) + 1))
-            found.update({(session_id, event.seq): event.event_id for event in events})
-        return found, {run.run_id for run in await store.runs()}
-
-
-def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Four processes create the file and append to the same sessions: no gap, all that was acknowledged."""
-    path = tmp_path / "record.db"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROCESS), str(path), f"p{n}", str(BATCHES), ("asyncio", "trio")[n % 2]],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(4)
-    ]
-    outputs = [process.communicate()[0] for process in processes]
-    acks = {
-        (session_id, int(seq)): event_id
-        for output in outputs
-        for _, session_id, seq, event_id in (line.split() for line in output.splitlines())
-    }
-    stored, runs = anyio.run(read_all, path)
-
-    assert [process.returncode for process in processes] == [0] * 4
-    assert stored == acks
-    assert len(set(stored.values())) == 4 * TASKS * sum(1 + n % 5 for n in range(BATCHES))
-    assert runs == {f"p{n}.{task}" for n in range(4) for task in range(TASKS)}
-
-
-@pytest.mark.anyio
-async def test_an_order_from_another_process_wakes_who_waits(tmp_path: Path) -> None:
-    """It is given by a process that knows no more than the file."""
-    path = tmp_path / "record.db"
-    code = (
-        "import sys, anyio\n"
-        "from proctor.adapters.stores import SQLiteStore\n"
-        "from proctor.supervisor import Cancel\n"
-        "async def main():\n"
-        "    async with SQLiteStore(sys.argv[1]) as store:\n"
-        "        await store.send_command(Cancel(scope='run', value='r', by='ana'))\n"
-        "anyio.run(main)\n"
-    )
-    async with SQLiteStore(path) as store:
-        with anyio.fail_after(PATIENCE_S):
-            token = await store.wait(0, 0)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(anyio.run_process, [sys.executable, "-c", code, str(path)])
-                while not await store.commands():
-                    token = await store.wait(token, 3600)
-
-        assert await store.commands() == [Cancel(scope="run", value="r", by="ana", number=1)]
-
-
-WRITER = Path(__file__).with_name("appending_process.py")
+SESSIONS = ("s0", "s1", "s2")
 FOLLOWER = Path(__file__).with_name("following_process.py")
 FOLLOWED_BATCHES = 20
 EVENTS = 2 * 4 * sum(1 + n % 5 for n in range(FOLLOWED_BATCHES))
 STEPS = 4
+KILLS = 60
 
 
-async def _made(path: Path) -> None:
-    async with SQLiteStore(path):
-        pass
+def writers(path: Path, many: int, batches: int) -> list[subprocess.Popen[str]]:
+    """Processes that append so many batches, on asyncio and on trio."""
+    return [
+        subprocess.Popen(
+            [sys.executable, str(PROCESS), str(path), f"p{n}", str(batches), ("asyncio", "trio")[n % 2]],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(many)
+    ]
 
 
 def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
     """Two processes write, four follow in turn on asyncio and on trio, each from where the one before was."""
     path = tmp_path / "record.db"
-    anyio.run(_made, path)
-    writers = [
-        subprocess.Popen(
-            [sys.executable, str(WRITER), str(path), f"p{n}", str(FOLLOWED_BATCHES), backend],
-            stdout=subprocess.DEVNULL,
-        )
-        for n, backend in enumerate(("asyncio", "trio"))
-    ]
+    anyio.run(SQLiteStore(path).aclose)
+    writing = writers(path, 2, FOLLOWED_BATCHES)
     cursor, seen = "start", []
     for step in range(STEPS):
         command = [str(FOLLOWER), str(path), cursor, str(EVENTS // STEPS), ("asyncio", "trio")[step % 2]]
@@ -118,16 +56,14 @@ def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
         *saw, last = output.stdout.splitlines()
         seen += [(session_id, int(seq)) for _, session_id, seq in map(str.split, saw)]
         cursor = last.split()[1]
+    for writer in writing:
+        writer.communicate()
 
-    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert [writer.returncode for writer in writing] == [0, 0]
     assert len(set(seen)) == len(seen) == EVENTS
-    for name in ("s0", "s1", "s2"):
+    for name in SESSIONS:
         order = [seq for session_id, seq in seen if session_id == name]
         assert order == list(range(1, len(order) + 1))
-
-
-SESSIONS = ("s0", "s1", "s2")
-KILLS = 110
 
 
 class Victims:
@@ -277,8 +213,8 @@ async def test_a_file_that_somebody_cuts_short_is_still_known(tmp_path: Path) ->
     assert refused.value.kind in ("truncated", "corrupt")
 
 
-def test_it_is_pruned_while_processes_write(tmp_path: Path) -> None:
-    """All they were told is stored is there, without a gap."""
+def test_processes_that_append_at_once_lose_nothing_while_it_is_pruned(tmp_path: Path) -> None:
+    """Four append to the same sessions: all that was acknowledged is there, without a gap, and the file is small."""
     path = tmp_path / "record.db"
 
     async def made() -> None:
@@ -290,28 +226,23 @@ def test_it_is_pruned_while_processes_write(tmp_path: Path) -> None:
         async with SQLiteStore(path, busy_timeout_s=60) as store:
             return (await prune(store, older_than=timedelta(days=90))).sessions
 
-    async def stored() -> dict[tuple[str, int], str]:
+    async def stored() -> tuple[dict[tuple[str, int], str], set[str]]:
         async with SQLiteStore(path) as store:
-            return {
-                (name, event.seq): event.event_id for name in ("s0", "s1", "s2") async for event in store.read(name)
-            }
+            events = [(name, event) for name in SESSIONS async for event in store.read(name)]
+            return {(name, event.seq): event.event_id for name, event in events}, {e.run_id for _, e in events}
 
     anyio.run(made)
-    writers = [
-        subprocess.Popen(
-            [sys.executable, str(PROCESS), str(path), f"p{n}", "20", backend], stdout=subprocess.PIPE, text=True
-        )
-        for n, backend in enumerate(("asyncio", "trio"))
-    ]
+    writing = writers(path, 4, BATCHES)
     sessions = anyio.run(pruned)
-    outputs = [writer.communicate()[0] for writer in writers]
-    acks = {
-        (name, int(seq)): event_id
-        for output in outputs
-        for _, name, seq, event_id in (line.split() for line in output.splitlines())
-    }
+    lines = [line.split() for writer in writing for line in writer.communicate()[0].splitlines()]
+    found, runs = anyio.run(stored)
 
-    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [writer.returncode for writer in writing] == [0] * 4
     assert sessions == 10
-    assert anyio.run(stored) == acks
+    assert found == {(name, int(seq)): event_id for _, name, seq, event_id in lines}
+    assert len(found) == 4 * TASKS * sum(1 + n % 5 for n in range(BATCHES))
+    assert runs == {f"p{n}.{task}" for n in range(4) for task in range(TASKS)}
+    for name in SESSIONS:
+        order = [seq for session_id, seq in found if session_id == name]
+        assert order == list(range(1, len(order) + 1))
     assert on_disk(path) < 10 * MB

@@ -154,7 +154,8 @@ async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_s
     assert len(events) == len(result.events) + 40
 
 
-async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, anyio_backend: str) -> None:
     """Text with NUL, and an event of many megabytes among small ones, in one write."""
     large = "y" * (65 * 1024 * 1024)
     batch = [

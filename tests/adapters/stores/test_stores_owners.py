@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import anyio
 import pytest
-from owning_processes import SESSIONS, check_record, process, recorded
+from owning_processes import SESSIONS, Process, check_record, process, recorded
 from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
 
@@ -46,29 +45,31 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
     """Repeatedly: one executes it, the other learns so."""
 
-    async def created(n: int) -> None:
+    async def created() -> None:
         async with open_store(name) as store:
-            await create_run(store, "go", run_id=f"r{n}", session_id=f"s{n}")
+            for n in range(RACES):
+                await create_run(store, "go", run_id=f"r{n}", session_id=f"s{n}")
 
     async def ends() -> list[list[type[Event]]]:
         async with open_store(name) as store:
             found = [await recorded(store, f"s{n}") for n in range(RACES)]
         return [[type(event) for event in events if isinstance(event, TERMINAL)] for events in found]
 
-    for n in range(RACES):
-        anyio.run(created, n)
-        with process(name, "execute", f"r{n}") as one, process(name, "execute", f"r{n}") as other:
+    anyio.run(created)
+    with process(name, "execute") as one, process(name, "execute") as other:
+        for each in (one, other):
+            each.until("ready")
+        for n in range(RACES):
             for each in (one, other):
-                each.until("ready")
-            for each in (one, other):
-                each.go_on()
-            lines = one.rest() + other.rest()
+                each.go_on(f"r{n}")
+            said = sorted(each.until(("ended", "refused")) for each in (one, other))
+            assert said[0].startswith("ended")
+            assert said[1].startswith("refused bad_usage")
+        for each in (one, other):
+            each.end_input()
+    ran = Counter(line for line in one.rest() + other.rest() if line.startswith("ran "))
 
-        assert Counter(line for line in lines if line.startswith("ran ")) == {f"ran r{n} c{k}": 1 for k in range(3)}
-        assert sorted(line.split()[0] for line in lines if not line.startswith("r")) == ["ended"]
-        (refusal,) = [line for line in lines if line.startswith("refused")]
-        assert "bad_usage" in refusal
-
+    assert ran == {f"ran r{n} c{k}": 1 for n in range(RACES) for k in range(3)}
     assert anyio.run(ends) == [[RunCompleted]] * RACES
 
 
@@ -165,8 +166,7 @@ def test_killing_one_of_three_owners_at_random_moments_loses_nothing(name: str, 
             workers[victim].go_on("start")
             pids[victim] = int(workers[victim].until("pid").split()[1])
         for worker, pid in zip(workers, pids, strict=True):
-            assert worker.process.stdin is not None
-            worker.process.stdin.close()
+            worker.end_input()
             os.kill(pid, signal.SIGKILL)
         lines = [line for worker in workers for line in worker.rest()]
 
@@ -177,42 +177,18 @@ def test_killing_one_of_three_owners_at_random_moments_loses_nothing(name: str, 
 MANY = Path(__file__).parents[2] / "supervisor" / "many_runs.py"
 
 
-class Process:
-    """Runs that go on in a process of their own."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def next_line(self) -> str:
-        """Its next line."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def starts(self) -> str:
-        """Have it start a run: `started`, or the code of the error."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("one more\n")
-        self._process.stdin.flush()
-        return self.next_line()
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
-        self._process.wait()
-
-
 @contextmanager
-def started(store: Path, count: int, **env: str) -> Iterator[Process]:
-    """A process with a given number of runs; on leaving the block, it has ended."""
-    command = [sys.executable, str(MANY), str(store), str(count)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **env}) as process:
-        try:
-            yield Process(process)
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            process.wait(PATIENCE_S)
+def many_runs(store: Path, count: int) -> Iterator[Process]:
+    """A process with so many runs that go on."""
+    with process(str(store), str(count), program=MANY) as many:
+        many.until("going")
+        yield many
+
+
+def starts(many: Process) -> str:
+    """Have it start one more: `started`, or the code of the error."""
+    many.go_on("one more")
+    return many.until("")
 
 
 async def killed(store: Path) -> list[KillOutcome]:
@@ -220,27 +196,23 @@ async def killed(store: Path) -> list[KillOutcome]:
         return await KillSwitch(opened).kill(by="ana", everything=True, block_starts=True, wait_s=PATIENCE_S)
 
 
-async def lifted(store: Path) -> None:
-    async with SQLiteStore(store) as opened:
-        await KillSwitch(opened).lift(by="ana", everything=True)
-
-
-async def statuses(store: Path) -> Counter[str]:
-    async with SQLiteStore(store) as opened:
-        return Counter([run.status async for run in all_runs(opened)])
-
-
 def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: Path) -> None:
     """Then nothing starts in any of them until that is lifted."""
     store = tmp_path / "runs.db"
+
+    async def looked_at_and_lifted() -> Counter[str]:
+        async with SQLiteStore(store) as opened:
+            found = Counter([run.status async for run in all_runs(opened)])
+            refused.extend([starts(many) for many in three])
+            await KillSwitch(opened).lift(by="ana", everything=True)
+            return found
+
+    refused: list[str] = []
     with ExitStack() as processes:
-        three = [processes.enter_context(started(store, count)) for count in (167, 167, 166)]
-        assert [process.next_line() for process in three] == ["going"] * 3
+        three = [processes.enter_context(many_runs(store, count)) for count in (167, 167, 166)]
         outcomes = anyio.run(killed, store)
-        after = anyio.run(statuses, store)
-        refused = [process.starts() for process in three]
-        anyio.run(lifted, store)
-        again = [process.starts() for process in three]
+        after = anyio.run(looked_at_and_lifted)
+        again = [starts(many) for many in three]
 
     assert len({outcome.run_id for outcome in outcomes}) == len(outcomes) == 500
     assert Counter((outcome.status, outcome.ended) for outcome in outcomes) == {("cancelled", True): 500}
@@ -252,9 +224,9 @@ def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: 
 def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
     """Their owner is gone, so the process that uses the switch ends them. The others get the order."""
     store = tmp_path / "runs.db"
-    with started(store, 5) as gone, started(store, 5) as there:
-        assert [gone.next_line(), there.next_line()] == ["going"] * 2
-        gone.kill()
+    with many_runs(store, 5) as gone, many_runs(store, 5):
+        gone.process.kill()
+        gone.process.wait()
         outcomes = anyio.run(killed, store)
 
     found = Counter((outcome.status, outcome.ended) for outcome in outcomes)
@@ -263,28 +235,22 @@ def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
     assert set(found) == {("cancelled", True), ("failed", True)}
 
 
-@pytest.mark.parametrize("moved_s", [-86_400 * 365, 86_400 * 365])
+@pytest.mark.parametrize("moved", [timedelta(-365), timedelta(365)])
 def test_a_wall_clock_that_was_moved_stops_no_switch(
-    moved_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moved: timedelta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Orders count by the store's numbers: set back or ahead, the runs that were there end."""
-    store = tmp_path / "runs.db"
-    with started(store, 3) as process:
-        assert process.next_line() == "going"
-        monkeypatch.setattr("proctor.supervisor.control.kill_switch.datetime", _moved(moved_s))
-        outcomes = anyio.run(killed, store)
-        refused = process.starts()
-
-    assert [(outcome.status, outcome.ended) for outcome in outcomes] == [("cancelled", True)] * 3
-    assert refused == "starts_blocked"
-
-
-def _moved(seconds: float) -> type:
-    from datetime import datetime, timedelta, tzinfo
 
     class Moved(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return datetime.now(tz) + timedelta(seconds=seconds)
+            return datetime.now(tz) + moved
 
-    return Moved
+    store = tmp_path / "runs.db"
+    with many_runs(store, 3) as many:
+        monkeypatch.setattr("proctor.supervisor.control.kill_switch.datetime", Moved)
+        outcomes = anyio.run(killed, store)
+        refused = starts(many)
+
+    assert [(outcome.status, outcome.ended) for outcome in outcomes] == [("cancelled", True)] * 3
+    assert refused == "starts_blocked"
