@@ -64,8 +64,7 @@ class RayHouse:
     def close(self) -> None:
         """End all of it, and wait until it has gone."""
         self._look()
-        assert self._process.process.stdin is not None
-        self._process.process.stdin.close()
+        self._process.end_input()
         self._process.process.wait(PATIENCE_S)
         assert self._process.process.stdout is not None
         try:

@@ -20,7 +20,7 @@ import anyio
 
 from proctor.adapters.kit.http_server import listening, url_of
 from proctor.adapters.operations.identities import AccessTokens, read_tokens
-from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores import open_store
 from proctor.adapters.web.server import serve
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -136,8 +136,8 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]
 
 
 @contextmanager
-def site(folder: Path, tokens: AccessTokens | None = None, **more: Any) -> Iterator[Site]:
-    """A server in a thread of its own, on a store in the folder."""
+def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", **more: Any) -> Iterator[Site]:
+    """A server in a thread of its own, on a store in the folder, or the one at `place`."""
     file = folder / "tokens.yaml"
     file.write_text(TOKENS)
     file.chmod(0o600)
@@ -146,7 +146,7 @@ def site(folder: Path, tokens: AccessTokens | None = None, **more: Any) -> Itera
     end = threading.Event()
 
     async def main() -> None:
-        async with SQLiteStore(found.store) as store, anyio.create_task_group() as tasks:
+        async with open_store(place or str(found.store)) as store, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: serve(store, listener, tokens or read_tokens(str(file)), **more))
             await anyio.to_thread.run_sync(end.wait)
             tasks.cancel_scope.cancel()

@@ -40,10 +40,7 @@ async def main() -> None:
     for line in sys.stdin:
         do, store, name, more = json.loads(line)
         try:
-            if do == "add_node":
-                add_node(cluster)
-                tell(None)
-            elif do == "lose_node":
+            if do == "lose_node":
                 (other,) = cluster.worker_nodes
                 lost = other.node_id
                 cluster.remove_node(other, allow_graceful=False)

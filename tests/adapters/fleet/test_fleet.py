@@ -1,4 +1,4 @@
-"""Runs given to a fleet: by supervisors too, and what a spec says of sub-runs."""
+"""Runs given to a fleet on a real Ray cluster, whose workers and nodes are killed; what a spec says of sub-runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import anyio
 import msgspec
 import pytest
 from cluster_processes import ASKING, PROGRAM, approved, check_record, spec, waiting_approval, working
+from postgres_server import OwnServer, needs_own_server
 from ray_house import ENVIRONMENT, SOON, RayHouse, Workers, needs_ray
 
 from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec, WorkerStatus
 from proctor.adapters.stores import SQLiteStore, open_store
+from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import RunContext, parse_policies
-from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, all_runs
+from proctor.supervisor import MemoryStore, RunHandle, Store, Supervisor, UsageError, all_runs
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 NEEDS_RAY: pytest.MarkDecorator = needs_ray
@@ -85,55 +87,6 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
         assert [one.node for one in await workers.working(1)] == [second.node]
         assert (await (await fleet.start(spec())).wait()).status == "completed"
         assert len(await workers.ask("up", workers=2)) == 2
-
-
-@NEEDS_RAY
-@pytest.mark.anyio
-async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
-    workers: Workers, store: SQLiteStore
-) -> None:
-    """In every phase: waiting, in a call, held, over. Each is accounted for, and no call permitted twice."""
-    async with Fleet(store) as fleet:
-        held = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
-        for handle in held:
-            await waiting_approval(store, handle.run_id)
-        busy = [await fleet.start(spec(BUSY)) for _ in range(8)]
-        owner = (await held[0].info()).owner
-        assert owner is not None
-
-        os.kill(owner.pid, signal.SIGKILL)
-
-        for handle in held:
-            await approved(store, fleet, handle)
-        results = [await handle.wait() for handle in (*held, *busy)]
-
-    assert {result.status for result in results} == {"completed"}
-    assert results[0].run_id == f"{held[0].run_id}.2"
-    await check_record(store)
-    assert owner.pid not in [one.pid for one in await workers.working()]
-
-
-@NEEDS_RAY
-@pytest.mark.anyio
-async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, store: SQLiteStore) -> None:
-    """Its worker is placed again where there is room."""
-    before = await workers.working()
-    async with Fleet(store) as fleet:
-        handles = [await fleet.start(spec(policy=ASKING)) for _ in range(6)]
-        for handle in handles:
-            await waiting_approval(store, handle.run_id)
-
-        lost = await anyio.to_thread.run_sync(lambda: workers.house.ask("lose_node"))
-        try:
-            assert lost in [one.node for one in before]
-            for handle in handles:
-                await approved(store, fleet, handle)
-            assert {(await handle.wait()).status for handle in handles} == {"completed"}
-            await workers.until(lambda found: lost not in [one.node for one in found])
-        finally:
-            await anyio.to_thread.run_sync(lambda: workers.house.ask("add_node"))
-
-    await check_record(store)
 
 
 @NEEDS_RAY
@@ -229,6 +182,79 @@ async def test_a_missing_cluster_is_reported() -> None:
             await fleet.up(1)
 
 
+async def in_every_phase(store: Store, fleet: Fleet) -> list[FleetHandle]:
+    """Runs that are over, held, in a call, and waiting for the one before them."""
+    done = await fleet.start(spec())
+    await done.wait()
+    held = [await fleet.start(spec(policy=ASKING)) for _ in range(3)]
+    for handle in held:
+        await waiting_approval(store, handle.run_id)
+    busy = [await fleet.start(spec(BUSY)) for _ in range(4)]
+    waiting = await fleet.start(spec(), session_id=held[0].session_id)
+    return [done, *held, *busy, waiting]
+
+
+async def finished(store: Store, fleet: Fleet, handles: list[FleetHandle]) -> None:
+    """Approve whatever is asked until all is over: each run completed, once."""
+    with anyio.fail_after(PATIENCE_S):
+        for handle in handles:
+            await approved(store, fleet, handle)
+        assert {(await handle.wait()).status for handle in handles} == {"completed"}
+    await check_record(store)
+
+
+@NEEDS_RAY
+@needs_own_server
+@pytest.mark.anyio
+async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(house: RayHouse) -> None:
+    """On PostgreSQL, one after the other, each with runs in every phase: they are accounted for, and no call is
+    permitted twice. Where the head is lost, Ray is started again, and `up`; the cluster is lost to other tests.
+    """
+    server = OwnServer()
+    again = None
+    try:
+        await anyio.to_thread.run_sync(server.start)
+        place = server.url()
+        workers = Workers(house, place, "postgres")
+        await workers.ask("up", workers=2)
+        await workers.working()
+        async with open_store(place) as store, Fleet(store) as fleet:
+            handles = await in_every_phase(store, fleet)
+            owner = (await handles[1].info()).owner
+            assert owner is not None
+            os.kill(owner.pid, signal.SIGKILL)
+            await finished(store, fleet, handles)
+            assert (await handles[1].info()).run_id == f"{handles[1].run_id}.2"
+            assert owner.pid not in [one.pid for one in await workers.working()]
+
+            handles = await in_every_phase(store, fleet)
+            await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
+            await anyio.to_thread.run_sync(server.start)
+            await finished(store, fleet, handles)
+            await workers.working()
+
+            handles = await in_every_phase(store, fleet)
+            await anyio.to_thread.run_sync(lambda: house.ask("lose_head"))
+            again = await anyio.to_thread.run_sync(RayHouse)
+            workers = Workers(again, place, "postgres")
+            assert await workers.ask("status") == []  # what the other node's Ray has left works on, or not
+            await workers.ask("up", workers=2)
+            await finished(store, fleet, handles)
+            before = await workers.working()
+
+            handles = await in_every_phase(store, fleet)
+            lost = await anyio.to_thread.run_sync(lambda: again.ask("lose_node"))
+            assert lost in [one.node for one in before]
+            await finished(store, fleet, handles)
+            await workers.until(lambda found: lost not in [one.node for one in found])
+            await workers.working()
+        assert audited(place).findings == ()
+    finally:
+        if again is not None:
+            await anyio.to_thread.run_sync(again.close)
+        await anyio.to_thread.run_sync(server.close)
+
+
 LEFT_OUT: dict[Any, dict[str, str]] = {
     Supervisor: {
         "cancel_all": "a store's runs are not one caller's: `switch.kill` says by whom and of what, `everything` too",
@@ -271,30 +297,18 @@ def public(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize(("here", "there"), [(Supervisor, Fleet), (RunHandle, FleetHandle)])
-def test_what_one_can_be_asked_and_the_other_cannot_has_a_reason(here: type, there: type) -> None:
-    """Whoever adds something to one of them adds it to the other, or says why not."""
+def test_what_one_is_asked_and_the_other_is_not_or_in_other_words_has_a_reason(here: type, there: type) -> None:
+    """Whoever adds something to one of them adds it to the other, with the same parameters and defaults, awaited or
+    not, or says why not.
+    """
     assert public(here) - public(there) == LEFT_OUT[here].keys()
     assert public(there) - public(here) == ADDED[there].keys()
-
-
-@pytest.mark.parametrize(("here", "there"), [(Supervisor, Fleet), (RunHandle, FleetHandle)])
-def test_what_both_can_be_asked_is_asked_in_the_same_words(here: type, there: type) -> None:
-    """The same parameters with the same defaults, awaited or not; else it has a reason."""
     for name in (public(here) & public(there)) - OTHERWISE.keys() - {"run_id", "session_id"}:
         one, other = getattr(here, name), getattr(there, name)
         assert inspect.signature(one).parameters == inspect.signature(other).parameters, name
         assert inspect.iscoroutinefunction(one) == inspect.iscoroutinefunction(other), name
 
 
-def test_no_reason_is_given_for_what_is_the_same() -> None:
-    """A reason that holds no more is taken out."""
-    for name in OTHERWISE:
-        one, other = next((getattr(a, name), getattr(b, name)) for a, b in PAIRS if hasattr(a, name))
-        same = inspect.signature(one).parameters == inspect.signature(other).parameters
-        assert not (same and inspect.iscoroutinefunction(one) == inspect.iscoroutinefunction(other)), name
-
-
-PAIRS: tuple[tuple[Any, Any], ...] = ((Supervisor, Fleet), (RunHandle, FleetHandle))
 BUDGET = parse_policies("{name: org, budgets: [{name: team, max_tool_calls: 5, per: $.labels.team, action: deny}]}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import anyio.lowlevel
 import pytest
 from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
+from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.fleet import Fleet, RunSpec, Worker
 from proctor.adapters.fleet.fleet import FleetHandle
@@ -31,6 +33,7 @@ from proctor.supervisor import (
     RunHandle,
     RunInfo,
     RunResult,
+    Store,
     StoreError,
     Supervisor,
     UsageError,
@@ -49,39 +52,46 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
         yield opened
 
 
-async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLiteStore) -> None:
-    """By whoever works on the store; its result is told from the record."""
-    denying = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "deny"}]}
+@asynccontextmanager
+async def at_work(store: Store, **how: Any) -> AsyncIterator[Fleet]:
+    """A fleet, and a worker on the store until it is left."""
     async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
-        done, refused = await fleet.start(spec()), await fleet.start(spec(policy=denying))
-        worker = Worker(store)
+        worker = Worker(store, **how)
         tasks.start_soon(worker.run)
-        results = [await handle.wait() for handle in (done, refused)]
+        yield fleet
         worker.drain()
+
+
+def blocking(action: str) -> dict[str, Any]:
+    """A policy that lets no `bash` run."""
+    return {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": action}]}
+
+
+async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLiteStore) -> None:
+    """By whoever works on the store; its result is told from the record. That a policy ended it is raised, as by the
+    handle of a supervisor, with the result so far.
+    """
+    async with Fleet(store) as before:
+        handles = [await before.start(spec()), await before.start(spec(policy=blocking("deny")))]
+        ended = await before.start(spec(policy=blocking("cancel")))
+        async with at_work(store):
+            results = [await handle.wait() for handle in handles]
+            with pytest.raises(PolicyViolationError) as raised:
+                await ended.wait()
 
     assert [(result.status, result.output) for result in results] == [("completed", "done")] * 2
     assert [call.name for call in results[0].calls] == ["bash"]
     assert [violation.policy for violation in results[1].policy.violations] == ["none"]
-
-
-async def test_a_waiting_caller_learns_that_a_policy_ended_the_run(store: SQLiteStore) -> None:
-    """As by the handle of a supervisor: raised, with the result so far."""
-    ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ending))
-        worker = Worker(store)
-        tasks.start_soon(worker.run)
-        with pytest.raises(PolicyViolationError) as raised:
-            await handle.wait()
-        worker.drain()
-
     assert [violation.policy for violation in raised.value.violations] == ["none"]
     assert (raised.value.partial.status, raised.value.partial.calls[0].name) == ("cancelled", "bash")
 
 
 async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
-    """Thirty runs, three workers with room for four: each run is started once."""
-    runs = [await enqueue(store, spec()) for _ in range(30)]
+    """Each run is started once. Those of one session wait for each other, here or at another worker, in the order in
+    which they were put down: none is refused because another goes on.
+    """
+    runs = [await enqueue(store, spec()) for _ in range(16)]
+    runs += [await enqueue(store, spec(), session_id="s") for _ in range(4)]
     workers = [Worker(store, max_running=4) for _ in range(3)]
 
     async with anyio.create_task_group() as tasks:
@@ -92,26 +102,12 @@ async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
         for worker in workers:
             worker.drain()
 
-    for run in runs:
+    for run in runs[:16]:
         assert len([event async for event in store.read(run.session_id) if isinstance(event, RunStarted)]) == 1
-    assert sum(worker.finished for worker in workers) == 30
-
-
-async def test_runs_of_one_session_wait_for_each_other(store: SQLiteStore) -> None:
-    """None is refused because another goes on, here or at another worker; in the order they were put down."""
-    runs = [await enqueue(store, spec(), session_id="s") for _ in range(4)]
-    workers = [Worker(store) for _ in range(2)]
-
-    async with anyio.create_task_group() as tasks:
-        for worker in workers:
-            tasks.start_soon(worker.run)
-        for run in runs:
-            assert (await over(store, run.run_id)).status == "completed"
-        for worker in workers:
-            worker.drain()
-
-    started = [event.run_id async for event in store.read("s") if isinstance(event, RunStarted)]
-    assert started == [run.run_id for run in runs]
+    assert [event.run_id async for event in store.read("s") if isinstance(event, RunStarted)] == [
+        run.run_id for run in runs[16:]
+    ]
+    assert sum(worker.finished for worker in workers) == 20
 
 
 async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQLiteStore) -> None:
@@ -136,6 +132,7 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
     ("wrong", "reason"),
     [
         ({"adapter": "nobody"}, "no adapter is called `nobody`"),
+        ({"adapter": "broken"}, "no such thing"),
         ({"options": {"script": {"steps": 7}}}, "could not be started"),
         ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
     ],
@@ -143,35 +140,21 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
 async def test_what_can_start_nowhere_is_ended_with_the_reason(
     store: SQLiteStore, wrong: dict[str, Any], reason: str
 ) -> None:
-    """It does not wait for ever, and the worker continues with others."""
+    """Whatever its adapter raises: it does not wait for ever, nor end one worker after the other."""
+
+    def made(name: str, **options: Any) -> Any:
+        if name == "broken":
+            raise KeyError("no such thing")
+        return adapter_named(name, **options)
+
     good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+    async with at_work(store, adapters=made) as fleet:
         bad, fine = await fleet.start(RunSpec(**{**good, **wrong})), await fleet.start(spec())
-        worker = Worker(store)
-        tasks.start_soon(worker.run)
         result = await bad.wait()
         assert (await fine.wait()).status == "completed"
-        worker.drain()
 
     assert result.status == "cancelled"
     assert reason in result.reason
-
-
-async def test_an_adapter_that_raises_anything_ends_its_run_alone(store: SQLiteStore) -> None:
-    """The worker goes on: a run that nobody can start would else end one worker after the other."""
-
-    def made(name: str, **options: Any) -> ScriptedAdapter:
-        if name == "broken":
-            raise KeyError("no such thing")
-        return ScriptedAdapter(**options)
-
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
-        bad, fine = await fleet.start(spec(adapter="broken")), await fleet.start(spec())
-        worker = Worker(store, adapters=made)
-        tasks.start_soon(worker.run)
-        assert (await fine.wait()).status == "completed"
-        assert "no such thing" in (await bad.wait()).reason
-        worker.drain()
 
 
 async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQLiteStore) -> None:
@@ -207,33 +190,24 @@ class BlockedBetween(MemoryStore):
         return run
 
 
-async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_when_that_is_lifted() -> None:
-    """By the same worker: nobody else may take it."""
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_or_ends_there(ends: bool) -> None:
+    """It starts when that is lifted, by the same worker, as nobody else may take it; or ends when that is ordered:
+    its worker hears it, though the run never began.
+    """
     store = BlockedBetween()
     run = await enqueue(store, spec())
-    worker = Worker(store)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
+    async with at_work(store):
+        if ends:
+            [outcome] = await KillSwitch(store).kill(by="ana", run_id=run.run_id, wait_s=PATIENCE_S)
+            assert (outcome.status, outcome.ended) == ("cancelled", True)
+            return
         with anyio.fail_after(PATIENCE_S):
             while not await store.blocks():
                 await store.wait(0, 1.0)
                 await anyio.sleep(0.01)
         await KillSwitch(store).lift(by="ana", everything=True)
         assert (await over(store, run.run_id)).status == "completed"
-        worker.drain()
-
-
-async def test_a_run_that_its_worker_holds_while_starts_are_blocked_ends_when_that_is_ordered() -> None:
-    """Its worker hears it, though the run never began."""
-    store = BlockedBetween()
-    run = await enqueue(store, spec())
-    worker = Worker(store)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
-        [outcome] = await KillSwitch(store).kill(by="ana", run_id=run.run_id, wait_s=PATIENCE_S)
-        worker.drain()
-
-    assert (outcome.status, outcome.ended) == ("cancelled", True)
 
 
 async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() -> None:
@@ -256,24 +230,20 @@ async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() ->
 
 async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
     """In the queue, at a worker, and not again once it is over."""
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
-        waits = await fleet.start(spec())
+    async with Fleet(store) as before:
+        waits = await before.start(spec())
         assert [one.status for one in await waits.cancel(by="ana")] == ["cancelled"]
-        worker = Worker(store)
-        tasks.start_soon(worker.run)
+    async with at_work(store) as fleet:
         goes_on = await fleet.start(spec(policy=ASKING))
         await waiting_approval(store, goes_on.run_id)
         assert [one.status for one in await goes_on.cancel(by="ana", reason="enough")] == ["cancelled"]
         assert (await goes_on.wait()).reason == "enough"
         assert await goes_on.cancel(by="ana") == []
-        worker.drain()
 
 
 async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQLiteStore) -> None:
     """And who subscribes sees the events of the worker's runs."""
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet, fleet.subscribe() as events:
-        worker = Worker(store)
-        tasks.start_soon(worker.run)
+    async with at_work(store) as fleet, fleet.subscribe() as events:
         granted, refused = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
         for handle in (granted, refused):
             await waiting_approval(store, handle.run_id)
@@ -287,18 +257,14 @@ async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQL
         async for event in events:
             if isinstance(event, ToolCallStarted):
                 break
-        worker.drain()
 
     assert event.run_id == granted.run_id
 
 
 async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
     """The calls before the run, and the action where a person approved one; also on what a policy raises."""
-    asking = {"name": "asks", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "request_approval"}]}
-    ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
-    async with anyio.create_task_group() as tasks, Fleet(store) as fleet, Supervisor(store=store) as supervisor:
-        worker = Worker(store)
-        tasks.start_soon(worker.run)
+    asking = blocking("request_approval")
+    async with at_work(store) as fleet, Supervisor(store=store) as supervisor:
         results: list[list[RunResult]] = [[], []]
         for _ in range(2):
             here = await fleet.start(spec(policy=asking), session_id="fleet")
@@ -311,10 +277,9 @@ async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
                 (held,) = [each for each in await fleet.approvals() if each.run_id == waits.run_id]
                 await fleet.approve(held.approval_id, by="ana")
                 found.append(await waits.wait())
-        last = await fleet.start(spec(policy=ending), session_id="fleet")
+        last = await fleet.start(spec(policy=blocking("cancel")), session_id="fleet")
         with pytest.raises(PolicyViolationError) as raised:
             await last.wait()
-        worker.drain()
 
     for first, second in results:
         assert [(result.policy.action, len(result.calls_before)) for result in (first, second)] == [

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
-from cluster_processes import ASKING, PROGRAM, over, spec, waiting_approval, working
+from cluster_processes import ASKING, PROGRAM, check_record, over, spec, waiting_approval, working
 from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, needs_own_server, needs_postgres
 from stopping import stop_between_writes
@@ -33,6 +31,14 @@ from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
+pytestmark = pytest.mark.anyio
+
+
+EITHER: pytest.MarkDecorator = pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 
 
 def stop(process: subprocess.Popen[bytes], place: str) -> None:
@@ -43,12 +49,7 @@ def stop(process: subprocess.Popen[bytes], place: str) -> None:
         stop_between_writes(process, Path(place))
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("anyio_backend", "place"),
-    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-    indirect=["place"],
-)
+@EITHER
 async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(place: str) -> None:
     """The call runs once, after a yes to the question of the run that goes on."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -76,12 +77,7 @@ async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(
     assert [event.metadata.get("continuation") for event in started] == [None, "replay"]
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("anyio_backend", "place"),
-    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-    indirect=["place"],
-)
+@EITHER
 async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
     """Then it stays failed, with the reason."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -102,53 +98,29 @@ async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
     assert third is None
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("anyio_backend", "place"),
-    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-    indirect=["place"],
-)
+@EITHER
 async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> None:
-    """The order counts, though nobody was there to hear it."""
+    """The order counts, though nobody was there to hear it; where the run goes on already it ends that one: whoever
+    put it down knows no other name of it.
+    """
     async with open_store(place) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
+        handle, other = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
         with working(place) as process:
-            await waiting_approval(store, handle.run_id)
+            for each in (handle, other):
+                await waiting_approval(store, each.run_id)
             process.kill()
             process.wait()
         await handle.cancel(by="ana")
+        await reap(store)
+        outcomes = await KillSwitch(store).kill(by="ana", run_id=other.run_id)
 
         assert (await over(store, handle.run_id)).status == "failed"
         assert await store.run(f"{handle.run_id}.2") is None
+        assert [(one.run_id, one.status) for one in outcomes] == [(f"{other.run_id}.2", "cancelled")]
+        assert (await other.wait()).status == "cancelled"
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("anyio_backend", "place"),
-    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-    indirect=["place"],
-)
-async def test_cancelling_a_lost_run_ends_the_one_that_continues_it(place: str) -> None:
-    """Whoever put it down knows no other name of it."""
-    async with open_store(place) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        with working(place) as process:
-            await waiting_approval(store, handle.run_id)
-            process.kill()
-            process.wait()
-        await reap(store)
-        outcomes = await KillSwitch(store).kill(by="ana", run_id=handle.run_id)
-
-        assert [(one.run_id, one.status) for one in outcomes] == [(f"{handle.run_id}.2", "cancelled")]
-        assert (await handle.wait()).status == "cancelled"
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("anyio_backend", "place"),
-    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-    indirect=["place"],
-)
+@EITHER
 async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(
     place: str,
 ) -> None:
@@ -180,13 +152,24 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnServer]:
+    """PostgreSQL, to be killed and cut off."""
+    server = OwnServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
 def poison(how: str) -> RunSpec:
     """A run that ends its worker."""
     options = {"loop": f"loops:{how}"}
     return RunSpec.of("function", "Go", policies=parse_policies("name: p"), options=options, take_overs=1)
 
 
-@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 async def test_a_run_that_ends_its_worker_is_tried_a_few_times_and_harms_no_other(place: str) -> None:
     """Whether an import crashes, memory is out, or it exits once it has begun; those that wait beside it complete."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -206,9 +189,7 @@ async def test_a_run_that_ends_its_worker_is_tried_a_few_times_and_harms_no_othe
         assert (await late.info()).run_id == f"{late.run_id}.2"
         with pytest.raises(OwnerLostError, match="the run was lost"):
             await late.wait()
-        for handle in (*bad, *good, late):
-            ends = [one.run_id async for one in store.read(handle.session_id) if isinstance(one, TERMINAL)]
-            assert set(Counter(ends).values()) == {1}
+        await check_record(store)
 
 
 async def worked_off(place: str, store: Store, handles: Sequence[FleetHandle]) -> int:
@@ -249,56 +230,33 @@ async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle],
     return [done, *going, *same], held
 
 
-async def check(place: str, handles: list[FleetHandle]) -> None:
-    """Gapless sessions, one end of each run, no call twice; and the record is what was written."""
-    async with open_store(place) as store:
-        for session_id in {handle.session_id for handle in handles}:
-            events: list[Any] = [event async for event in store.read(session_id)]
-            calls = [(event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted)]
-            ends = [event.run_id for event in events if isinstance(event, TERMINAL)]
-            assert [event.seq for event in events] == list(range(1, len(events) + 1))
-            assert len(calls) == len(set(calls))
-            assert sorted(ends) == sorted({event.run_id for event in events if event.run_id})
+@NEEDS_OWN_SERVER
+async def test_a_database_that_is_killed_and_comes_back_costs_no_run(server: OwnServer) -> None:
+    """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
+    place = server.url()
+    async with open_store(place) as store, Fleet(store) as fleet:
+        with working(place), working(place):
+            handles, held = await in_every_phase(store, fleet)
+            await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
+            await anyio.to_thread.run_sync(server.start)
+            (waiting,) = await fleet.approvals()
+            await fleet.approve(waiting.approval_id, by="ana")
+            handles += [held, await fleet.start(spec())]
+            with anyio.fail_after(PATIENCE_S):
+                ends = [(await handle.wait()).status for handle in handles]
+
+        assert ends == ["completed"] * len(handles)
+        await check_record(store)
     assert audited(place).findings == ()
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @NEEDS_OWN_SERVER
-async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
-    """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
-    server = OwnServer()
-    try:
-        await anyio.to_thread.run_sync(server.start)
-        place = server.url()
-        async with open_store(place) as store, Fleet(store) as fleet:
-            with working(place), working(place):
-                handles, held = await in_every_phase(store, fleet)
-                await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
-                await anyio.to_thread.run_sync(server.start)
-                (waiting,) = await fleet.approvals()
-                await fleet.approve(waiting.approval_id, by="ana")
-                handles += [held, await fleet.start(spec())]
-                with anyio.fail_after(PATIENCE_S):
-                    ends = [(await handle.wait()).status for handle in handles]
-
-        assert ends == ["completed"] * len(handles)
-        await check(place, handles)
-    finally:
-        await anyio.to_thread.run_sync(server.close)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@NEEDS_OWN_SERVER
-async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run() -> None:
+async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run(server: OwnServer) -> None:
     """At any moment of what they say to it."""
-    server = OwnServer()
     proxy = CuttingProxy(server.folder)
+    place = server.url()
+    cut_off = proxy.url(place)
     try:
-        await anyio.to_thread.run_sync(server.start)
-        place = server.url()
-        cut_off = proxy.url(place)
         async with open_store(place) as store, Fleet(store) as fleet:
             with working(cut_off), working(cut_off):
                 handles, held = await in_every_phase(store, fleet)
@@ -313,9 +271,9 @@ async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_n
                 with anyio.fail_after(PATIENCE_S):
                     ends = [(await handle.wait()).status for handle in handles]
 
-        assert proxy.cuts > 5
-        assert ends == ["completed"] * len(handles)
-        await check(place, handles)
+            assert proxy.cuts > 5
+            assert ends == ["completed"] * len(handles)
+            await check_record(store)
+        assert audited(place).findings == ()
     finally:
         proxy.close()
-        await anyio.to_thread.run_sync(server.close)

@@ -13,7 +13,6 @@ from mcp.types import CreateMessageResult, ElicitResult, ErrorData, TextContent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 COMMAND = [sys.executable, str(Path(__file__).with_name("asking_server.py"))]
-OPEN = "{name: p, on_violation: deny, tool_rules: []}"
 
 
 class Person:
@@ -41,58 +40,44 @@ class Person:
 
 
 async def test_a_tool_that_asks_its_client_gets_the_answer(bench: Any) -> None:
-    """While its call is under way; what was asked is no call, and the call's output is recorded."""
+    """While its call is under way; what was asked is no call, and the call's output is recorded. Meanwhile other
+    calls are judged: nothing is held up, and nothing slips by.
+    """
     person = Person()
-    async with bench.proxied(OPEN, command=COMMAND, callbacks=person.callbacks) as proxied:
+    policy = "{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}"
+    held: list[tuple[bool, str]] = []
+    async with bench.proxied(policy, command=COMMAND, callbacks=person.callbacks) as proxied:
         answers = [await proxied.outcome("complete", text="go on"), await proxied.outcome("ask", question="who?")]
         outputs = [event.tool_output for event in await proxied.events("tool_call_completed")]
         requested = await proxied.events("tool_call_requested")
-
-    assert answers == [(False, "the model said yes"), (False, "accept Ana")]
-    assert person.questions == ["go on", "who?"]
-    assert [answer in str(output) for (_, answer), output in zip(answers, outputs, strict=True)] == [True, True]
-    assert len(requested) == 2
-
-
-async def test_a_denied_tool_asks_nobody(bench: Any) -> None:
-    """The server never hears of the call."""
-    person = Person()
-    denied = "{name: p, on_violation: deny, tool_rules: [{deny: [ask, complete]}]}"
-    async with bench.proxied(denied, command=COMMAND, callbacks=person.callbacks) as proxied:
-        answers = [await proxied.outcome("ask", question="who?"), await proxied.outcome("complete", text="x")]
-
-    assert [is_error for is_error, _ in answers] == [True, True]
-    assert person.questions == []
-
-
-async def test_other_calls_are_judged_while_a_server_waits_for_its_answer(bench: Any) -> None:
-    """Nothing is held up, and nothing slips by."""
-    person = Person()
-    person.may = anyio.Event()
-    policy = "{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}"
-    answers: list[tuple[bool, str]] = []
-    async with bench.proxied(policy, command=COMMAND, callbacks=person.callbacks) as proxied:
+        person.may = anyio.Event()
 
         async def ask() -> None:
-            answers.append(await proxied.outcome("ask", question="who?"))
+            held.append(await proxied.outcome("ask", question="who?"))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
-            answers.append(await proxied.outcome("bash", command="rm -rf /"))
-            answers.append(await proxied.outcome("execute_command", command="ls"))
+            held.append(await proxied.outcome("bash", command="rm -rf /"))
+            held.append(await proxied.outcome("execute_command", command="ls"))
             person.may.set()
 
-    assert [is_error for is_error, _ in answers] == [True, True, False]
-    assert answers[-1] == (False, "accept Ana")
+    assert answers == [(False, "the model said yes"), (False, "accept Ana")]
+    assert person.questions == ["go on", "who?", "who?"]
+    assert [answer in str(output) for (_, answer), output in zip(answers, outputs, strict=True)] == [True, True]
+    assert len(requested) == 2
+    assert [is_error for is_error, _ in held] == [True, True, False]
+    assert held[-1] == (False, "accept Ana")
 
 
-PORTABLE = """
+POLICY = """
 name: p
 on_violation: deny
 tool_rules:
   - deny: [bash]
   - deny: [{tool: write, where: [{path: $.path, regex: ^/etc}]}]
+  - deny: [mcp__a__write_file, mcp__a__ask, mcp__a__complete]
 """
+
 
 CALLS: list[tuple[str, dict[str, str]]] = [
     ("bash", {"command": "ls"}),
@@ -102,33 +87,27 @@ CALLS: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("server", "expected"), [(None, [True, True, True, False]), ("files", [False, False, False, False])]
-)
-async def test_a_portable_name_means_what_the_tools_of_a_server_without_a_name_are_mostly_called(
-    bench: Any, server: str | None, expected: list[bool]
-) -> None:
-    """As it does on the functions of a framework. A named server's tools are those of no agent."""
-    async with bench.proxied(PORTABLE, command=COMMAND, server=server) as proxied:
-        refused = [(await proxied.outcome(tool, **given))[0] for tool, given in CALLS]
-        names = [event.tool_name for event in await proxied.events("tool_call_requested")]
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any, anyio_backend: str) -> None:
+    """A portable name means what the tools of a server without a name are mostly called, as on the functions of a
+    framework; a named server's tools are those of no agent. Two servers that offer one tool are told apart by their
+    names, under one policy, each with its own record; a denied tool asks nobody, as the server never hears of the
+    call.
+    """
+    person = Person()
+    refused, names = {}, {}
+    for server in (None, "a", "b"):
+        async with bench.proxied(POLICY, command=COMMAND, server=server, callbacks=person.callbacks) as proxied:
+            refused[server] = [(await proxied.outcome(tool, **given))[0] for tool, given in CALLS]
+            names[server] = [event.tool_name for event in await proxied.events("tool_call_requested")]
+            if server == "a":
+                asked = [await proxied.outcome("ask", question="who?"), await proxied.outcome("complete", text="x")]
 
-    assert refused == expected
-    assert names == [f"mcp__{server}__{tool}" if server else tool for tool, _ in CALLS]
-
-
-async def test_two_proxies_whose_servers_offer_one_tool_are_distinguished_by_the_servers_names(bench: Any) -> None:
-    """One policy for both: what is denied of one is allowed of the other, and each has its own record."""
-    policy = "{name: p, on_violation: deny, tool_rules: [{deny: [mcp__a__write_file]}]}"
-    given = {"path": "x", "content": "y"}
-    answers, names = [], []
-    async with (
-        bench.proxied(policy, command=COMMAND, server="a") as first,
-        bench.proxied(policy, command=COMMAND, server="b") as second,
-    ):
-        for proxied in (first, second):
-            answers.append((await proxied.outcome("write_file", **given))[0])
-            names.append({e.tool_name for e in await proxied.events("tool_call_denied", "tool_call_completed")})
-
-    assert answers == [True, False]
-    assert names == [{"mcp__a__write_file"}, {"mcp__b__write_file"}]
+    assert refused == {
+        None: [True, True, True, False],
+        "a": [False, False, True, True],
+        "b": [False, False, False, False],
+    }
+    assert names == {name: [f"mcp__{name}__{tool}" if name else tool for tool, _ in CALLS] for name in refused}
+    assert [is_error for is_error, _ in asked] == [True, True]
+    assert person.questions == []

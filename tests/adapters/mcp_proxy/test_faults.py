@@ -35,46 +35,43 @@ async def test_a_server_that_dies_fails_its_calls_and_the_run(bench: Any) -> Non
     assert (await proxied.events())[-1].type == "run_failed"
 
 
-async def test_a_server_that_cannot_be_started_is_named(bench: Any) -> None:
-    """The client's handshake fails rather than hangs, and the error names the program."""
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p}", command=["/nonexistent/server"]):
-            pass
-
-    assert isinstance(bench.error, ProviderUnavailableError)
-    assert "/nonexistent/server" in str(bench.error)
+MUTE = [sys.executable, "-S", "-c", "import sys; [None for line in sys.stdin]"]
+EXITS = [sys.executable, "-S", "-c", "pass"]
+NOBODY = UrlUpstream("http://127.0.0.1:9/mcp")
+FAILED = "connection to the MCP server failed"
 
 
-async def test_a_server_that_only_exits_leaves_nobody_waiting(bench: Any) -> None:
-    """A program that is no MCP server ends the run with an error."""
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p}", command=[sys.executable, "-S", "-c", "pass"]):
-            pass
-
-    assert isinstance(bench.error, ProviderError)
-
-
-async def test_an_address_where_nobody_listens_is_an_error(bench: Any) -> None:
-    """The client's handshake is answered, and the run says why it failed."""
+@pytest.mark.parametrize(
+    ("policy", "serving", "error", "says", "told"),
+    [
+        ("{name: p}", {"command": ["/nonexistent/server"]}, ProviderUnavailableError, "/nonexistent/server", ""),
+        ("{name: p}", {"command": EXITS}, ProviderError, "", ""),
+        ("{name: p}", {"command": MUTE}, ProviderError, "did not answer", "did not answer `initialize`"),
+        ("{name: p}", {"upstream": NOBODY}, ProviderError, FAILED, FAILED),
+        ("{name: p, limits: {max_turns: 0}}", {}, PolicyViolationError, "", ""),
+        ("{name: p}", {"server": "a__b"}, UsageError, "", ""),
+    ],
+    ids=["no program", "only exits", "says nothing", "nobody listens", "allows nothing", "ambiguous name"],
+)
+async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
+    bench: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    serving: dict[str, Any],
+    error: type[Exception],
+    says: str,
+    told: str,
+) -> None:
+    """The client's handshake fails rather than hangs, before its own patience ends, and the error says why."""
+    if serving.get("command") == MUTE:
+        monkeypatch.setattr("proctor.adapters.mcp_proxy.relay.HANDSHAKE_S", 0.3)
     with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p}", upstream=UrlUpstream("http://127.0.0.1:9/mcp")):
+        async with bench.proxied(policy, **serving):
             pass
 
-    assert isinstance(bench.error, ProviderError)
-    assert "connection to the MCP server failed" in str(bench.error)
-    assert "connection to the MCP server failed" in words(refused.value)
-
-
-async def test_a_server_that_does_not_begin_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its client's own patience ends, which would know nothing of the reason."""
-    monkeypatch.setattr("proctor.adapters.mcp_proxy.relay.HANDSHAKE_S", 0.3)
-    mute = [sys.executable, "-S", "-c", "import sys; [None for line in sys.stdin]"]
-    with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p}", command=mute):
-            pass
-
-    assert isinstance(bench.error, ProviderError)
-    assert "did not answer `initialize`" in words(refused.value)
+    assert isinstance(bench.error, error)
+    assert says in str(bench.error)
+    assert told in words(refused.value)
 
 
 @pytest.mark.parametrize("how", ["hangs up", "ends its stream"])
@@ -133,24 +130,6 @@ async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> Non
     assert answered == (False, "babbled")
     assert proxied.warnings == ["the MCP server wrote something that is not a message: this is no message"]
     assert bench.error is None
-
-
-async def test_a_policy_that_could_allow_nothing_is_refused_before_the_server_starts(bench: Any) -> None:
-    """Preflight comes first."""
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p, limits: {max_turns: 0}}"):
-            pass
-
-    assert isinstance(bench.error, PolicyViolationError)
-
-
-async def test_a_server_name_must_fit_into_a_tools_name(bench: Any) -> None:
-    """A name with `__` would make tool names ambiguous."""
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p}", server="a__b"):
-            pass
-
-    assert isinstance(bench.error, UsageError)
 
 
 async def test_the_pipes_of_this_process_carry_messages_of_any_size() -> None:

@@ -18,32 +18,11 @@ from proctor.supervisor.testing import FaultyStore
 
 pytestmark = pytest.mark.anyio
 
-DENY_WRITE = """
-name: p
-on_violation: deny
-tool_rules: [{deny: [write], tell_model: not here}]
-"""
-
-
-async def test_a_denied_call_never_reaches_the_server(bench: Any) -> None:
-    """The file is not written, the model reads the policy's words, and the session goes on."""
-    target = bench.dir / "never"
-    async with bench.proxied(DENY_WRITE) as proxied:
-        refused = await proxied.outcome("write", path=str(target))
-        allowed = await proxied.call("add", a=1, b=2)
-        recorded = [event.type for event in await proxied.events("tool_call_denied", "tool_call_completed")]
-
-    assert refused == (True, "not here")
-    assert not target.exists()
-    assert allowed.structured_content == {"sum": 3}
-    assert recorded == ["tool_call_denied", "tool_call_completed"]
-    assert bench.error is None
-
 
 async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
     """While the server still works on a call, its start is in the store, with its input."""
     target = bench.dir / "started"
-    async with bench.proxied(DENY_WRITE) as proxied, anyio.create_task_group() as tasks:
+    async with bench.proxied("{name: p}") as proxied, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(proxied.call, "hang", path=str(target)))
         while not target.exists():
             await anyio.sleep(0.01)

@@ -53,23 +53,24 @@ async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any)
     assert started.tool_name == "mcp__files__add"
 
 
-async def test_annotations_mean_nothing_unless_the_policy_trusts_the_server(bench: Any) -> None:
-    """`read-only` is a name like any other: without trust no tool has it, so nothing is allowed by it."""
-    policy = "{name: p, on_violation: deny, tool_rules: [{allow: [read-only]}]}"
-    async with bench.proxied(policy, server="quick") as proxied:
-        shown = await proxied.tools()
-
-    assert shown == []
-
-
-@pytest.mark.parametrize("rule", ["allow: [read-only]", "deny: [destructive, '*add']"])
-async def test_a_trusted_servers_annotations_name_its_tools(bench: Any, rule: str) -> None:
-    """What says nothing of itself is destructive; the policy that trusts the server may go by that."""
-    policy = f"{{name: p, on_violation: deny, metadata: {{trusted_servers: [quick]}}, tool_rules: [{{{rule}}}]}}"
-    async with bench.proxied(policy, server="quick") as proxied:
-        shown = await proxied.tools()
-
-    assert shown == ["read"]
+@pytest.mark.parametrize(
+    ("trusts", "rule", "offered"),
+    [
+        ("", "allow: [read-only]", []),
+        ("metadata: {trusted_servers: [quick]},", "allow: [read-only]", ["read"]),
+        ("metadata: {trusted_servers: [quick]},", "deny: [destructive, '*add']", ["read"]),
+    ],
+)
+async def test_annotations_name_the_tools_of_a_server_that_the_policy_trusts(
+    bench: Any, trusts: str, rule: str, offered: list[str]
+) -> None:
+    """What says nothing of itself is destructive. Without trust `read-only` is a name like any other, and no tool has
+    it, so nothing is allowed by it.
+    """
+    async with bench.proxied(
+        f"{{name: p, on_violation: deny, {trusts} tool_rules: [{{{rule}}}]}}", server="quick"
+    ) as proxied:
+        assert await proxied.tools() == offered
 
 
 async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(bench: Any) -> None:

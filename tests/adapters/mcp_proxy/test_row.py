@@ -14,7 +14,7 @@ from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Evidence
 
-DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write]}]}"
+DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write], tell_model: not here}]}"
 
 
 @pytest.mark.anyio
@@ -34,13 +34,14 @@ class TestProxy(Evidence):
         """Both are recorded before the server hears of them; the server says nothing of tokens."""
         target = self.bench.dir / "never"
         async with self.bench.proxied(DENY % "deny") as proxied:
-            refused, _ = await proxied.outcome("write", path=str(target))
+            refused = await proxied.outcome("write", path=str(target))
             allowed = await proxied.call("add", a=1, b=2)
             recorded = await proxied.events("tool_call_requested", "tool_call_denied")
             used = await proxied.events("token_usage_updated")
 
-        assert (refused, target.exists(), allowed.structured_content) == (True, False, {"sum": 3})
+        assert (refused, target.exists(), allowed.structured_content) == ((True, "not here"), False, {"sum": 3})
         assert [event.type for event in recorded][:2] == ["tool_call_requested", "tool_call_denied"]
+        assert self.bench.error is None
         assert used == []
         self.saw(self.capabilities, gate="all", deny_ends_turn=False, usage="none", reports_cost=False)
 

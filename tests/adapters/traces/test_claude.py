@@ -34,13 +34,16 @@ def started(session: TraceSession) -> list[ToolCallStarted]:
     return [event for event in session.events if isinstance(event, ToolCallStarted)]
 
 
-def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: TraceSession) -> None:
-    """Parallel calls share the turn of their response."""
-    outcomes = {
-        event.tool_call_id: type(event)
-        for event in recorded.events
-        if isinstance(event, ToolCallCompleted | ToolCallFailed)
-    }
+def test_the_recorded_session_is_read_with_its_sub_agent(recorded: TraceSession) -> None:
+    """Parallel calls share the turn of their response, and those of the sub-agent have that of the call that started
+    it. Usage counts once a response, though it is written on each of its lines, with what was read from and written
+    to the cache. The client's notices and the sub-agent's prompt, which the model wrote, are not the user's.
+    """
+    ended = [event for event in recorded.events if isinstance(event, ToolCallCompleted | ToolCallFailed)]
+    outcomes = {event.tool_call_id: type(event) for event in ended}
+    usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
+    messages = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
+    *_, agent, inner = started(recorded)
 
     assert [(call.tool_name, call.turn, outcomes[call.tool_call_id]) for call in started(recorded)] == [
         ("Bash", 1, ToolCallCompleted),
@@ -48,54 +51,27 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
         ("Agent", 2, ToolCallCompleted),
         ("Bash", 2, ToolCallCompleted),
     ]
-
-
-def test_the_sub_agents_calls_name_the_call_that_started_it(recorded: TraceSession) -> None:
-    """They are read from its own log and carry the turn of that call."""
-    *_, agent, inner = started(recorded)
-
     assert inner.tool_input["command"] == "echo inner"
     assert inner.parent_tool_call_id == agent.tool_call_id
-
-
-def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_lines(
-    recorded: TraceSession,
-) -> None:
-    """Input includes what was read from and written to the cache; the sub-agent's usage counts too."""
-    usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
-
     assert [(event.input_tokens, event.output_tokens) for event in usage] == [(157, 20), *[(100, 20)] * 5]
     assert (usage[0].cache_read_tokens, usage[0].cache_write_tokens) == (50, 7)
-
-
-def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
-    """The client's notices and the sub-agent's prompt, which the model wrote, are not."""
-    messages = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
-
     assert [text for role, text in messages if role == "user"] == ["look at the folder"]
     assert ("assistant", "sub look around") in messages
     assert ("system", "<task-notification") in messages
 
 
-def test_a_log_is_read_with_its_sub_agents_when_only_the_log_is_named(data: Path) -> None:
-    """They are part of the session, wherever it is found."""
-    (log,) = (data / "claude").glob("*.jsonl")
-
-    (session,) = read_sessions([str(log)])
-
-    assert len(started(session)) == 4
-
-
-def test_sub_agents_of_older_clients_are_found_beside_the_log(data: Path, tmp_path: Path) -> None:
-    """`agent-*.jsonl` in the same folder names its session in its lines."""
+def test_a_log_is_read_with_its_sub_agents_wherever_they_are(data: Path, tmp_path: Path) -> None:
+    """Also where only the log is named; older clients have `agent-*.jsonl` in the same folder, which names its
+    session in its lines.
+    """
     (log,) = (data / "claude").glob("*.jsonl")
     (agent,) = (data / "claude").rglob("agent-*.jsonl")
     shutil.copy(log, tmp_path)
     shutil.copy(agent, tmp_path)
 
-    (session,) = read_sessions([str(tmp_path)])
-
-    assert [call.tool_name for call in started(session)] == ["Bash", "Bash", "Agent", "Bash"]
+    for path in (log, tmp_path):
+        (session,) = read_sessions([str(path)])
+        assert [call.tool_name for call in started(session)] == ["Bash", "Bash", "Agent", "Bash"]
 
 
 def line(kind: str, uuid: str, *blocks: Any, **more: Any) -> dict[str, Any]:
@@ -132,14 +108,9 @@ def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSe
     assert about_calls(claimed) == [ToolCallStarted, ToolCallFailed]
 
 
-def test_a_call_the_log_ends_with_is_taken_to_have_run(read_one: Callable[..., TraceSession]) -> None:
-    """It may have: nothing held it."""
-    assert about_calls(read_one(line("assistant", "1", USE))) == [ToolCallStarted]
-
-
-def test_a_line_written_twice_counts_once(read_one: Callable[..., TraceSession]) -> None:
-    """Resumed sessions repeat lines."""
-    assert len(started(read_one(line("assistant", "1", USE), line("assistant", "1", USE)))) == 1
+def test_a_call_the_log_ends_with_is_taken_to_have_run_once(read_one: Callable[..., TraceSession]) -> None:
+    """It may have: nothing held it. Resumed sessions repeat lines."""
+    assert about_calls(read_one(line("assistant", "1", USE), line("assistant", "1", USE))) == [ToolCallStarted]
 
 
 def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., str]) -> None:

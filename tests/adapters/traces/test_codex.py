@@ -29,9 +29,13 @@ def recorded(data: Path) -> TraceSession:
     return session
 
 
-def test_the_recorded_calls_are_found_with_their_turns(recorded: TraceSession) -> None:
-    """MCP tools are named as the model sees them; the one a person refused was only asked for."""
+def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: TraceSession) -> None:
+    """MCP tools are named as the model sees them; the one a person refused was only asked for. Exit codes decide
+    between completed and failed, and are no part of the output, as what else the client writes around it.
+    """
     calls = [event for event in recorded.events if isinstance(event, ToolEvent)]
+    outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}
+    failed, echoed = outcomes["call_fail"], outcomes["call_mcp"]
 
     assert [(call.type, call.tool_name, call.turn) for call in calls] == [
         ("tool_call_started", "shell", 1),
@@ -41,17 +45,6 @@ def test_the_recorded_calls_are_found_with_their_turns(recorded: TraceSession) -
         ("tool_call_started", "mcp__small__echo", 4),
     ]
     assert calls[0].tool_input == {"cmd": "ls", "command": "ls"}
-
-
-def test_its_command_lines_are_read_as_bash_reads_them(recorded: TraceSession) -> None:
-    """A line that the model gave to another shell is shown with it."""
-    assert recorded.metadata["shell"] == "bash"
-
-
-def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: TraceSession) -> None:
-    """Exit codes decide between completed and failed and are not part of the output."""
-    outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}
-
     assert {call: event.type for call, event in outcomes.items()} == {
         "call_ls": "tool_call_completed",
         "call_fail": "tool_call_failed",
@@ -59,30 +52,23 @@ def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(re
         "call_patch": "tool_call_completed",
         "call_mcp": "tool_call_completed",
     }
-    failed, echoed = outcomes["call_fail"], outcomes["call_mcp"]
     assert isinstance(failed, ToolCallFailed)
     assert failed.error == "two\n"
     assert isinstance(echoed, ToolCallCompleted)
     assert echoed.tool_output == "said a"
 
 
-def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
-    """Each message once, though the rollout has it twice; what the client inserts is not the user's."""
+def test_what_else_was_recorded_is_found_once(recorded: TraceSession) -> None:
+    """Each message and each response's usage, though the rollout has them twice; what the client inserts is not the
+    user's. Its command lines are bash's, and its last task has ended.
+    """
     contents = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
-
-    assert contents == ["Write a greeting into hello.txt", "Thank you"]
-
-
-def test_each_response_counts_its_own_usage_once(recorded: TraceSession) -> None:
-    """The rollout states it twice, in two kinds of line."""
     usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
 
+    assert contents == ["Write a greeting into hello.txt", "Thank you"]
     assert len(usage) == 6
     assert (usage[0].input_tokens, usage[0].cache_read_tokens, usage[0].model) == (1000, 400, "gpt-5.5")
-
-
-def test_the_recorded_session_is_complete(recorded: TraceSession) -> None:
-    """Its last task has ended."""
+    assert recorded.metadata["shell"] == "bash"
     assert recorded.complete
     assert isinstance(recorded.events[-1], RunCompleted)
 

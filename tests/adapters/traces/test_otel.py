@@ -141,26 +141,18 @@ def test_every_exporters_spelling_tells_the_same(write: Callable[..., str], tmp_
     assert len(sessions[0].events) == 4
 
 
-def test_a_failed_span_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
-    """By its status, or by `error.type` alone."""
+def test_a_failed_span_is_a_failed_call_or_run(read_one: Callable[..., TraceSession]) -> None:
+    """By its status, or by `error.type` alone. What the policy still waits for stays open then."""
     by_status = {**tool("a", 3, 4), "status": {"code": 2, "message": "no network"}}
     by_type = tool("b", 5, 6)
     by_type["attributes"]["error.type"] = "TimeoutError"
+    root = {**ROOT, "status": {"code": "STATUS_CODE_ERROR", "message": "out of money"}}
 
-    session = read_one(ROOT, by_status, by_type)
+    events = read_one(root, by_status, by_type).events
 
-    assert [event.error for event in session.events if isinstance(event, ToolCallFailed)] == [
-        "no network",
-        "TimeoutError",
-    ]
-
-
-def test_a_failed_run_is_a_failed_run(read_one: Callable[..., TraceSession]) -> None:
-    """What the policy still waits for stays open then."""
-    session = read_one({**ROOT, "status": {"code": "STATUS_CODE_ERROR", "message": "out of money"}}, chat("c", 2, 3))
-
-    assert isinstance(session.events[-1], RunFailed)
-    assert session.events[-1].error == "out of money"
+    assert [event.error for event in events if isinstance(event, ToolCallFailed)] == ["no network", "TimeoutError"]
+    assert isinstance(events[-1], RunFailed)
+    assert events[-1].error == "out of money"
 
 
 def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[..., TraceSession]) -> None:

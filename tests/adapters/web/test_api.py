@@ -70,6 +70,7 @@ def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> 
     for query in (
         "status=running",
         "tenant=other",
+        "tenant=null",
         "label=env=dev",
         "until=2026-01-01T00:00:00Z",
         "q=nothing",
@@ -121,23 +122,30 @@ def test_the_stream_of_everything_resumes_after_its_cursor(site: web_server.Site
             assert [next(read)[2]["seq"] for _ in later[:-1]] == [each["seq"] for each in later[:-1]]
 
 
-def test_decisions_are_explained(site: web_server.Site, run_id: str) -> None:
-    """As `proctor explain` tells them."""
-    allowed, denied = site.get(f"/api/runs/{run_id}/decisions")["decisions"]
+def test_a_run_comes_with_its_decisions_limits_and_policies(site: web_server.Site, run_id: str) -> None:
+    """As `proctor explain` tells them, what each limit counts, and the graph as text and as a picture."""
+    found = site.get(f"/api/runs/{run_id}/decisions")["decisions"]
+    allowed, denied = (each["decision"] for each in found)
+    limits = {each["limit"]: each for each in site.get(f"/api/runs/{run_id}/limits")["limits"]}
+    policies = site.get(f"/api/runs/{run_id}/policies")
 
-    allowed, denied = allowed["decision"], denied["decision"]
     assert (allowed["action"], denied["action"]) == ("allow", "deny")
     assert denied["violations"][0]["rule"] == "deny-1"
     assert any("deny-1: deny" in step for step in denied["steps"])
     assert denied["tell_model"] == "Nothing is deleted here."
-
-
-def test_limits_say_what_is_used(site: web_server.Site, run_id: str) -> None:
-    """With what each counts in."""
-    limits = {each["limit"]: each for each in site.get(f"/api/runs/{run_id}/limits")["limits"]}
-
     assert (limits["max_tool_calls"]["used"], limits["max_tool_calls"]["max"]) == (1, 10)
     assert (limits["max_total_tokens"]["used"], limits["max_total_tokens"]["warn_at"]) == (610, 0.5)
+    assert [each["name"] for each in policies["policies"]] == ["org"]
+    assert policies["svg"].startswith("<svg")
+    assert "human-approval" in policies["mermaid"]
+
+
+def test_a_wrong_method_is_answered_with_all_that_exist(site: web_server.Site) -> None:
+    """Also where several operations share a path."""
+    refused = site.ask("PUT", "/api/switch")
+
+    assert refused.status == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
@@ -152,15 +160,6 @@ def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
     assert (budget["key"], budget["counts"], budget["window"]) == ('$.tenant="t"', "tool_calls", "day")
     assert (budget["used"], budget["reserved"], budget["left"], budget["max"]) == (2, 0, 2, 4)
     assert budget["resets_at"].endswith("Z")
-
-
-def test_policies_in_force_come_with_their_graph(site: web_server.Site, run_id: str) -> None:
-    """As text and as a picture."""
-    found = site.get(f"/api/runs/{run_id}/policies")
-
-    assert [each["name"] for each in found["policies"]] == ["org"]
-    assert found["svg"].startswith("<svg")
-    assert "human-approval" in found["mermaid"]
 
 
 def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
@@ -247,20 +246,6 @@ def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_s
     assert lifted == {"lifted": [block], "blocks": []}
     assert site.get("/api/switch") == {"blocks": []}
     assert all(any(event["type"] == "run_completed" for event in events) for events in (others, again))
-
-
-def test_the_text_null_in_a_url_is_a_text(site: web_server.Site, run_id: str) -> None:
-    """A tenant of that name is not every tenant."""
-    assert site.get("/api/runs")["runs"]
-    assert site.get("/api/runs?tenant=null")["runs"] == []
-
-
-def test_a_wrong_method_is_answered_with_all_that_exist(site: web_server.Site) -> None:
-    """Also where several operations share a path."""
-    refused = site.ask("PUT", "/api/switch")
-
-    assert refused.status == 405
-    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:

@@ -24,21 +24,17 @@ def lines(found: CallShown) -> list[str]:
 
 
 def test_a_command_line_is_taken_apart() -> None:
-    """As policies judge it: nested lines too, and why not all of it can be seen."""
-    (line,) = shown(
-        "Bash", {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}, client_tools.CLAUDE_TOOLS
-    ).commands
+    """As policies judge it: nested lines too, and why not all of it can be seen. Codex gives a list, where a blank in
+    a word does not make two of it.
+    """
+    nested = {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}
+    (line,) = shown("Bash", nested, client_tools.CLAUDE_TOOLS).commands
+    words = shown("shell", {"command": ["cat", "a b"], "workdir": "/w"}, client_tools.CODEX_TOOLS)
 
     assert [part.argv for part in line.parts][:2] == [("bash", "-c", "rm -r x"), ("rm", "-r", "x")]
     assert line.dynamic is not None
-
-
-def test_a_command_given_as_words_is_quoted() -> None:
-    """Codex gives a list; a blank in a word does not make two of it."""
-    found = shown("shell", {"command": ["cat", "a b"], "workdir": "/w"}, client_tools.CODEX_TOOLS)
-
-    assert found.commands[0].line == "cat 'a b'"
-    assert found.rest == {"workdir": "/w"}
+    assert words.commands[0].line == "cat 'a b'"
+    assert words.rest == {"workdir": "/w"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +108,7 @@ _NAMES = st.sampled_from(
         "diffs",
         "diff",
         "other",
-    ]
+    ],
 )
 
 

@@ -9,9 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -21,43 +20,33 @@ import web_server
 from postgres_server import OwnServer, needs_own_server
 from web_server import ANA, EVE
 
-from proctor.adapters.kit.http_server import listening, url_of
-from proctor.adapters.operations.identities import AccessTokens, one_token
-from proctor.adapters.stores import open_store
+from proctor.adapters.operations.identities import one_token
 from proctor.adapters.web.api_control import KEPT_S, StoreHealth
 from proctor.adapters.web.auth import AT_MOST, WINDOW_S, TooManyTriesError, Tries
-from proctor.adapters.web.server import OPERATIONS, serve
+from proctor.adapters.web.server import OPERATIONS
 from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Site) -> None:
-    """By any name, without a token, from any page."""
-    answer = site.ask(
-        "GET", "/healthz", token=None, headers={"Host": "10.0.0.7:80", "Origin": "https://other.example"}
-    )
+    """By any name, without a token, from any page, as the document says; nothing but reading is answered there, nor
+    under a name that only looks like it, nor with anything that is not understood.
+    """
+    strange = {"Host": "10.0.0.7:80", "Origin": "https://other.example"}
+    answer = site.ask("GET", "/healthz", token=None, headers=strange)
+    described = site.get("/openapi.json", token=None)["paths"]["/healthz"]["get"]
 
     assert (answer.status, answer.body) == (200, b'{"status":"ok"}')
     assert site.ask("HEAD", "/healthz", token=None).body == b""
     assert answer.headers["cache-control"] == "no-store"
-
-
-def test_nothing_but_reading_is_answered_there(site: web_server.Site) -> None:
-    """Nor under a name that only looks like it, nor with anything that is not understood."""
+    assert described["security"] == []
+    assert sorted(described["responses"]) == ["200", "400", "503"]
     assert site.ask("POST", "/healthz", token=None).status == 405
     assert site.ask("GET", "/healthz/../api/runs", token=None).status == 401
     assert site.ask("GET", "/healthz/", token=None).status == 401
     assert site.ask("GET", "/healthz?secrets=1", token=None).status == 400
     assert site.ask("GET", "/api/runs", headers={"Host": "10.0.0.7:80"}).status == 421
-
-
-def test_the_document_says_that_no_token_is_needed(site: web_server.Site) -> None:
-    """And how it fails."""
-    described = site.get("/openapi.json", token=None)["paths"]["/healthz"]["get"]
-
-    assert described["security"] == []
-    assert sorted(described["responses"]) == ["200", "400", "503"]
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
@@ -95,33 +84,25 @@ def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.
     assert at_once
 
 
-STOPS = [pytest.param(how, marks=needs_own_server) for how in (signal.SIGQUIT, signal.SIGKILL)]
-
-
-@pytest.fixture
-def database() -> Iterator[OwnServer]:
-    """A server that can be stopped."""
-    server = OwnServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
-
-
-@pytest.mark.parametrize("how", STOPS)
-def test_a_database_that_stops_and_comes_back_is_noticed(database: OwnServer, how: signal.Signals) -> None:
+@needs_own_server
+def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path) -> None:
     """The server goes on serving meanwhile, and does what it did before."""
-    with _site_on(database.url()) as site:
-        assert site.ask("GET", "/healthz", token=None).status == 200
-        database.stop(how)
-        refused = _answered(site, 503)
+    database = OwnServer()
+    try:
         database.start()
-        back = _answered(site, 200)
+        with web_server.site(tmp_path, place=database.url()) as site:
+            assert site.ask("GET", "/healthz", token=None).status == 200
+            for how in (signal.SIGQUIT, signal.SIGKILL):
+                database.stop(how)
+                refused = _answered(site, 503)
+                database.start()
+                back = _answered(site, 200)
 
-    assert refused.data["code"] == "store_unreachable"
-    assert str(database.folder) not in refused.body.decode()
-    assert back.data == {"status": "ok"}
+                assert refused.data["code"] == "store_unreachable"
+                assert str(database.folder) not in refused.body.decode()
+                assert back.data == {"status": "ok"}
+    finally:
+        database.close()
 
 
 class _CountingStore(MemoryStore):
@@ -183,28 +164,6 @@ def _answered(site: web_server.Site, status: int) -> web_server.Answer:
     raise AssertionError(answer)
 
 
-@contextmanager
-def _site_on(url: str) -> Iterator[web_server.Site]:
-    """A server on a database, in a thread of its own."""
-    listener = listening("127.0.0.1:0", why="")
-    end = threading.Event()
-
-    async def main() -> None:
-        store = open_store(url)
-        async with store, anyio.create_task_group() as tasks:
-            tasks.start_soon(serve, store, listener, one_token(web_server.ANA)[0])
-            await anyio.to_thread.run_sync(end.wait)
-            tasks.cancel_scope.cancel()
-
-    thread = threading.Thread(target=anyio.run, args=(main,))
-    thread.start()
-    try:
-        yield web_server.Site(url_of(listener), Path())
-    finally:
-        end.set()
-        thread.join()
-
-
 pytest.importorskip("schemathesis", reason="pip install -e '.[dev]'")
 
 POLICY = "{name: team, approval: {timeout_s: 3000}, nets: [require human-approval before write]}"
@@ -236,26 +195,16 @@ def test_no_request_that_can_be_made_breaks_the_api_or_its_description(tmp_path:
 GOOD = "a-token-that-is-good"
 
 
-class Clock:
+@pytest.fixture
+def clock() -> SimpleNamespace:
     """Time that passes when it is told to."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+    return SimpleNamespace(now=0.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    """At the start."""
-    return Clock()
-
-
-@pytest.fixture
-def tries(clock: Clock) -> Tries:
+def tries(clock: SimpleNamespace) -> Tries:
     """With one good token."""
-    tokens: AccessTokens = one_token(GOOD)[0]
-    return Tries(tokens, clock)
+    return Tries(one_token(GOOD)[0], lambda: clock.now)
 
 
 def spent(tries: Tries, client: str) -> None:
@@ -264,7 +213,7 @@ def spent(tries: Tries, client: str) -> None:
         assert tries.holder(f"wrong-{n}", client) is None
 
 
-def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, clock: Clock) -> None:
+def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, clock: SimpleNamespace) -> None:
     """And after the window wrong tokens are counted anew."""
     spent(tries, "10.0.0.1")
     clock.now = 10
@@ -297,13 +246,6 @@ def test_one_ipv6_network_is_one_address(tries: Tries) -> None:
     assert tries.holder("wrong", "2001:db8:0:1::1") is None
 
 
-@pytest.fixture
-def proxied(tmp_path: Path) -> Iterator[web_server.Site]:
-    """A server behind a proxy on this machine."""
-    with web_server.site(tmp_path, proxy="127.0.0.1", origins=("https://ops.example",)) as found:
-        yield found
-
-
 def test_the_server_answers_429_and_still_serves_every_holder(tmp_path: Path) -> None:
     """With the time to wait; what a header says of who asks counts nothing."""
     with web_server.site(tmp_path) as site:
@@ -316,15 +258,16 @@ def test_the_server_answers_429_and_still_serves_every_holder(tmp_path: Path) ->
         assert [site.get("/api/me", token=token)["name"] for token in (ANA, EVE)] == ["ana", "eve"]
 
 
-def test_behind_a_proxy_each_of_its_clients_has_tries_of_their_own(proxied: web_server.Site) -> None:
+def test_behind_a_proxy_each_of_its_clients_has_tries_of_their_own(tmp_path: Path) -> None:
     """Where the proxy is named; the name that people reach it by is one of the server's, another is not."""
     names: dict[str, str | None] = {"Host": "ops.example", "Origin": "https://ops.example"}
     guesser, ana = ({**names, "X-Forwarded-For": client} for client in ("10.0.0.1", "10.0.0.2"))
-    for _ in range(AT_MOST):
-        assert proxied.ask("GET", "/api/me", token="wrong", headers=guesser).status == 401
+    with web_server.site(tmp_path, proxy="127.0.0.1", origins=("https://ops.example",)) as site:
+        for _ in range(AT_MOST):
+            assert site.ask("GET", "/api/me", token="wrong", headers=guesser).status == 401
 
-    assert proxied.ask("GET", "/api/me", token="wrong", headers=guesser).status == 429
-    assert proxied.ask("GET", "/api/me", token="wrong", headers=ana).status == 401
-    assert proxied.ask("GET", "/api/me", headers=ana).data["name"] == "ana"
-    assert proxied.ask("GET", "/api/me", headers={**ana, "Host": "evil.example"}).status == 421
-    assert proxied.ask("GET", "/api/me", headers={**ana, "Origin": "http://ops.example"}).status == 403
+        assert site.ask("GET", "/api/me", token="wrong", headers=guesser).status == 429
+        assert site.ask("GET", "/api/me", token="wrong", headers=ana).status == 401
+        assert site.ask("GET", "/api/me", headers=ana).data["name"] == "ana"
+        assert site.ask("GET", "/api/me", headers={**ana, "Host": "evil.example"}).status == 421
+        assert site.ask("GET", "/api/me", headers={**ana, "Origin": "http://ops.example"}).status == 403

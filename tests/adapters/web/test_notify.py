@@ -19,6 +19,7 @@ import pytest
 import web_server
 from web_server import ANA, BEN, Site
 
+from proctor.adapters.cli import main
 from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import RunStarted, ToolApprovalRequested
@@ -239,27 +240,33 @@ def test_a_client_that_asks_itself_is_answered_there(tmp_path: Path, receiver: R
         ("notify: [", 0o600, "is not YAML"),
     ],
 )
-def test_a_wrong_file_is_one_clear_error(tmp_path: Path, text: str, mode: int, why: str) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
+def test_a_wrong_file_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, why: str
+) -> None:
     """And no secret of it is said."""
     file = tmp_path / "config.yaml"
     file.write_text(text)
     file.chmod(mode)
-    words = ("serve", "--listen", "127.0.0.1:0", "--config", str(file), "--store", str(tmp_path / "runs.db"))
-    found = subprocess.run([*web_server.PROCTOR, *words], capture_output=True, text=True, check=False)
+    said = refused(capsys, "--config", str(file), "--store", str(tmp_path / "runs.db"))
 
-    assert found.returncode == 2
-    assert why in found.stderr
-    assert "hunter2" not in found.stderr
+    assert why in said
+    assert "hunter2" not in said
 
 
-def test_a_phone_needs_tls(tmp_path: Path) -> None:
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Why `proctor serve` does not begin."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--listen", "127.0.0.1:0", *words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_phone_needs_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The code would carry a token over a network that reads it."""
-    words = [*web_server.PROCTOR, "serve", "--listen", "127.0.0.1:0", "--phone"]
     for more in ((), ("--origin", "http://ops.example")):
-        found = subprocess.run([*words, *more], capture_output=True, text=True, check=False, cwd=tmp_path)
-
-        assert found.returncode == 2
-        assert "`--phone` needs the address that your phone reaches, with TLS" in found.stderr
+        said = refused(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
+        assert "`--phone` needs the address that your phone reaches, with TLS" in said
 
 
 def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:

@@ -104,13 +104,16 @@ def ends(site: Site, run_id: str) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, site: Site) -> None:
-    """No reload, no pointer; the run goes on, and its page shows it. The token has left the address."""
-    tab = person.opens()
+    """No reload, no pointer; the run goes on, and its page shows it. The token has left the address. What one tab
+    answers is gone in another person's, which says who answered.
+    """
+    tab, second = person.opens(), person.opens("#/approvals", BEN)
     expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
     assert "token" not in tab.url
     with waiting(site) as run_id:
         expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("waiting")
         expect(tab.get_by_role("link", name="Approvals 1 waiting")).to_be_visible()
+        expect(second.get_by_role("article")).to_have_count(1)
         tab.keyboard.press("2")
         card = tab.get_by_role("article")
         expect(card).to_contain_text("notes.txt")
@@ -120,6 +123,9 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
         expect(tab.get_by_role("button", name="Approve")).to_be_focused()
         tab.keyboard.press("Enter")
         expect(tab.get_by_text("Nothing waits for a person.")).to_be_visible()
+        expect(second.get_by_text("write was approved by ana.")).to_be_visible()
+        expect(second.get_by_text("Nothing waits for a person.")).to_be_visible()
+        expect(tab.get_by_text("write was approved by ana.")).to_have_count(0)
         tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
         expect(tab.get_by_text("It is written.").first).to_be_visible()
         expect(tab.locator(".about .pill")).to_have_text("completed")
@@ -233,10 +239,19 @@ def test_the_list_marks_what_was_refused_and_says_when_it_was(person: Person, si
     expect(tab.locator("pre", has_text="tool_rules:")).to_contain_text("- deny: [write]")
 
 
-def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> None:
-    """`/` and a text; the buttons of the states; nothing like it says so."""
-    tab = person.opens()
-    with waiting(site) as run_id:
+@pytest.fixture(scope="class")
+def run_id(site: Site) -> Iterator[str]:
+    """Of a run whose call waits."""
+    with waiting(site, prompt="Refactor-" + "oneLongWord" * 30) as run_id:
+        yield run_id
+
+
+class TestWhileACallWaits:
+    """What a person sees of a run whose call waits."""
+
+    def test_runs_are_found_by_words_and_by_state(self, person: Person, run_id: str) -> None:
+        """`/` and a text; the buttons of the states; nothing like it says so."""
+        tab = person.opens()
         row = tab.locator(".run").filter(has_text=run_id[:12])
         expect(row).to_be_visible()
         tab.keyboard.press("/")
@@ -251,12 +266,9 @@ def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> Non
         tab.get_by_text("Running", exact=True).click()
         expect(row).to_be_visible()
 
-
-def test_a_runs_timeline_is_filtered_and_its_policies_are_drawn(person: Person, site: Site) -> None:
-    """Kinds and words; the graph is a picture that says what it is, with the policy's text below."""
-    tab = person.opens()
-    with waiting(site) as run_id:
-        tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
+    def test_its_timeline_is_filtered_and_its_policies_are_drawn(self, person: Person, run_id: str) -> None:
+        """Kinds and words; the graph is a picture that says what it is, with the policy's text below."""
+        tab = person.opens(f"#/run/{run_id}")
         expect(tab.get_by_text("I write it down.")).to_be_visible()
         tab.get_by_text("Calls", exact=True).click()
         expect(tab.get_by_text("I write it down.")).to_be_hidden()
@@ -271,51 +283,66 @@ def test_a_runs_timeline_is_filtered_and_its_policies_are_drawn(person: Person, 
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
         expect(tab.get_by_text("require human-approval before write").first).to_be_visible()
 
+    def test_another_role_cannot_act(self, person: Person, run_id: str) -> None:
+        """There is no button, and what a button would ask is refused."""
+        tab = person.opens(f"#/run/{run_id}", EVE)
+        expect(tab.get_by_text("Your token does not allow answers.")).to_be_visible()
+        assert tab.get_by_role("button", name=re.compile("Approve|Deny|End")).count() == 0
+        assert status_of(tab, f"/api/runs/{run_id}/cancel", EVE) == 403
+        assert status_of(tab, f"/api/runs/{run_id}/cancel", "wrong-token-1234567890") == 401
+        person.wrong.clear()
 
-def test_a_command_line_is_taken_apart_for_whoever_is_asked(person: Person, site: Site) -> None:
-    """Each command that it would run, and what nobody can tell before it does."""
-    script = ASKS.replace("tools: [write]", "tools: [bash]").replace(
-        'call: write\n    input: {path: notes.txt, content: "first\\nsecond\\n"}',
-        'call: bash\n    input: {command: "cd src && rm -rf build; eval $LINE"}',
-    )
-    policy = POLICY.replace("before write", "before bash")
-    tab = person.opens("#/approvals")
-    with going(site, script, policy) as process, web_server.waits(process):
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_every_view_can_be_read_and_used_by_all(self, browser: Any, site: Site, run_id: str, width: int) -> None:
+        """By axe's rules (names, roles), the contrast in light and dark; nothing is wider than the window, a phone's
+        too.
+        """
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[dev]'").Axe()
+        context = browser.new_context(viewport={"width": width, "height": 844}, reduced_motion="reduce")
+        tab = context.new_page()
+        tab.goto(f"{site.url}/#token={ANA}")
+        for path, there in (("#/", ".run"), ("#/approvals", ".approval"), (f"#/run/{run_id}", ".call")):
+            tab.evaluate("path => { location.hash = path }", path)
+            tab.locator(there).first.wait_for()
+            for scheme, only in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+                tab.emulate_media(color_scheme=scheme)
+                found = axe.run(tab, options={"resultTypes": ["violations"], **only}).response["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            wider = tab.evaluate(
+                """() => [...document.querySelectorAll(".card")]
+                    .filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.className)"""
+            )
+            assert wider == []
+        context.close()
+
+
+def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> None:
+    """A script in its arguments, and what hides or reorders text: it shows as its escape, in the inbox and in the
+    timeline. A command line is taken apart: each command, and what nobody can tell before it runs.
+    """
+    shown = "<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>"
+    write = {"call": "write", "input": {"path": "a.txt", "content": HOSTILE}}
+    bash = {"call": "bash", "input": {"command": "cd src && rm -rf build; eval $LINE"}}
+    script = json.dumps({"tools": ["write", "bash"], "steps": [{"say": HOSTILE}, write, bash]})
+    policy = POLICY.replace("before write]", "before write, require human-approval before bash]")
+    with going(site, script, policy) as process, web_server.waits(process) as event:
+        tab = person.opens("#/approvals")
+        card = tab.get_by_role("article")
+        expect(card).to_contain_text(shown)
+        card.get_by_role("link").click()
+        expect(tab.locator(".line")).to_contain_text(shown)
+        assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
+        assert "taken" not in tab.title()
+        tab.get_by_role("button", name="Deny").click()
+        tab.evaluate("() => { location.hash = '#/approvals' }")
         card = tab.get_by_role("article").filter(has_text="rm -rf build")
         expect(card.get_by_role("list", name="What it runs").get_by_role("listitem").nth(1)).to_have_text(
             "rm-rfbuild"
         )
         expect(card).to_contain_text("Not all of it can be seen before it runs")
-
-
-def test_a_second_tab_agrees(person: Person, site: Site) -> None:
-    """What one tab answers is gone in the other, which says who answered."""
-    with waiting(site) as run_id:
-        first, second = person.opens("#/approvals"), person.opens("#/approvals", BEN)
-        expect(second.get_by_role("article")).to_have_count(1)
-        first.get_by_role("button", name="Approve").click()
-        expect(second.get_by_text("write was approved by ana.")).to_be_visible()
-        expect(second.get_by_text("Nothing waits for a person.")).to_be_visible()
-        expect(first.get_by_text("write was approved by ana.")).to_have_count(0)
-        ends(site, run_id)
-
-
-def test_a_script_in_a_calls_arguments_is_text(person: Person, site: Site) -> None:
-    """As is what hides or reorders text: it shows as its escape, in the inbox and in the timeline."""
-    asked_for = {"call": "write", "input": {"path": "a.txt", "content": HOSTILE}}
-    script = json.dumps({"tools": ["write"], "steps": [{"say": HOSTILE}, asked_for]})
-    with waiting(site, script) as run_id:
-        tab = person.opens("#/approvals")
-        card = tab.get_by_role("article")
-        expect(card).to_contain_text("<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>")
-        card.get_by_role("link").click()
-        expect(tab.locator(".line")).to_contain_text(
-            "<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>"
-        )
-        assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
-        assert "taken" not in tab.title()
-        tab.get_by_role("button", name="Deny").click()
-        ends(site, run_id)
+        card.get_by_role("button", name="Deny").click()
+        ends(site, event["run_id"])
 
 
 def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
@@ -337,17 +364,6 @@ def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
 
     assert refusals == ["TypeError"] * 3
     assert "taken" not in tab.title()
-
-
-def test_another_role_cannot_act(person: Person, site: Site) -> None:
-    """There is no button, and what a button would ask is refused."""
-    with waiting(site) as run_id:
-        tab = person.opens(f"#/run/{run_id}", EVE)
-        expect(tab.get_by_text("Your token does not allow answers.")).to_be_visible()
-        assert tab.get_by_role("button", name=re.compile("Approve|Deny|End")).count() == 0
-        assert status_of(tab, f"/api/runs/{run_id}/cancel", EVE) == 403
-        assert status_of(tab, f"/api/runs/{run_id}/cancel", "wrong-token-1234567890") == 401
-        person.wrong.clear()
 
 
 def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> None:
@@ -399,28 +415,3 @@ def status_of(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
         }""",
         [url, token, method],
     )
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_every_view_can_be_read_and_used_by_all(browser: Any, site: Site, scheme: str, width: int) -> None:
-    """By axe's rules (names, roles, contrast); nothing is wider than the window, a phone's too."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[dev]'")
-    context = browser.new_context(
-        viewport={"width": width, "height": 844}, color_scheme=scheme, reduced_motion="reduce"
-    )
-    with waiting(site, prompt="Refactor-" + "oneLongWord" * 30) as run_id:
-        tab = context.new_page()
-        tab.goto(f"{site.url}/#token={ANA}")
-        for path, there in (("#/", ".run"), ("#/approvals", ".approval"), (f"#/run/{run_id}", ".call")):
-            tab.evaluate("path => { location.hash = path }", path)
-            tab.locator(there).first.wait_for()
-            found = axe.Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"]
-            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
-            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            wider = tab.evaluate(
-                """() => [...document.querySelectorAll(".card")]
-                    .filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.className)"""
-            )
-            assert wider == []
-    context.close()
