@@ -318,12 +318,12 @@ async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_
     session.prompt("p2")
     allowed = session.pre("c2", command="make all").verdict
     first, covered = await session.events("tool_approval_granted")
-    asked = [event.tool_call_id for event in await session.events("tool_approval_requested")]
+    questions = [event.tool_call_id for event in await session.events("tool_approval_requested")]
     session.policy.write_text(ASKS % "scope: once, timeout_s: 60")
     session.prompt("p3")
 
     assert (covered.tool_call_id, covered.covered_by, covered.by) == ("c2", first.approval_id, "ana")
-    assert asked == ["c1"]
+    assert questions == ["c1"]
     assert (allowed, session.pre("c3", command="x").verdict) == ("allow", "ask")
 
 

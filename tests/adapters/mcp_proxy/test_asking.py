@@ -101,7 +101,7 @@ async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any, anyio_bac
             refused[server] = [(await proxied.outcome(tool, **given))[0] for tool, given in CALLS]
             names[server] = [event.tool_name for event in await proxied.events("tool_call_requested")]
             if server == "a":
-                asked = [await proxied.outcome("ask", question="who?"), await proxied.outcome("complete", text="x")]
+                silent = [await proxied.outcome("ask", question="who?"), await proxied.outcome("complete", text="x")]
 
     assert refused == {
         None: [True, True, True, False],
@@ -109,5 +109,5 @@ async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any, anyio_bac
         "b": [False, False, False, False],
     }
     assert names == {name: [f"mcp__{name}__{tool}" if name else tool for tool, _ in CALLS] for name in refused}
-    assert [is_error for is_error, _ in asked] == [True, True]
+    assert [is_error for is_error, _ in silent] == [True, True]
     assert person.questions == []

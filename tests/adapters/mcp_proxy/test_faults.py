@@ -42,7 +42,7 @@ FAILED = "connection to the MCP server failed"
 
 
 @pytest.mark.parametrize(
-    ("policy", "serving", "error", "says", "told"),
+    ("policy", "serving", "error", "says", "shows"),
     [
         ("{name: p}", {"command": ["/nonexistent/server"]}, ProviderUnavailableError, "/nonexistent/server", ""),
         ("{name: p}", {"command": EXITS}, ProviderError, "", ""),
@@ -60,7 +60,7 @@ async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
     serving: dict[str, Any],
     error: type[Exception],
     says: str,
-    told: str,
+    shows: str,
 ) -> None:
     """The client's handshake fails rather than hangs, before its own patience ends, and the error says why."""
     if serving.get("command") == MUTE:
@@ -71,7 +71,7 @@ async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
 
     assert isinstance(bench.error, error)
     assert says in str(bench.error)
-    assert told in words(refused.value)
+    assert shows in words(refused.value)
 
 
 @pytest.mark.parametrize("how", ["hangs up", "ends its stream"])

@@ -62,9 +62,9 @@ def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
         for n in range(RACES):
             for each in (one, other):
                 each.go_on(f"r{n}")
-            said = sorted(each.until(("ended", "refused")) for each in (one, other))
-            assert said[0].startswith("ended")
-            assert said[1].startswith("refused bad_usage")
+            answers = sorted(each.until(("ended", "refused")) for each in (one, other))
+            assert answers[0].startswith("ended")
+            assert answers[1].startswith("refused bad_usage")
         for each in (one, other):
             each.end_input()
     ran = Counter(line for line in one.rest() + other.rest() if line.startswith("ran "))

@@ -248,10 +248,10 @@ def test_a_wrong_file_is_one_clear_error(
     file = tmp_path / "config.yaml"
     file.write_text(text)
     file.chmod(mode)
-    said = refused(capsys, "--config", str(file), "--store", str(tmp_path / "runs.db"))
+    errors = refused(capsys, "--config", str(file), "--store", str(tmp_path / "runs.db"))
 
-    assert why in said
-    assert "hunter2" not in said
+    assert why in errors
+    assert "hunter2" not in errors
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -265,8 +265,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_phone_needs_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The code would carry a token over a network that reads it."""
     for more in ((), ("--origin", "http://ops.example")):
-        said = refused(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
-        assert "`--phone` needs the address that your phone reaches, with TLS" in said
+        errors = refused(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
+        assert "`--phone` needs the address that your phone reaches, with TLS" in errors
 
 
 def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:
