@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
     from .client_process import ClientProcess, RpcClient, start_client
     from .gate import CallGate, EventStream, run_logger, trace_of
-    from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
+    from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError, RpcHandler
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
     from .process_tree import ProcessTree, marked_environment, process_cancel_steps
     from .provider import ClientSession, RpcSession, TaskProvider, at_work, provider_error
@@ -44,6 +44,7 @@ __all__ = [
     "RpcClient",
     "RpcClosedError",
     "RpcError",
+    "RpcHandler",
     "RpcSession",
     "Subprocesses",
     "TaskProvider",
@@ -79,7 +80,7 @@ __getattr__, __dir__ = lazily(
         "call_book": "CallBook ClientCall Turns check_growth dollars tokens",
         "client_process": "ClientProcess RpcClient start_client",
         "gate": "EventStream CallGate run_logger trace_of",
-        "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
+        "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError RpcHandler",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
         "process_tree": "ProcessTree marked_environment process_cancel_steps",
         "provider": "ClientSession RpcSession TaskProvider at_work provider_error",

@@ -19,7 +19,7 @@ import anyio
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from .guardian import SIGNALLED
-from .jsonrpc import BROKEN, OnGarbage, OnNotification, OnRequest, Peer, RpcClosedError, RpcError
+from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError, RpcHandler
 from .process_tree import (
     GUARDS,
     ProcessTree,
@@ -296,30 +296,13 @@ class RpcClient:
 
     Args:
         process: the client.
-        on_request: answers its requests; see `Peer`.
-        on_notification: handles its notifications.
-        on_garbage: gets each line that is not a message.
+        handler: handles what it sends.
         tagged: whether messages carry `"jsonrpc": "2.0"`.
     """
 
-    def __init__(
-        self,
-        process: ClientProcess,
-        *,
-        on_request: OnRequest,
-        on_notification: OnNotification,
-        on_garbage: OnGarbage,
-        tagged: bool = True,
-    ) -> None:
+    def __init__(self, process: ClientProcess, handler: RpcHandler, *, tagged: bool = True) -> None:
         self.process = process
-        self.peer = Peer(
-            process.stdout,
-            process.stdin,
-            on_request=on_request,
-            on_notification=on_notification,
-            on_garbage=on_garbage,
-            tagged=tagged,
-        )
+        self.peer = Peer(process.stdout, process.stdin, handler, tagged=tagged)
 
     async def request(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
         """Send a request and return its result. Raises ProviderError if the client rejects it, has ended, or does not

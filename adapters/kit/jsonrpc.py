@@ -6,7 +6,6 @@ after another, in order.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -67,15 +66,12 @@ class ByteLines:
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 Params: TypeAlias = dict[str, Any]
-OnRequest: TypeAlias = Callable[[str, Params], Awaitable[Any]]
-OnNotification: TypeAlias = Callable[[str, Params], Awaitable[None]]
-OnGarbage: TypeAlias = Callable[[bytes], Awaitable[None]]
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
 
 
 class RpcError(Exception):
-    """The other side answered with an error; raised by an `OnRequest`, it is the answer.
+    """The other side answered with an error; raised by `RpcHandler.on_request`, it is the answer.
 
     Attributes:
         code: The number of JSON-RPC's error.
@@ -94,6 +90,20 @@ class RpcClosedError(Exception):
     """The connection ended before the answer came."""
 
 
+class RpcHandler:
+    """Handles what the other side sends; this one knows nothing, and so rejects every request."""
+
+    async def on_request(self, method: str, params: Params) -> Any:
+        """Answer a request; an exception other than RpcError is answered as an internal error."""
+        raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+    async def on_notification(self, method: str, params: Params) -> None:
+        """Handle a notification; the next line is read when this returns."""
+
+    async def on_garbage(self, line: bytes) -> None:
+        """Take a line that is not a message, or an answer to nothing."""
+
+
 class _Pending:
     """A request of ours that waits for its answer."""
 
@@ -108,9 +118,7 @@ class Peer:
     Args:
         reader: the lines of the other side.
         writer: takes ours.
-        on_request: answers a request; an exception other than RpcError is answered as an internal error.
-        on_notification: handles a notification; the next line is read when it returns.
-        on_garbage: gets each line that is not a message, and each answer to nothing.
+        handler: handles what the other side sends.
         tagged: whether messages carry `"jsonrpc": "2.0"`.
     """
 
@@ -118,17 +126,13 @@ class Peer:
         self,
         reader: anyio.abc.ByteReceiveStream,
         writer: anyio.abc.ByteSendStream,
+        handler: RpcHandler,
         *,
-        on_request: OnRequest,
-        on_notification: OnNotification,
-        on_garbage: OnGarbage,
         tagged: bool = True,
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._on_request = on_request
-        self._on_notification = on_notification
-        self._on_garbage = on_garbage
+        self._handler = handler
         self._tag: dict[str, Any] = {"jsonrpc": "2.0"} if tagged else {}
         self._writing = anyio.Lock()
         self._pending: dict[int, _Pending] = {}
@@ -182,7 +186,7 @@ class Peer:
             async for line in ByteLines(self._reader, max_bytes=MAX_LINE_BYTES):
                 await self._handle_line(line, answers)
         except EndlessLineError as error:
-            await self._on_garbage(error.start)
+            await self._handler.on_garbage(error.start)
 
     async def _handle_line(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
         if not line.strip():
@@ -190,7 +194,7 @@ class Peer:
         try:
             message = _decoder.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            await self._on_garbage(line)
+            await self._handler.on_garbage(line)
             return
         method, message_id = message.get("method"), message.get("id")
         params = message.get("params")
@@ -198,12 +202,12 @@ class Peer:
             # each begins before the next line is read, so questions are taken in their order
             await answers.start(self._answer, message_id, method, params if isinstance(params, dict) else {})
         elif isinstance(method, str):
-            await self._on_notification(method, params if isinstance(params, dict) else {})
+            await self._handler.on_notification(method, params if isinstance(params, dict) else {})
         elif (pending := self._waiting_for(message_id)) is not None:
             pending.answer = message
             pending.arrived.set()
         else:
-            await self._on_garbage(line)
+            await self._handler.on_garbage(line)
 
     def _waiting_for(self, message_id: Any) -> _Pending | None:
         return self._pending.get(message_id) if isinstance(message_id, int) else None
@@ -213,7 +217,7 @@ class Peer:
     ) -> None:
         task_status.started()
         try:
-            result = await self._on_request(method, params)
+            result = await self._handler.on_request(method, params)
         except RpcError as error:
             answer: Params = {"error": {"code": error.code, "message": error.message}}
         except Exception as error:  # the other side must not wait for ever for an answer of ours

@@ -22,6 +22,7 @@ from proctor.supervisor.run.tasks import own_error
 
 from .client_process import RpcClient
 from .gate import CallGate, EventStream
+from .jsonrpc import RpcHandler
 from .process_tree import ProcessTree, process_cancel_steps
 from .subprocesses import Subprocesses
 from .tasks import helpers
@@ -112,7 +113,7 @@ class ClientSession(ABC):
         self._stream.send_nowait(ErrorOccurred(code="bad_line", message=message))
 
 
-class RpcSession(ClientSession, Generic[RpcT]):
+class RpcSession(ClientSession, RpcHandler, Generic[RpcT]):
     """The session of a client that speaks JSON-RPC."""
 
     _connection: RpcT
@@ -139,14 +140,6 @@ class RpcSession(ClientSession, Generic[RpcT]):
     async def on_garbage(self, line: bytes) -> None:
         """Report a line that is not a message of the protocol."""
         self.report_bad_line(line, "message")
-
-    @abstractmethod
-    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Handle a notification of the client."""
-
-    @abstractmethod
-    async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request of the client; an unknown one is rejected."""
 
 
 INTERRUPT_S = 5.0

@@ -130,12 +130,7 @@ class AcpAdapter:
             ) as process,
             helpers() as tasks,
         ):
-            connection = AcpConnection(
-                process,
-                on_request=session.on_request,
-                on_notification=session.on_notification,
-                on_garbage=session.on_garbage,
-            )
+            connection = AcpConnection(process, session)
             tasks.start_soon(process.read_stderr)
             tasks.start_soon(process.end_orphans)
             session.attach(connection, tasks)

@@ -15,7 +15,7 @@ from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
 from ...kit.client_process import LEAVE_S
 from ...kit.gate import EventStream
-from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
+from ...kit.jsonrpc import RpcClosedError
 from ...kit.provider import RpcSession
 from .connection import AcpConnection, AgentTraits
 from .translation import (
@@ -209,10 +209,10 @@ class AcpSession(RpcSession[AcpConnection]):
         if update.get("status") == "in_progress":
             self._ungated.watch(str(update.get("toolCallId") or ""), self._tasks)
 
-    async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         """Answer a request of the agent; an unknown one is rejected."""
         if method != "session/request_permission":
-            raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+            return await super().on_request(method, params)
         with self._ungated.question():
             return await self._permission(params)
 

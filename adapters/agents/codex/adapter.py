@@ -182,9 +182,7 @@ class CodexAdapter:
                 cwd=self._workspace.folder,
                 env=self._workspace.environment,
                 mark=launch.mark,
-                on_request=session.on_request,
-                on_notification=session.on_notification,
-                on_garbage=session.on_garbage,
+                handler=session,
             ) as connection,
             helpers() as tasks,
         ):

@@ -26,7 +26,7 @@ import anyio
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError, install_of
 
 from ...kit.client_process import ClientProcess, RpcClient, start_client
-from ...kit.jsonrpc import METHOD_NOT_FOUND, OnGarbage, OnNotification, OnRequest, RpcError
+from ...kit.jsonrpc import RpcHandler
 from ...kit.tasks import helpers
 
 UNASKED: Final = {
@@ -230,22 +230,8 @@ _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 class CodexConnection(RpcClient):
     """A running client."""
 
-    def __init__(
-        self,
-        process: ClientProcess,
-        starting: StartTurn,
-        *,
-        on_request: OnRequest,
-        on_notification: OnNotification,
-        on_garbage: OnGarbage,
-    ) -> None:
-        super().__init__(
-            process,
-            on_request=on_request,
-            on_notification=on_notification,
-            on_garbage=on_garbage,
-            tagged=False,
-        )
+    def __init__(self, process: ClientProcess, handler: RpcHandler, starting: StartTurn) -> None:
+        super().__init__(process, handler, tagged=False)
         self._starting = starting
 
     async def request(
@@ -273,9 +259,7 @@ async def connect(
     cwd: Path,
     env: Mapping[str, str],
     mark: str,
-    on_request: OnRequest,
-    on_notification: OnNotification,
-    on_garbage: OnGarbage,
+    handler: RpcHandler,
 ) -> AsyncIterator[CodexConnection]:
     """Start the client; leaving ends it. Raises ProviderUnavailableError when it cannot be started.
 
@@ -286,13 +270,7 @@ async def connect(
         async with start_client(
             "codex", command, cwd=cwd, env=env, mark=mark, advice=f"install it with `{INSTALL}`"
         ) as process:
-            yield CodexConnection(
-                process,
-                starting,
-                on_request=on_request,
-                on_notification=on_notification,
-                on_garbage=on_garbage,
-            )
+            yield CodexConnection(process, handler, starting)
     finally:
         starting.over()
 
@@ -316,9 +294,7 @@ async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, s
             cwd=cwd,
             env=env,
             mark=f"prepare-{uuid4().hex}",
-            on_request=_no_requests,
-            on_notification=_no_interest,
-            on_garbage=_no_garbage,
+            handler=RpcHandler(),
         ) as connection,
         helpers() as tasks,
     ):
@@ -332,15 +308,3 @@ async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, s
             raise ProviderUnavailableError(
                 f"codex does not work: {error}; install it with `{INSTALL}`", details=error.details
             ) from error
-
-
-async def _no_requests(method: str, params: dict[str, Any]) -> None:
-    raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
-
-
-async def _no_interest(method: str, params: dict[str, Any]) -> None:
-    return
-
-
-async def _no_garbage(line: bytes) -> None:
-    return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import page_blocks
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.adapters.agents.scripted.script import STEPS
+from proctor.adapters.agents.scripted.script import Step
 from proctor.policies.shell.parser import parse_line
 from proctor.supervisor.testing.adapter_fixture import Drive
 
@@ -39,7 +40,9 @@ def test_every_step_is_documented() -> None:
     page = (DOCS / "scripted.md").read_text()
     table = page.split("Each step has exactly one")[1].split("## ")[0]
 
-    assert set(re.findall(r"^\| `(\w+):", table, re.MULTILINE)) == set(STEPS)
+    assert set(re.findall(r"^\| `(\w+):", table, re.MULTILINE)) == {
+        kind.__struct_fields__[0] for kind in get_args(Step)
+    }
 
 
 def test_the_documented_line_has_these_parts() -> None:

@@ -12,7 +12,7 @@ import anyio.abc
 import pytest
 from anyio.streams.stapled import StapledObjectStream
 
-from proctor.adapters.kit.jsonrpc import Peer, RpcClosedError, RpcError
+from proctor.adapters.kit.jsonrpc import Peer, RpcClosedError, RpcError, RpcHandler
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -38,21 +38,14 @@ class Bytes(anyio.abc.ByteReceiveStream, anyio.abc.ByteSendStream):
         await self._stream.aclose()
 
 
-class Conversation:
+class Conversation(RpcHandler):
     """A peer and the other side's ends of its pipes; `heard` is what the peer was told."""
 
     def __init__(self, *, tagged: bool = True) -> None:
         self.theirs, self.ours = Bytes(), Bytes()
         self.heard: list[Any] = []
         self.release = anyio.Event()
-        self.peer = Peer(
-            self.theirs,
-            self.ours,
-            on_request=self._on_request,
-            on_notification=self._on_notification,
-            on_garbage=self._on_garbage,
-            tagged=tagged,
-        )
+        self.peer = Peer(self.theirs, self.ours, self, tagged=tagged)
 
     async def say(self, *messages: Any) -> None:
         """Messages of the other side; bytes as they are."""
@@ -64,7 +57,7 @@ class Conversation:
         """The next message of the peer."""
         return json.loads(await self.ours.receive())
 
-    async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
+    async def on_request(self, method: str, params: dict[str, Any]) -> Any:
         if method == "slow":
             await self.release.wait()
         if method == "refuse":
@@ -73,10 +66,10 @@ class Conversation:
             raise ValueError("broken")
         return {"method": method, **params}
 
-    async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         self.heard.append((method, params))
 
-    async def _on_garbage(self, line: bytes) -> None:
+    async def on_garbage(self, line: bytes) -> None:
         self.heard.append(line)
 
 

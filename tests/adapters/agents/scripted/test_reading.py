@@ -49,28 +49,31 @@ async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("steps:\n  - sey: hi", "script:2:5: `steps[0]`: a step has exactly one of"),
-        ("steps:\n  - sey: hi", "did you mean `say`?"),
-        ("steps:\n  - say: hi\n    call: x", "found `say` and `call`"),
-        ("steps:\n  - call: x\n    inptu: {}", "script:2:5: `steps[0]`: unknown key `inptu`"),
+        ("steps:\n  - sey: hi", "script:2:5: unknown key `sey` at `steps[0].sey`; did you mean `say`?"),
+        ("steps:\n  - say: hi\n    call: x", "script:2:5: `say` and `call` exclude each other at `steps[0]`"),
+        ("steps:\n  - call: x\n    inptu: {}", "script:3:5: unknown key `inptu` at `steps[0].inptu`"),
         ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
         (
             "steps:\n  - usage: {input_tokens: -1}",
-            "2:27: `steps[0].usage.input_tokens`: expected a whole number >= 0",
+            "2:27: must be at least 0, got -1 at `steps[0].usage.input_tokens`",
         ),
-        ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got true or false"),
-        ("steps:\n  - silence: long", "`steps[0].silence`"),
-        ("steps:\n  - call: a\n    if_denied:\n      - x", "script:4:9: `steps[0].if_denied[0]`: a step is a"),
-        ("steps:\n  - parallel: [{say: x}]", "`steps[0].parallel[0]`: only calls run side by side"),
-        ("steps:\n  - parallel: []", "a list of calls"),
-        ("steps:\n  - say: a\n    say: b", "script:3:5: `steps[0].say`: `say` is written twice"),
+        ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got `true`"),
+        ("steps:\n  - silence: long", "expected `forever`, got the text `long` at `steps[0].silence`"),
+        (
+            "steps:\n  - call: a\n    if_denied:\n      - x",
+            "script:4:9: expected a mapping, got the text `x` at `steps[0].if_denied[0]`",
+        ),
+        ("steps:\n  - parallel: [{say: x}]", "`call` is missing at `steps[0].parallel[0]`"),
+        ("steps:\n  - parallel: []", "a list of calls; it has none at `steps[0].parallel`"),
+        ("steps:\n  - say: a\n    say: b", "script:3:5: the key `say` is given twice"),
         ("steps:\n  - {call: a, id: x}\n  - {call: b, id: x}", "two calls have the id `x`"),
-        ("steps:\n  - say: hi\nfiles: {../x: y}", "`files.../x`: a file is given by its path within the workspace"),
-        ("steps:\n  - say: hi\nstep: 1", "unknown key `step`; did you mean `steps`?"),
+        ("steps:\n  - say: hi\nfiles: {../x: y}", "a file is given by its path within the workspace at `files.../x`"),
+        ("steps:\n  - say: hi\nstep: 1", "unknown key `step` at `step`; did you mean `steps`?"),
         ("steps: []\nx: 1", "a list of one step or more"),
         ("- say: hi\n", "a script is a mapping with `steps`"),
         ("steps:\n  - [\n", "script:3:1: not YAML"),
-        ("steps:\n  - !!python/object:os.system {}\n", "not YAML"),
+        ("steps:\n  - !!python/object:os.system {}\n", "the tag `!!python/object:os.system` is not known"),
+        ("\n", "script:1:1: the file is empty"),
     ],
 )
 def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
@@ -107,7 +110,7 @@ def test_a_script_is_read_from_a_path_text_or_data(tmp_path: Path) -> None:
     scripts = [ScriptedAdapter(s).script for s in (path, str(path), path.read_text(), {"steps": [{"say": "hi"}]})]
 
     assert all(script == scripts[0] for script in scripts)
-    with pytest.raises(UsageError, match=r"bad\.yaml:2:10: `steps\[0\]\.say`"):
+    with pytest.raises(UsageError, match=r"bad\.yaml:2:10: expected text, got the number 1 at `steps\[0\]\.say`"):
         ScriptedAdapter(bad)
     with pytest.raises(UsageError, match="cannot be read: no such file"):
         ScriptedAdapter(tmp_path / "none.yaml")
