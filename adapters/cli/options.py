@@ -9,15 +9,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
+
+from proctor.policies import (
+    CompiledPolicy,
+    Event,
+    Policy,
+    RunContext,
+    compile_policy,
+    load_policies,
+    merge_policies,
+    parse_policies,
+)
+from proctor.policies.errors import PolicyError, Problem, read_each
+from proctor.policies.reading.schema import did_you_mean
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.store import Store
+
+from ..stores.store_names import check_name, is_url
 
 if TYPE_CHECKING:
-    from proctor.policies import CompiledPolicy, Event, Policy, RunContext
-    from proctor.supervisor.ports.store import Store
-
     from ..operations.service import OperatorService
     from ..traces import TraceSession
 
@@ -77,8 +93,6 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
 
 def check_format(name: str | None) -> None:
     """Raises UsageError for an unknown format, naming those that exist."""
-    from proctor.policies.reading.schema import did_you_mean
-
     from ..traces import FORMATS
 
     if name is not None and name not in FORMATS:
@@ -88,8 +102,6 @@ def check_format(name: str | None) -> None:
 
 def read_policies(files: Sequence[str]) -> list[Policy]:
     """The policies of files, in the order given. Raises PolicyError with the problems of all of them."""
-    from proctor.policies import load_policies, parse_policies
-    from proctor.policies.errors import read_each
 
     def read(file: str) -> list[Policy]:
         return parse_policies(_standard_input(), file="<stdin>") if file == "-" else load_policies(file)
@@ -114,15 +126,11 @@ def read_one_session(file: str, whose: str, format: str | None = None) -> list[E
 
 def read_compiled(files: Sequence[str]) -> CompiledPolicy:
     """The policies of files as one compiled stack. Raises PolicyError."""
-    from proctor.policies import compile_policy, merge_policies
-
     return compile_policy(merge_policies(read_policies(files)))
 
 
 def read_text(file: str) -> tuple[str, str]:
     """A file's text and the name problems are reported under. Raises PolicyError when it is not text."""
-    from proctor.policies.errors import PolicyError, Problem
-
     name = "<stdin>" if file == "-" else file
     try:
         data = _standard_input() if file == "-" else Path(file).read_bytes()
@@ -159,8 +167,6 @@ def _standard_input() -> bytes:
 
 def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
     """`KEY=VALUE`, several of them; a value that is JSON is read as JSON, anything else is text."""
-    import msgspec
-
     found: dict[str, Any] = {}
     for pair in given:
         key, equals, value = pair.partition("=")
@@ -207,8 +213,6 @@ def read_context(given: Sequence[str]) -> RunContext:
 
     A value is text as it is written; `metadata.NAME:=VALUE` is read as JSON.
     """
-    from proctor.policies import RunContext
-
     fields: dict[str, Any] = {}
     seen: set[str] = set()
     for pair in given:
@@ -233,8 +237,6 @@ def read_context(given: Sequence[str]) -> RunContext:
 
 def _fact(pair: str) -> tuple[str, Any]:
     """`KEY=TEXT` or `KEY:=JSON`."""
-    import msgspec
-
     key, equals, text = pair.partition("=")
     if not key.removesuffix(":") or not equals:
         raise click.UsageError(f"`--context {pair}` is not KEY=VALUE")
@@ -306,8 +308,6 @@ VARIABLE = "PROCTOR_STORE"
 
 def store_named(given: str | None) -> Path | str:
     """The file of the store, or the URL of its database. Raises UsageError for anything else."""
-    from ..stores.store_names import check_name, is_url
-
     named = given or os.environ.get(VARIABLE)
     if named:
         check_name(named)
@@ -323,8 +323,6 @@ def is_there(given: str | None) -> bool:
 
 def is_there_as_named(given: str | None) -> bool:
     """The same. Raises UsageError if a store was named that does not exist."""
-    from proctor.supervisor.errors import UsageError
-
     there = is_there(given)
     if not there and (given or os.environ.get(VARIABLE)):
         raise UsageError(_missing(store_named(given)))
@@ -337,8 +335,6 @@ def _missing(path: Path | str) -> str:
 
 def beside(given: str | None) -> Path:
     """The prefix of the paths of files that belong to the store."""
-    from hashlib import sha256
-
     from ..stores.store_names import shown
 
     named = store_named(given)
@@ -350,8 +346,6 @@ def beside(given: str | None) -> Path:
 
 def existing_file(given: str | None) -> Path:
     """The file of an existing store. Raises UsageError for a database, and if there is none."""
-    from proctor.supervisor.errors import UsageError
-
     named = store_named(given)
     if not isinstance(named, Path):
         raise UsageError("a database has a backup of its own: `pg_dump`, or `proctor export` for lines of JSON")
@@ -361,8 +355,6 @@ def existing_file(given: str | None) -> Path:
 
 def _state() -> Path:
     """The state directory is that of the XDG rules, on every platform."""
-    from proctor.supervisor.errors import UsageError
-
     try:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"
     except RuntimeError:
@@ -405,8 +397,6 @@ async def operating(given: str | None, *, must_exist: bool = True) -> AsyncItera
 
 def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     """Raises as `opened` does; the folder of a store that nobody named is made."""
-    from proctor.supervisor.errors import StoreError, UsageError
-
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():

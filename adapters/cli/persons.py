@@ -10,12 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunFilter
+
 from .options import beside, is_there, opened, run_async
 
 if TYPE_CHECKING:
     import psutil
-
-    from proctor.supervisor.ports.stored_types import Owner
 
     from ..operations.identities import Role
 
@@ -27,7 +28,6 @@ _MOST = 1000
 
 def check_outside_runs(what: str) -> None:
     """Raises UsageError when this process, or one it descends from, belongs to a supervised run."""
-    from proctor.supervisor.errors import UsageError
     from proctor.supervisor.ports.processes import run_of
 
     from ..kit.process_tree import RUN_MARK, has_limit
@@ -68,8 +68,6 @@ def check_person(what: str, store: str | None, role: Role) -> str | None:
         UsageError: it does not show it, or the token does not allow it.
         StoreError: the store's runs cannot be read.
     """
-    from proctor.supervisor.errors import UsageError
-
     check_outside_runs(what)
     file = f"{beside(store)}-tokens"
     if token := os.environ.get(TOKEN):
@@ -85,8 +83,6 @@ def refusal(what: str, store: str | None) -> tuple[str | None, str]:
     """As `check_person`, for a command that also only shows: the name that the token has, and why whoever asks may
     not both answer and end, empty where they may.
     """
-    from proctor.supervisor.errors import UsageError
-
     try:
         check_person(what, store, "answer")
         return check_person(what, store, "stop"), ""
@@ -95,7 +91,6 @@ def refusal(what: str, store: str | None) -> tuple[str | None, str]:
 
 
 def _holder(token: str, what: str, file: str, role: Role) -> str:
-    from proctor.supervisor.errors import UsageError
 
     from ..operations.identities import read_tokens
 
@@ -220,8 +215,6 @@ def _job() -> Iterator[psutil.Process]:
 
 async def _owners(store: str | None) -> list[Owner]:
     """The owners of the runs that are not over."""
-    from proctor.supervisor.ports.stored_types import NOT_OVER, RunFilter
-
     async with opened(store, must_exist=True) as opened_store:
         going_on = await opened_store.runs(where=RunFilter(status=NOT_OVER), limit=_MOST)
     return [run.owner for run in going_on if run.owner is not None]

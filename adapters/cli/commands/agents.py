@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from msgspec import structs
+
+from proctor.supervisor.errors import ProviderUnavailableError, install_of
 
 from ...kit.display_text import encoded
 from ..options import (
@@ -106,7 +111,6 @@ def _yes_no(value: bool | None) -> str:
 
 
 def _as_json(row: Row) -> dict[str, object]:
-    import msgspec
 
     from ...matrix import missing
 
@@ -208,9 +212,6 @@ def mcp(
 
 
 def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    from proctor.supervisor.errors import ProviderUnavailableError, install_of
 
     if any(find_spec(name) is None for name in _LIBRARIES):
         raise ProviderUnavailableError(f"the MCP library is not installed; {install_of('mcp')}")
@@ -218,8 +219,6 @@ def _check_installed() -> None:
 
 def _hush(library: str) -> None:
     """The proxy reports an error in one line; the library would log it with a traceback."""
-    import logging
-
     logger = logging.getLogger(library)
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
+
 from ...kit.display_text import encoded, escape_control
+from ...kit.values import login_name
 from ..options import by_option, group_option, is_there_as_named, json_option, operating, run_async, store_option
 from ..output import console, echo, echo_json, note, output_parameter, who_asks, written_to
+from ..persons import check_person
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from proctor.policies.events import Event
 
     from ...operations.service import OperatorService
     from ...operations.views import Answered, ApprovalList, ApprovalView
@@ -84,12 +87,9 @@ def deny(
 def _answer(
     approval_id: str, fields: dict[str, Any], *, like: bool = False, store: str | None, as_json: bool
 ) -> None:
-    from ...kit.values import login_name
-    from ..persons import check_person
 
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
-    from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
 
@@ -171,7 +171,6 @@ class _Inbox:
                 await self._handle(event, service)
 
     async def _handle(self, event: Event, service: OperatorService) -> None:
-        from proctor.policies.events import TERMINAL, ApprovalEvent, RunCancelled, ToolApprovalRequested
 
         if isinstance(event, ToolApprovalRequested):
             if event.input_digest and not event.ran and event.approval_id not in self._open:

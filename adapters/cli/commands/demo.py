@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
+
+from proctor.policies import Policy, load_policies
 
 from ..exits import FAILED, FINE
 from ..options import VARIABLE, json_option, opened, run_async, store_option
 from ..output import console
 
 if TYPE_CHECKING:
-    from proctor.policies import Policy
     from proctor.supervisor import RunResult
 
     from ...agents.scripted.adapter import ScriptedAdapter
@@ -39,8 +41,6 @@ def demo(store: str | None, as_json: bool) -> int:
     that expires, and a token limit cancels the run while a command is still running. The run is stored, and the
     next commands to try are printed. Without `--store`, the demo has a store of its own in a temporary folder.
     """
-    from proctor.policies import load_policies
-
     if not store and not os.environ.get(VARIABLE):
         store = str(Path(tempfile.mkdtemp(prefix="proctor-demo-")) / "runs.db")
     policies = [policy for name in POLICIES for policy in load_policies(HERE / name)]
@@ -55,8 +55,6 @@ def demo(store: str | None, as_json: bool) -> int:
 
 def _agent(pause_s: float) -> ScriptedAdapter:
     """The scripted agent; its two functions stand for what a project would have."""
-    import yaml
-
     from ...agents.scripted.adapter import ScriptedAdapter
 
     script: dict[str, Any] = yaml.safe_load((HERE / "session.yaml").read_text(encoding="utf-8"))

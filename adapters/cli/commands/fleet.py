@@ -7,10 +7,14 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
+
+from proctor.policies.values.amounts import counted
 
 from ..exits import FAILED, FINE
 from ..options import json_option, run_async, store_named, store_option
 from ..output import echo, echo_json, note, output_option
+from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
     from ...fleet import WorkerStatus
@@ -66,8 +70,6 @@ def up(
     Workers that already run are kept. Every node must reach the store; a SQLite file serves one machine. Exit code
     3: a worker isn't ready in time.
     """
-    from ..persons import check_outside_runs
-
     check_outside_runs("fleet up")
     _check_wait(wait_s)
     import anyio
@@ -121,8 +123,6 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
     Queued runs stay in the store. Exit code 3: a worker still has runs when the time is up. It finishes them, and
     the next `drain` removes it.
     """
-    from ..persons import check_outside_runs
-
     check_outside_runs("fleet drain")
     _check_wait(wait_s)
     from proctor.supervisor import MemoryStore
@@ -144,9 +144,6 @@ def _check_wait(seconds: float) -> None:
 
 
 def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:
-    import msgspec
-
-    from proctor.policies.values.amounts import counted
 
     for one in workers:
         if as_json:

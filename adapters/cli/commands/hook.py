@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
+
+from proctor.policies import Capabilities, Findings, merge_policies, preflight
+from proctor.policies.limits import LIMITS
+from proctor.policies.values.amounts import counted, figure_in
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.stored_types import RunFilter
 
 from ...kit.display_text import encoded, escape_control, escape_control_json
 from ..options import (
@@ -26,8 +35,6 @@ from ..options import (
 from ..output import echo, echo_json, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
-    from proctor.policies import Findings
-
     from ...hooks.decisions import Unmatched
     from ...hooks.messages import HookClient
     from ...hooks.settings import Scope
@@ -62,7 +69,6 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
 
 
 def _explain_last(store: str | None, *, as_json: bool) -> None:
-    import msgspec
 
     from ...hooks.decisions import LastAnswer
     from ...hooks.hook import ANSWER_NOTE
@@ -177,8 +183,6 @@ def settings(
     as_json: bool,
 ) -> None:
     """Print the settings file that `install` would write. --json prints it on one line."""
-    import json
-
     from ...hooks.settings import document
 
     client = _client(agent)
@@ -237,7 +241,6 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 
 
 def _statuses(agent: str) -> Iterator[dict[str, Any]]:
-    from proctor.supervisor.errors import UsageError
 
     from ...hooks.settings import endpoints_in, lines_in, rivals
 
@@ -273,8 +276,6 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
 
 def _probed(line: str) -> tuple[bool, str]:
     """Whether a hook's line judges, started as an agent starts it; and by what, or why not."""
-    import json
-
     from ...hooks.daemon import PROBE
 
     try:
@@ -304,8 +305,6 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
 
 def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
     """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
-    import json
-
     if client.name == "codex":
         from ...hooks.clients.codex_trust import listed
 
@@ -353,11 +352,6 @@ def status_line(store: str | None, as_json: bool) -> None:
     For `statusLine` in Claude Code's settings, which names the session on standard input. If nothing is known, the
     line is empty.
     """
-    import sys
-
-    from proctor.policies.limits import LIMITS
-    from proctor.policies.values.amounts import counted, figure_in
-
     try:
         import json
 
@@ -366,7 +360,6 @@ def status_line(store: str | None, as_json: bool) -> None:
         session_id = ""
 
     async def figures() -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-        from proctor.supervisor.ports.stored_types import RunFilter
 
         from ...operations.service import OperatorService
 
@@ -462,8 +455,6 @@ def _wanted(
     """The hooks, once the policies are known to be good and the store to be one; and the limits that will not hold,
     as the agent does not say what the model uses.
     """
-    from proctor.supervisor.errors import UsageError
-
     from ...hooks.record import store_id
     from ...hooks.settings import hooks
 
@@ -484,15 +475,12 @@ def _wanted(
 
 def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
     """What preflight finds in policies under an agent's hooks. Raises PolicyError."""
-    from proctor.policies import Capabilities, merge_policies, preflight
-
     reports = client.usage is not None or client.tells_usage
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
     return preflight(merge_policies(read_policies(policies)), can_do)
 
 
 def _hook_store(store: str | None) -> Path:
-    from proctor.supervisor.errors import UsageError
 
     path = store_named(store)
     if isinstance(path, str):

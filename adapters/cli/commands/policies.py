@@ -7,6 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies import Capabilities, Monitor, Policy, PolicyError, compile_policy, merge_policies, preflight
+from proctor.policies.analysis import Findings, PreflightFinding
+from proctor.policies.diagram import draw, draw_mermaid
+from proctor.policies.errors import read_each
+from proctor.policies.reading.load import policies_among
+from proctor.policies.reading.migrate import migrate as migrated
+from proctor.policies.reading.schema import json_schema
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.values.amounts import counted
 
 from ...kit.display_text import encoded, escape_control, escape_control_lines
 from ..exits import BAD_INPUT, FINE, VIOLATED
@@ -39,8 +51,6 @@ from ..output import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from proctor.policies import Capabilities, Monitor, Policy, PolicyError
-    from proctor.policies.analysis import Findings, PreflightFinding
     from proctor.supervisor.ports.adapter import LaunchOptions
 
     from ...evaluate.policy_tests import JudgedTest, PolicyTests
@@ -62,8 +72,6 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
 
     Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
     """
-    from proctor.policies import PolicyError, merge_policies, preflight
-
     check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
     try:
@@ -96,7 +104,6 @@ EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "non
 def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[str]:
     """The word for each finding: `refused`, `error`, `warning` or `note`."""
     from proctor.policies.analysis.name_checks import denies
-    from proctor.policies.stack.clauses import clauses_of
 
     denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
     levels = []
@@ -112,9 +119,7 @@ def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[
 
 def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
     """Names that are nearly those of a tool of a known agent, and no agent's."""
-    from proctor.policies import Capabilities
     from proctor.policies.analysis.name_checks import unknown_names
-    from proctor.policies.stack.clauses import clauses_of
 
     from ...kit.client_tools import CLIENTS
 
@@ -126,8 +131,6 @@ def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
 
 def _capabilities(name: str) -> Capabilities:
     """An adapter's capabilities, as the matrix has them, and the tools of its client: the same on every machine."""
-    from msgspec.structs import replace
-
     from proctor.supervisor.run.provider_session import capabilities_of
 
     from ...agents.catalog import adapter_named
@@ -162,7 +165,6 @@ def _refused(error: PolicyError) -> dict[str, Any]:
 def _show(
     policies: list[Policy], findings: Findings, levels: list[str], fine: bool, launch: LaunchOptions | None
 ) -> None:
-    import msgspec
     from rich.text import Text
 
     out = console()
@@ -185,7 +187,6 @@ def _show(
 
 
 def _contents(policy: Policy) -> str:
-    from proctor.policies.values.amounts import counted
 
     limits = sum(1 for _ in policy.limits.given())
     counts = {
@@ -220,9 +221,6 @@ def graph(
 
     --json prints the nodes and arrows.
     """
-    from proctor.policies import merge_policies
-    from proctor.policies.diagram import draw, draw_mermaid
-
     from ...drawing import draw_svg
 
     if as_mermaid + as_svg + as_json > 1:
@@ -239,8 +237,6 @@ def graph(
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
     """The state after the one session a file holds."""
-    from proctor.policies import compile_policy
-
     from ...evaluate.fold import observed
 
     events = read_one_session(trace, "--trace", format)
@@ -257,10 +253,6 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
 
     Of a directory, files that hold no policy, such as tests, are named and left as they are.
     """
-    from proctor.policies.errors import read_each
-    from proctor.policies.reading.load import policies_among
-    from proctor.policies.reading.migrate import migrate as migrated
-
     if write and output:
         raise click.UsageError("choose one of `--write` and `--output`")
     if write and file == "-":
@@ -297,10 +289,6 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
 @json_option
 def schema(as_json: bool) -> None:
     """Print the JSON Schema of policy files, for editors. --json prints it on one line."""
-    import msgspec
-
-    from proctor.policies.reading.schema import json_schema
-
     made = msgspec.json.encode(json_schema())
     write_document((made if as_json else msgspec.json.format(made, indent=2)).decode())
 
@@ -315,8 +303,6 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
 
     Exit code 1: a test failed. --json prints one line per test.
     """
-    from proctor.policies.errors import read_each
-
     from ...evaluate.policy_tests import read_policy_tests
 
     def read(file: str) -> PolicyTests:

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from msgspec.structs import replace
+
+from proctor.policies import Policy, RunContext, compile_policy, merge_policies
+from proctor.policies.diagram import draw_mermaid
+from proctor.policies.events.run_context import Tool
+from proctor.policies.values.amounts import counted
 
 from ...kit.display_text import escape_control_lines
 from ..exits import FINE, UNPROVED, VIOLATED
@@ -20,9 +26,6 @@ from ..options import check_standard_input, context_option, json_option, read_co
 from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
-    from proctor.policies import Policy, RunContext
-    from proctor.policies.events.run_context import Tool
-
     from ...evaluate.proofs import ProofQuestion, ProofRecord
     from ...evaluate.reports import Case
 
@@ -94,8 +97,6 @@ def prove(
 
     Exit codes: 0 proved, 1 refuted, 2 bad input, 3 unknown. --json prints one line per question.
     """
-    from proctor.policies import merge_policies
-
     from ...evaluate.rule_proofs import sanity_questions
 
     check_standard_input(*policies, *properties, *bases, *same)
@@ -124,7 +125,6 @@ def prove(
 def _questions(
     properties: Sequence[str], bases: Sequence[str], same: Sequence[str], reached: Sequence[str]
 ) -> Iterator[ProofQuestion]:
-    from proctor.policies import merge_policies
 
     from ...evaluate.proofs import ProofQuestion, read_call
 
@@ -245,11 +245,6 @@ def _write(
 
 def _picture(question: ProofQuestion, record: ProofRecord, merged: Policy, adapter: str | None, *, svg: bool) -> str:
     """The rules of the policies, and of what they are compared with, as the session leaves them."""
-    import msgspec
-
-    from proctor.policies import Policy, RunContext, compile_policy, merge_policies
-    from proctor.policies.diagram import draw_mermaid
-
     from ...drawing import draw_svg
     from ...evaluate.counterexamples import drawn, session_of
     from ...evaluate.fold import observed
@@ -271,8 +266,6 @@ def _exit_code(found: list[str], *, stopped: bool) -> int:
 
 def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
     """`diff --prove`: each kind of difference as it is found; the exit code."""
-    from proctor.policies.values.amounts import counted
-
     from ...evaluate.rule_proofs import difference_questions, difference_text, differences
 
     check_standard_input(old, new)

@@ -11,6 +11,12 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
+from proctor.policies.values.amounts import counted
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.store import closing
+
+from ...kit.values import login_name
+from ...stores.store_names import shown
 from ..exits import FINE, VIOLATED
 from ..options import (
     Age,
@@ -25,6 +31,7 @@ from ..options import (
     write_document,
 )
 from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
+from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
     from proctor.supervisor import ImportReport, PruneReport, StoreSize
@@ -93,7 +100,6 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
-    from proctor.policies.values.amounts import counted
 
     for finding in report.findings:
         place = f" {finding.seq}" if finding.seq else ""
@@ -137,9 +143,6 @@ def prune(
     """
     from proctor.supervisor.store.maintenance import prune
 
-    from ...kit.values import login_name
-    from ..persons import check_outside_runs
-
     check_outside_runs("prune")
     if not is_there_as_named(store):
         note("no runs")
@@ -163,7 +166,6 @@ def prune(
             {**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after}
         )
         return
-    from proctor.policies.values.amounts import counted
 
     would = "would remove" if dry_run else "removed"
     what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
@@ -184,8 +186,6 @@ def prune(
 @json_option
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Show where the store is, how many events it has, and how much space it takes."""
-    from ...stores.store_names import shown
-
     if make and backup is not None:
         raise click.UsageError("choose one of `--make` and `--backup FILE`")
     if backup is not None:
@@ -204,7 +204,6 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
     if as_json:
         echo_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
-    from proctor.policies.values.amounts import counted
 
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
     free = f", {size_text(size.free_bytes)} of it free" if size.free_bytes else ""
@@ -234,7 +233,6 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 @json_option
 def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
     """Write the event log as lines of JSON, exactly as stored, for `import`. With -o, --json reports how many."""
-    from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
 
     async def exported(file: IO[bytes]) -> int:
@@ -268,10 +266,7 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
 @json_option
 def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     """Load events that `export` wrote. Events that are already in the store stay as they are."""
-    from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.maintenance import import_lines
-
-    from ..persons import check_outside_runs
 
     check_outside_runs("import")
 
@@ -294,7 +289,6 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
 
 def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Its lines, none of which is longer than one that `export` writes. Raises UsageError."""
-    from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.records import MAX_BYTES
 
     most = MAX_BYTES + len(b'{"event":}\n')

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.policies import CompiledPolicy, Event
+from proctor.policies.events import TERMINAL
+from proctor.policies.events.calls import rule_name
+from proctor.policies.values.amounts import counted, dollars
+from proctor.supervisor.ports.store import Store, closing
+from proctor.supervisor.ports.stored_types import RunFilter
+
 from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
+from ...kit.values import login_name
 from ..options import (
     Moment,
     by_option,
@@ -29,13 +37,10 @@ from ..options import (
     store_option,
 )
 from ..output import console, echo_hanging, echo_json, note, output_option
+from ..persons import refusal
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-    from proctor.policies import CompiledPolicy, Event
-    from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.ports.stored_types import RunFilter
 
     from ...evaluate.fold import Explained, Recorded
     from ...operations.views import Board, RunList, RunView
@@ -88,8 +93,6 @@ def runs(
     as_json: bool,
 ) -> None:
     """List the stored runs, newest first: status, duration, calls and usage."""
-    from proctor.supervisor.ports.stored_types import RunFilter
-
     waiting = "waiting" in statuses
     if waiting and len(statuses) > 1:
         raise click.UsageError("`--status waiting` goes with no other status: what waits is running, or over")
@@ -147,7 +150,6 @@ def _found(
 
 
 def _cost(run: RunView) -> str:
-    from proctor.policies.values.amounts import dollars
 
     return dollars(run.usage.cost_usd) if run.usage.cost_usd else ""
 
@@ -217,8 +219,6 @@ def _aligned(column: list[str]) -> list[str]:
 @json_option
 def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
-    from proctor.supervisor.ports.store import closing
-
     from ..live import Live
 
     async def read() -> None:
@@ -240,8 +240,6 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 
 def _summary(info: RunView, count: int) -> str:
     """How the run ended, what it did and used."""
-    from proctor.policies.values.amounts import counted, dollars
-
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
     if info.status == "lost":
         parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
@@ -287,7 +285,6 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
 
 
 async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
-    from proctor.supervisor.ports.store import closing
 
     from ...operations.service import run_named
     from ..live import Latest, following
@@ -386,8 +383,6 @@ def _stopped(item: Explained) -> bool:
 
 def _show_end(last: Event) -> None:
     """How the run ended, by its last event."""
-    from proctor.policies.events import TERMINAL
-
     from ..live import EventLines
 
     line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None
@@ -401,8 +396,6 @@ def _show_end(last: Event) -> None:
 
 def _show(item: Explained) -> None:
     from rich.text import Text
-
-    from proctor.policies.events.calls import rule_name
 
     out = console()
 
@@ -439,9 +432,7 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
     Press `?` for the keys: approve or deny a call, cancel a run, filter. `q` or Ctrl-C leaves; the runs continue.
     With --json, or if the output isn't a terminal, it prints the current state once.
     """
-    from ...kit.values import login_name
     from ..board_view import Person
-    from ..persons import refusal
 
     name, why = (None, "") if as_json or not sys.stdout.isatty() else refusal("watch", store)
     person = Person(name=by or name or login_name(), groups=groups, refusal=why)

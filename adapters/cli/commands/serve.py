@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,13 +17,15 @@ from urllib.parse import urlsplit
 
 import click
 
+from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.ports.store import Store
+
 from ..options import VARIABLE, beside, json_option, opened, run_async, store_option
 from ..output import NoteHandler, note
+from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
     from anyio import CancelScope
-
-    from proctor.supervisor.ports.store import Store
 
     from ...operations.identities import AccessTokens
     from ...web.notify import Recipient
@@ -94,8 +97,6 @@ def serve(
     By default it listens on loopback, with one token that allows everything: the one in PROCTOR_WEB_TOKEN, or a new
     one in the printed URL. With --tokens, each person has a token, and their name is recorded.
     """
-    from ..persons import check_outside_runs
-
     check_outside_runs("serve")
     if anywhere and not tokens:
         raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that everyone who acts has a name")
@@ -206,9 +207,6 @@ def _default_config() -> str | None:
 
 
 def _check_phone(origins: tuple[str, ...]) -> None:
-    from importlib.util import find_spec
-
-    from proctor.supervisor.errors import UsageError, install_of
 
     if not origins or urlsplit(origins[0]).scheme != "https":
         raise click.UsageError(
@@ -293,9 +291,6 @@ def _check_origin(origin: str, what: str = "`--origin") -> None:
 
 
 def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    from proctor.supervisor.errors import UsageError, install_of
 
     if any(find_spec(name) is None for name in _LIBRARIES):
         raise UsageError(f"the web server is not installed; {install_of('web')}")

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+import yaml
+
+from proctor.policies import Event, PolicyError, merge_policies, parse_policies
+from proctor.policies.events import RunStarted, ToolEvent
+from proctor.supervisor.ports.store import closing
 
 from ...kit.display_text import escape_control, escape_control_json, escape_control_lines, redacted
 from ..exits import FINE, VIOLATED
@@ -47,8 +53,6 @@ from ..output import (
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-    from proctor.policies import Event
 
     from ...evaluate import SessionReport
     from ...evaluate.judge import FailOn
@@ -134,7 +138,6 @@ class _Report:
         return self._as_json or (self._left > 0 and not found.passed)
 
     def add(self, session: TraceSession, found: SessionReport) -> None:
-        import msgspec
 
         from ...evaluate import failure_reports
 
@@ -194,7 +197,6 @@ def diff(
         return diff_by_proof(old, new, context, as_json=as_json)
     if not traces:
         raise click.UsageError("give recorded sessions (`TRACE...`), or compare over every session with `--prove`")
-    import msgspec
 
     from ...evaluate import DiffSummary, compare_sessions, diff_table
 
@@ -267,8 +269,6 @@ def narrow(
 
 def _offered(events: Sequence[Event]) -> list[str]:
     """The tools that a session is said to offer, else those it called, in order."""
-    from proctor.policies.events import RunStarted, ToolEvent
-
     declared = [event.tools for event in events if isinstance(event, RunStarted) and event.tools is not None]
     called = [event.tool_name for event in events if isinstance(event, ToolEvent)]
     return list(dict.fromkeys(declared[-1] if declared else called))
@@ -314,8 +314,6 @@ def suggest(
     The policy allows the tools, commands, folders, hosts and values that the sessions used, and gives the evidence
     for each in a comment. With --base, each entry is proved to be no looser than the base.
     """
-    from proctor.policies import merge_policies
-
     from ...suggest import learn, observe, policy_text, tests_text, without_denied
 
     check_format(format)
@@ -400,10 +398,6 @@ def _proposed(entry: Entry) -> Iterator[str]:
 
 def _edited(found: Suggestion, entry: Entry) -> Suggestion | None:
     """The suggestion with an entry as a person writes it in an editor; None, saying why, if it stays as it is."""
-    import yaml
-
-    from proctor.policies import PolicyError, parse_policies
-
     from ...suggest.entries import flow
 
     if not entry.part:
@@ -445,7 +439,6 @@ def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> I
 
 def _stored(store: str) -> list[TraceSession]:
     """The sessions of a store."""
-    from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
 
     from ...kit.trace_lines import TraceLines

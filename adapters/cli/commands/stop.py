@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
+
+from ...kit.values import login_name
 from ..exits import FAILED, FINE
 from ..options import Age, is_there_as_named, json_option, opened, operating, run_async, store_option
 from ..output import console, echo, echo_json, in_words, note, output_option
+from ..persons import check_person
 
 if TYPE_CHECKING:
-    from proctor.supervisor.ports.stored_types import RunInfo
-
     from ...operations.service import OperatorService
     from ...operations.views import OutcomeView, Stopped
 
@@ -74,9 +77,6 @@ def kill(
     proctor kill --lift
     """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.supervisor.control.kill_switch import scope_of
-
-    from ...kit.values import login_name
-    from ..persons import check_person
 
     holder = check_person("kill", store, "stop")
     if isnan(wait):
@@ -147,9 +147,6 @@ def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None)
 
 async def _full_id(service: OperatorService, run: str) -> str:
     """The id of a current run, named as in every command."""
-    from proctor.supervisor.errors import UsageError
-    from proctor.supervisor.ports.stored_types import NOT_OVER
-
     named = await service.run_named(run)
     if named.status not in NOT_OVER:
         raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
@@ -157,7 +154,6 @@ async def _full_id(service: OperatorService, run: str) -> str:
 
 
 async def _check_session(service: OperatorService, session: str) -> None:
-    from proctor.supervisor.errors import UsageError
 
     if await service.store.session(session) is None:
         raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
@@ -196,8 +192,6 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
 
     The run fails with the code `owner_lost`, and its session can continue in a new run.
     """
-    from ..persons import check_person
-
     check_person("reap", store, "stop")
     from proctor.supervisor.control.ownership import reap as reaped
     from proctor.supervisor.control.ownership import withdraw_created
