@@ -91,7 +91,6 @@ def refusal(what: str, store: str | None) -> tuple[str | None, str]:
 
 
 def _holder(token: str, what: str, file: str, role: Role) -> str:
-
     from ..operations.identities import read_tokens
 
     holder = read_tokens(file).holder(token)

@@ -217,7 +217,7 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     def broken() -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("proctor.policies.reading.schema.json_schema", broken)
+    monkeypatch.setattr("proctor.adapters.cli.commands.policies.json_schema", broken)
     plain, debugged = cli("schema"), cli("--debug", "schema")
 
     assert plain.code == 3
@@ -229,11 +229,11 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
 
 def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """As an editable one is after a `git pull` that brought a new file."""
-    monkeypatch.setitem(sys.modules, "proctor.policies.reading.schema", None)
+    monkeypatch.setitem(sys.modules, "proctor.adapters.cli.commands.policies", None)
     answer = cli("schema")
 
     assert (answer.code, "`pip install -e .` again" in answer.err) == (3, True), answer
-    assert "proctor.policies.reading.schema" in answer.err
+    assert "proctor.adapters.cli.commands.policies" in answer.err
 
 
 def test_output_that_is_no_terminal_has_no_colour() -> None:

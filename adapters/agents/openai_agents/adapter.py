@@ -72,7 +72,6 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
         return self._capabilities(self._tools(), name, gate=gate, rewrite=False)
 
     def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
-
         from .session import OpenAIAgentsSession
 
         return OpenAIAgentsSession(

@@ -73,7 +73,6 @@ class PydanticAIAdapter(FrameworkAdapter):
         return self._capabilities(tools, self._model_name(), gate="some" if native else "all")
 
     def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
-
         from .session import PydanticAISession
 
         return PydanticAISession(

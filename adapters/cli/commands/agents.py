@@ -111,7 +111,6 @@ def _yes_no(value: bool | None) -> str:
 
 
 def _as_json(row: Row) -> dict[str, object]:
-
     from ...matrix import missing
 
     declared = msgspec.to_builtins(row.declared)
@@ -212,7 +211,6 @@ def mcp(
 
 
 def _check_installed() -> None:
-
     if any(find_spec(name) is None for name in _LIBRARIES):
         raise ProviderUnavailableError(f"the MCP library is not installed; {install_of('mcp')}")
 
@@ -247,5 +245,4 @@ def _echo(text: str) -> None:
 
 
 def _echo_json(text: str) -> None:
-
     note(encoded({"message": text}))

@@ -87,7 +87,6 @@ def deny(
 def _answer(
     approval_id: str, fields: dict[str, Any], *, like: bool = False, store: str | None, as_json: bool
 ) -> None:
-
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
 
@@ -127,7 +126,6 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-
     inbox = _Inbox(as_json=as_json)
 
     async def listed() -> None:
@@ -171,7 +169,6 @@ class _Inbox:
                 await self._handle(event, service)
 
     async def _handle(self, event: Event, service: OperatorService) -> None:
-
         if isinstance(event, ToolApprovalRequested):
             if event.input_digest and not event.ran and event.approval_id not in self._open:
                 self._prompt(await service.requested(event))
@@ -202,7 +199,6 @@ class _Inbox:
 
 
 def _show(out: Console, request: ApprovalView) -> None:
-
     out.print(request.approval_id, style="bold", soft_wrap=True)
     out.print(f"  call     {escape_control(request.call.name)}")
     for key, value in request.call.input.items():

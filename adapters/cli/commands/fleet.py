@@ -144,7 +144,6 @@ def _check_wait(seconds: float) -> None:
 
 
 def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:
-
     for one in workers:
         if as_json:
             echo_json(msgspec.to_builtins(one))

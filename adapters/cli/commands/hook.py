@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from proctor.policies import Capabilities, Findings, merge_policies, preflight
+from proctor.policies import Capabilities, merge_policies, preflight
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
 from proctor.supervisor.errors import UsageError
@@ -69,7 +69,6 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
 
 
 def _explain_last(store: str | None, *, as_json: bool) -> None:
-
     from ...hooks.decisions import LastAnswer
     from ...hooks.hook import ANSWER_NOTE
     from ...hooks.record import latest_note
@@ -88,27 +87,52 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
         echo(f"  {line}")
 
 
-unmatched_option = click.option(
-    "--unmatched",
-    type=click.Choice(["ask", "allow", "deny"]),
-    default="ask",
-    help="For calls that no rule denies and no allow list allows: leave them to the agent (ask), allow, or deny. "
-    "[default: ask]",
-)
-hold_option = click.option(
-    "--hold",
-    "hold_s",
-    type=click.IntRange(0, 540),
-    default=0,
-    metavar="SECONDS",
-    help="If the agent can't ask you: how long a call waits for an approval. [default: 0, deny at once]",
-)
-http_option = click.option(
-    "--http", is_flag=True, help="Claude Code only: send hooks over HTTP, without a process for each."
-)
+class WantedHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's hooks are to do. With `hold_s` None, an agent that cannot ask its person waits as long as it
+    may.
+    """
+
+    policies: tuple[str, ...]
+    agent: str
+    store: str | None = None
+    context: tuple[str, ...] = ()
+    unmatched: Unmatched = "ask"
+    http: bool = False
+    hold_s: int | None = None
+
+
 agent_option = click.option(
     "--agent", type=click.Choice(AGENTS), default="claude", help="The agent. [default: claude]"
 )
+_DECIDING = (
+    click.option(
+        "--unmatched",
+        type=click.Choice(["ask", "allow", "deny"]),
+        default="ask",
+        help="For calls that no rule denies and no allow list allows: leave them to the agent (ask), allow, or deny. "
+        "[default: ask]",
+    ),
+    click.option("--http", is_flag=True, help="Claude Code only: send hooks over HTTP, without a process for each."),
+    click.option(
+        "--hold",
+        "hold_s",
+        type=click.IntRange(0, 540),
+        default=0,
+        metavar="SECONDS",
+        help="If the agent can't ask you: how long a call waits for an approval. [default: 0, deny at once]",
+    ),
+)
+
+
+def hook_options(place: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The options of `WantedHooks`; in their middle, those that say where the hooks go."""
+
+    def added(command: Any) -> Any:
+        for option in reversed((policy_option, store_option, context_option, agent_option, place, *_DECIDING)):
+            command = option(command)
+        return command
+
+    return added
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,33 +147,14 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @hook.command("install", short_help="Install the hooks.")
-@policy_option
-@store_option
-@context_option
-@agent_option
-@scope_options
-@unmatched_option
-@http_option
-@hold_option
+@hook_options(scope_options)
 @json_option
-def install(
-    policies: tuple[str, ...],
-    store: str | None,
-    context: tuple[str, ...],
-    agent: str,
-    scope: Scope,
-    unmatched: Unmatched,
-    http: bool,
-    hold_s: int,
-    as_json: bool,
-) -> None:
+def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
     """Write the hooks into the agent's settings, and keep everything else in them.
 
     If an allow list of the policies allows a call, agents that support it run the call without asking you.
     """
-    path, changed, notes = put_hooks(
-        policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http, hold_s=hold_s
-    )
+    path, changed, notes = put_hooks(WantedHooks(**wanted), scope)
     if as_json:
         echo_json({"path": str(path), "changed": changed, "notes": notes})
     else:
@@ -159,42 +164,26 @@ def install(
 
 
 @hook.command("settings", short_help="Print the settings with the hooks.")
-@policy_option
-@store_option
-@context_option
-@agent_option
-@click.option(
-    "--managed", "as_managed", is_flag=True, help="Print managed settings, which no other settings can undo."
+@hook_options(
+    click.option(
+        "--managed", "as_managed", is_flag=True, help="Print managed settings, which no other settings can undo."
+    )
 )
-@unmatched_option
-@http_option
-@hold_option
 @output_option
 @json_option
-def settings(
-    policies: tuple[str, ...],
-    store: str | None,
-    context: tuple[str, ...],
-    agent: str,
-    as_managed: bool,
-    unmatched: Unmatched,
-    http: bool,
-    hold_s: int,
-    as_json: bool,
-) -> None:
+def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
     """Print the settings file that `install` would write. --json prints it on one line."""
     from ...hooks.settings import document
 
-    client = _client(agent)
-    wanted, _ = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
-    text = document(wanted, client, managed_ones=as_managed)
+    given = WantedHooks(**wanted)
+    client = _client(given.agent)
+    entries, _ = _entries(given, client, given.hold_s or 0)
+    text = document(entries, client, managed_ones=as_managed)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
-        wanted = json.loads(text)
-        write_document(
-            escape_control_json(json.dumps(wanted, separators=(",", ":")) if as_json else text.rstrip("\n"))
-        )
+        line = json.dumps(json.loads(text), separators=(",", ":")) if as_json else text.rstrip("\n")
+        write_document(escape_control_json(line))
 
 
 @hook.command("uninstall", short_help="Remove the hooks.")
@@ -241,7 +230,6 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 
 
 def _statuses(agent: str) -> Iterator[dict[str, Any]]:
-
     from ...hooks.settings import endpoints_in, lines_in, rivals
 
     client = _client(agent)
@@ -360,7 +348,6 @@ def status_line(store: str | None, as_json: bool) -> None:
         session_id = ""
 
     async def figures() -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-
         from ...operations.service import OperatorService
 
         async with opened(store) as kept:
@@ -393,35 +380,22 @@ def status_line(store: str | None, as_json: bool) -> None:
     echo(" · ".join([*parts, *([f"subagents {counted(by_subagents, 'token')}"] if by_subagents else [])]))
 
 
-def put_hooks(
-    policies: tuple[str, ...],
-    store: str | None = None,
-    context: tuple[str, ...] = (),
-    *,
-    agent: str = "claude",
-    scope: Scope = "project",
-    unmatched: Unmatched = "ask",
-    http: bool = False,
-    hold_s: int | None = 0,
-) -> tuple[Path, bool, list[str]]:
-    """Write the hooks into the agent's settings: where these are, whether that changed them, and what to know.
-
-    With `hold_s` None, an agent that cannot ask its person waits as long as it may.
-    """
+def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool, list[str]]:
+    """Write the hooks into the agent's settings: where these are, whether that changed them, and what to know."""
     from ...hooks.decider import MOST_HELD_S
     from ...hooks.settings import installed, lines_in
 
-    client, path = _client(agent), _path(agent, scope)
+    client, path, hold_s = _client(wanted.agent), _path(wanted.agent, scope), wanted.hold_s
     if hold_s is None:
         hold_s = MOST_HELD_S if client.hears == "call" else 0
-    wanted, uncounted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
+    entries, uncounted = _entries(wanted, client, hold_s)
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
-    changed = installed(path, wanted, client, managed_ones=scope == "managed")
+    changed = installed(path, entries, client, managed_ones=scope == "managed")
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
-    return path, changed, [*uncounted, *held, *_trusted(agent, path)]
+    return path, changed, [*uncounted, *held, *_trusted(wanted.agent, path)]
 
 
 def hooks_put(path: Path, changed: bool) -> str:
@@ -442,46 +416,37 @@ def _path(agent: str, scope: Scope) -> Path:
     return settings_path(user=scope == "user", managed=scope == "managed", folder=folder, client=_client(agent))
 
 
-def _wanted(
-    policies: tuple[str, ...],
-    store: str | None,
-    context: tuple[str, ...],
-    unmatched: Unmatched,
-    client: HookClient,
-    *,
-    http: bool = False,
-    hold_s: int = 0,
-) -> tuple[dict[str, Any], list[str]]:
+def _entries(wanted: WantedHooks, client: HookClient, hold_s: int) -> tuple[dict[str, Any], list[str]]:
     """The hooks, once the policies are known to be good and the store to be one; and the limits that will not hold,
-    as the agent does not say what the model uses.
+    as the agent does not say what the model uses. Raises PolicyError, UsageError.
     """
     from ...hooks.record import store_id
     from ...hooks.settings import hooks
 
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
-    if "-" in policies:
+    if "-" in wanted.policies:
         raise UsageError("a hook reads its policies again; name files instead of `-`")
-    findings = _findings(policies, client)
-    findings.check()
-    path = _hook_store(store)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files, run_context = [Path(file) for file in policies], read_context(context)
-    uncounted = [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
-    return hooks(
-        files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http, hold_s=hold_s
-    ), uncounted
-
-
-def _findings(policies: tuple[str, ...], client: HookClient) -> Findings:
-    """What preflight finds in policies under an agent's hooks. Raises PolicyError."""
     reports = client.usage is not None or client.tells_usage
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
-    return preflight(merge_policies(read_policies(policies)), can_do)
+    findings = preflight(merge_policies(read_policies(wanted.policies)), can_do)
+    findings.check()
+    path = _hook_store(wanted.store)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    entries = hooks(
+        [Path(file) for file in wanted.policies],
+        path,
+        store_id(path),
+        read_context(wanted.context),
+        unmatched=wanted.unmatched,
+        client=client,
+        http=wanted.http,
+        hold_s=hold_s,
+    )
+    return entries, [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
 
 
 def _hook_store(store: str | None) -> Path:
-
     path = store_named(store)
     if isinstance(path, str):
         raise UsageError(

@@ -18,7 +18,7 @@ from ...kit.display_text import escape_control
 from ..options import json_option
 from ..output import echo, echo_json
 from .hook import AGENTS as HOOKED
-from .hook import hooks_put, put_hooks
+from .hook import WantedHooks, hooks_put, put_hooks
 
 _DATA = Path(__file__).parents[1] / "data"
 PACKS = tuple(sorted(path.name.removesuffix(".test.yaml") for path in (_DATA / "packs").glob("*.test.yaml")))
@@ -94,7 +94,7 @@ def init(
     for name, text in texts.items():
         with Path(name).open("w" if force else "x", encoding="utf-8") as written:
             written.write(text)
-    settings, changed, notes = put_hooks((file,), agent=chosen, hold_s=None) if hook else (None, False, [])
+    settings, changed, notes = put_hooks(WantedHooks(policies=(file,), agent=chosen)) if hook else (None, False, [])
     install = f"proctor hook install --agent {chosen} --policy {file}"
     follows = chosen if hook else install if source else _next(file).get(chosen, install)
     differ = _differences(given, file, sessions) if given and sessions else []

@@ -187,7 +187,6 @@ def _show(
 
 
 def _contents(policy: Policy) -> str:
-
     limits = sum(1 for _ in policy.limits.given())
     counts = {
         "limit": limits,

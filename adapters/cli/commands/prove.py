@@ -125,7 +125,6 @@ def prove(
 def _questions(
     properties: Sequence[str], bases: Sequence[str], same: Sequence[str], reached: Sequence[str]
 ) -> Iterator[ProofQuestion]:
-
     from ...evaluate.proofs import ProofQuestion, read_call
 
     for file in properties:

@@ -100,7 +100,6 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
-
     for finding in report.findings:
         place = f" {finding.seq}" if finding.seq else ""
         where = f"session {finding.session_id}{place}: " if finding.session_id else ""

@@ -150,7 +150,6 @@ def _found(
 
 
 def _cost(run: RunView) -> str:
-
     return dollars(run.usage.cost_usd) if run.usage.cost_usd else ""
 
 
@@ -285,7 +284,6 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
 
 
 async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
-
     from ...operations.service import run_named
     from ..live import Latest, following
 

@@ -207,7 +207,6 @@ def _default_config() -> str | None:
 
 
 def _check_phone(origins: tuple[str, ...]) -> None:
-
     if not origins or urlsplit(origins[0]).scheme != "https":
         raise click.UsageError(
             "`--phone` needs the address that your phone reaches, with TLS: `--origin https://HOST` of a tunnel"
@@ -271,7 +270,6 @@ def _certificate(file: str | None, key: str | None) -> Certificate | None:
 
 
 def _check_proxy(address: str | None) -> None:
-
     try:
         ip_address(address or "127.0.0.1")
     except ValueError:
@@ -291,6 +289,5 @@ def _check_origin(origin: str, what: str = "`--origin") -> None:
 
 
 def _check_installed() -> None:
-
     if any(find_spec(name) is None for name in _LIBRARIES):
         raise UsageError(f"the web server is not installed; {install_of('web')}")

@@ -138,7 +138,6 @@ class _Report:
         return self._as_json or (self._left > 0 and not found.passed)
 
     def add(self, session: TraceSession, found: SessionReport) -> None:
-
         from ...evaluate import failure_reports
 
         found = redacted(found)
@@ -430,7 +429,6 @@ def _failing(text: str, file: str) -> list[str]:
 
 
 def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> Iterator[TraceSession]:
-
     if sessions:
         yield from read_traces(sessions, format)
     if store:

@@ -154,7 +154,6 @@ async def _full_id(service: OperatorService, run: str) -> str:
 
 
 async def _check_session(service: OperatorService, session: str) -> None:
-
     if await service.store.session(session) is None:
         raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
 
