@@ -20,17 +20,14 @@ def options(name: str) -> str:
     adapter = adapter_class(ADAPTERS[name])
     known = inspect.signature(adapter).parameters
     meanings = described(adapter)
-    rows = [[code(_spelt(known[each])), _default(known[each]), meanings[each]] for each in known]
-    return table(["argument", "default", "meaning"], rows)
+    return table(["argument", "meaning"], ([code(_spelt(known[each])), meanings[each]] for each in known))
 
 
 def _spelt(parameter: inspect.Parameter) -> str:
-    return f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
-
-
-def _default(parameter: inspect.Parameter) -> str:
+    """The parameter's name, with its default if that says something."""
     given = parameter.default
-    return "" if given is parameter.empty or given is None else code(repr(given).replace("'", '"'))
+    name = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+    return name if given is parameter.empty or given is None else f"{name}={given!r}".replace("'", '"')
 
 
 def tools(client: str) -> str:

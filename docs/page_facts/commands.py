@@ -11,10 +11,10 @@ import click
 
 from proctor.adapters.cli.app import SECTIONS, app
 
-from .markdown import code, codes, paragraph, table
+from .markdown import codes, paragraph, table
 
-_TITLES = ("option", "default", "meaning")
-_COMMON = 5
+_TITLES = ("option", "meaning")
+_COMMON = 3
 """An option of so many commands, of one meaning, stands once."""
 
 
@@ -27,7 +27,7 @@ def reference(_: str) -> str:
     rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
     common = {row for row, times in rows.items() if times >= _COMMON}
     shared = table(_TITLES, (row for row in rows if row in common))
-    parts = [f"## Common options\n\nCommands list these by name only.\n\n{shared}"]
+    parts = [f"## Common options\n\nEvery command takes `--json`. Commands list the others by name.\n\n{shared}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
@@ -59,12 +59,13 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[c
 
 def _section(command: click.Command, context: click.Context, common: Collection[tuple[str, ...]]) -> str:
     level = "#" * (context.command_path.count(" ") + 2)
-    usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
-    parts = [f"{level} `{context.command_path}`", f"```text\n{usage}\n```", *_help(command)]
+    arguments = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    usage = [f"```text\n{context.command_path} {arguments}\n```"] if arguments else []
+    parts = [f"{level} `{context.command_path}`", *usage, *_help(command)]
     rows = [tuple(_option(*each)) for each in _options(command, context)]
     if own := [row for row in rows if row not in common]:
         parts.append(table(_TITLES, own).rstrip())
-    if shared := [row[0].split()[0].strip("`,") for row in rows if row in common]:
+    if shared := [row[0].split()[0].strip("`,") for row in rows if row in common and row[0] != "`--json`"]:
         parts.append(f"Also {codes(shared)}.")
     return "\n\n".join(parts) + "\n"
 
@@ -86,6 +87,6 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     value = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
     default = option.get_default(context)
     has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
-    shown = code(default) if has_one else ""
-    more = " Required." if option.required else " May be repeated." if option.multiple else ""
-    return [codes(f"{name}{value}" for name in option.opts), shown, (option.help or "") + more]
+    meaning = (option.help or "") + (" Required." if option.required else " Repeatable." if option.multiple else "")
+    shown = f" [default: {default}]" if has_one and "[default" not in meaning else ""
+    return [codes(f"{name}{value}" for name in option.opts), meaning + shown]

@@ -12,7 +12,7 @@ from proctor.policies.events import EVENT_TYPES, Event, encode_event
 from .docstrings import text_of
 from .examples import example_of
 from .markdown import table
-from .records import TITLES, field_rows, field_table
+from .records import TITLES, field_rows
 
 _EVERY = tuple(field.encode_name for field in msgspec.structs.fields(Event))
 _SHARED = 3
@@ -27,7 +27,11 @@ def reference(_: str) -> str:
     common = table(TITLES, [row for row in counted if row in shared])
     sections = (_section(cls, shared) for cls in EVENT_TYPES.values())
     return "\n".join(
-        [f"## Every event\n\n{field_table(Event)}", f"## Fields of several events\n\n{common}", *sections]
+        [
+            f"## Every event\n\n{table(TITLES, field_rows(Event))}",
+            f"## Fields of several events\n\n{common}",
+            *sections,
+        ]
     )
 
 

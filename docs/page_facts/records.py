@@ -20,39 +20,52 @@ from .markdown import code, codes, table
 
 _PLAIN = {
     Any: "anything",
-    bool: "true or false",
-    datetime.datetime: "a time, UTC",
-    float: "a number",
-    int: "a whole number",
+    bool: "boolean",
+    datetime.datetime: "time",
+    float: "number",
+    int: "integer",
     str: "text",
-    type(None): "null",
 }
 
+
+_NOTHING = (type(None), msgspec.UnsetType)
 
 _RULE = [field.encode_name for field in fields_of(Rule)]
 
 
 def fields(name: str) -> str:
-    """The fields of a record by its public name, as `policies.Limit`; of a rule, those that not every rule has.
+    """The fields of what a user writes, by its public name, as `policies.Limit`; of a rule, those that not every rule
+    has.
 
     `policies.Limit besides Rule` leaves out those that mean the same on every rule.
     """
     public, _, besides = name.partition(" besides ")
-    folder, _, attribute = public.rpartition(".")
-    record = getattr(importlib.import_module(f"proctor.{folder}"), attribute)
+    record = _public(public)
     if besides:
         meanings, of_rules = described_fields(record), described_fields(Rule)
-        return field_table(record, [field for field in meanings if meanings[field] == of_rules.get(field)])
-    shared = _RULE if record is not Rule and issubclass(record, Rule) else ()
-    return field_table(record, shared)
+        left_out = [field for field in meanings if meanings[field] == of_rules.get(field)]
+    else:
+        left_out = _RULE if record is not Rule and issubclass(record, Rule) else []
+    needed = {field.encode_name for field in fields_of(record) if field.required}
+    rows = [
+        [name, f"{kind}, required" if name.strip("`") in needed else kind, meaning]
+        for name, kind, meaning in field_rows(record, left_out)
+    ]
+    return table(TITLES, rows)
 
 
-TITLES = ("field", "is", "default", "meaning")
+def results(name: str) -> str:
+    """The fields of what the program writes, by its public name, as `policies.Violation`."""
+    return table(TITLES, field_rows(_public(name)))
 
 
-def field_table(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> str:
-    """The fields of a record in their order."""
-    return table(TITLES, field_rows(record, left_out))
+def _public(name: str) -> type[msgspec.Struct]:
+    folder, _, attribute = name.rpartition(".")
+    record: type[msgspec.Struct] = getattr(importlib.import_module(f"proctor.{folder}"), attribute)
+    return record
+
+
+TITLES = ("field", "type", "meaning")
 
 
 def field_rows(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> list[list[str]]:
@@ -60,14 +73,23 @@ def field_rows(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> 
     meanings = described_fields(record)
     hints = typing.get_type_hints(record, include_extras=False)
     return [
-        [code(each.encode_name), spelt(hints[each.name]), _default(each), meanings.get(each.name, "")]
+        [code(each.encode_name), _typed(hints[each.name], each, meaning), meaning]
         for each in fields_of(record)
+        for meaning in [meanings.get(each.name, "")]
         if each.encode_name not in left_out
     ]
 
 
+def _typed(hint: Any, field: FieldInfo, meaning: str) -> str:
+    """The type of a field, with its default if that says more than that nothing is given."""
+    values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+    named = bool(values) and all(code(value) in meaning for value in values)
+    default = _default(field)
+    return ("text" if named else spelt(hint)) + (f", default {default}" if default else "")
+
+
 def spelt(hint: Any) -> str:
-    """A type in words."""
+    """A type in words; a field that is not there, or null, is none of its values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN:
         return _PLAIN[hint]
@@ -76,18 +98,19 @@ def spelt(hint: Any) -> str:
     if ToolWhere in arguments or any(ToolWhere in typing.get_args(each) for each in arguments):
         return "tools"
     if origin in (types.UnionType, typing.Union):
-        said = dict.fromkeys(spelt(each) for each in arguments if each is not msgspec.UnsetType)
+        said = dict.fromkeys(spelt(each) for each in arguments if each not in _NOTHING)
         return "anything" if "anything" in said else " or ".join(said)
     if origin in (tuple, list, frozenset, Sequence):
         inner = dict.fromkeys(spelt(each) for each in arguments if each is not Ellipsis)
-        return f"a list: {', '.join(inner)}" if inner else "a list"
+        return f"list of {', '.join(inner)}" if inner else "list"
     if origin in (dict, Mapping):
-        return "an object"
-    return code(hint.__name__) if isinstance(hint, type) else "a callable"
+        return "object"
+    return code(hint.__name__) if isinstance(hint, type) else "callable"
 
 
 def _default(field: FieldInfo) -> str:
+    """What is left out stands for this; nothing for none, zero, false and what is empty."""
     given = field.default if field.default is not msgspec.NODEFAULT else None
-    if field.default_factory is not msgspec.NODEFAULT or given in (None, "", msgspec.UNSET, (), {}):
-        return "" if not field.required else "required"
+    if isinstance(given, msgspec.Struct) or given in (None, "", 0, False, msgspec.UNSET, (), {}):
+        return ""
     return code(msgspec.json.encode(given, enc_hook=str).decode())
