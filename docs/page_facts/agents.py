@@ -9,7 +9,7 @@ from proctor.adapters.kit.client_tools import CLIENTS
 from proctor.policies.events.run_context import PORTABLE, Tool
 
 from .docstrings import described
-from .markdown import code, codes, table
+from .markdown import code, codes, entries, table
 
 _MOST_OTHERS = 8
 """A client that says more of its calls than so many inputs says the same of all of them."""
@@ -20,7 +20,7 @@ def options(name: str) -> str:
     adapter = adapter_class(ADAPTERS[name])
     known = inspect.signature(adapter).parameters
     meanings = described(adapter)
-    return table(["argument", "meaning"], ([code(_spelt(known[each])), meanings[each]] for each in known))
+    return entries([code(_spelt(known[each])), "", meanings[each]] for each in known)
 
 
 def _spelt(parameter: inspect.Parameter) -> str:

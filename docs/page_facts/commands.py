@@ -11,9 +11,8 @@ import click
 
 from proctor.adapters.cli.app import SECTIONS, app
 
-from .markdown import codes, paragraph, table
+from .markdown import codes, entries, paragraph
 
-_TITLES = ("option", "meaning")
 _COMMON = 3
 """An option of so many commands, of one meaning, stands once."""
 
@@ -26,7 +25,7 @@ def reference(_: str) -> str:
     commands = [_walk(*_named(name, root)) for name in chain(*SECTIONS.values())]
     rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
     common = {row for row, times in rows.items() if times >= _COMMON}
-    shared = table(_TITLES, (row for row in rows if row in common))
+    shared = entries(row for row in rows if row in common)
     parts = [f"## Common options\n\nEvery command takes `--json`. Commands list the others by name.\n\n{shared}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
@@ -64,7 +63,7 @@ def _section(command: click.Command, context: click.Context, common: Collection[
     parts = [f"{level} `{context.command_path}`", *usage, *_help(command)]
     rows = [tuple(_option(*each)) for each in _options(command, context)]
     if own := [row for row in rows if row not in common]:
-        parts.append(table(_TITLES, own).rstrip())
+        parts.append(entries(own).rstrip())
     if shared := [row[0].split()[0].strip("`,") for row in rows if row in common and row[0] != "`--json`"]:
         parts.append(f"Also {codes(shared)}.")
     return "\n\n".join(parts) + "\n"
@@ -89,4 +88,4 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
     meaning = (option.help or "") + (" Required." if option.required else " Repeatable." if option.multiple else "")
     shown = f" [default: {default}]" if has_one and "[default" not in meaning else ""
-    return [codes(f"{name}{value}" for name in option.opts), meaning + shown]
+    return [codes(f"{name}{value}" for name in option.opts), "", meaning + shown]

@@ -1,4 +1,4 @@
-"""Tables, as pages have them."""
+"""Tables and lists, as pages have them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     kept = [at for at, _ in enumerate(titles) if any(row[at] for row in listed)]
     lines = [_line([titles[at] for at in kept]), _line(["---"] * len(kept))]
     return "\n".join([*lines, *(_line([row[at] for at in kept]) for row in listed)]) + "\n"
+
+
+def entries(rows: Iterable[Sequence[str]]) -> str:
+    """A list: each entry a name, what it is in brackets if that is said, and its meaning."""
+    return "".join(f"- {name}{f' ({kind})' if kind else ''}: {paragraph(meaning)}\n" for name, kind, meaning in rows)
 
 
 def code(text: object) -> str:

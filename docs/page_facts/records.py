@@ -16,7 +16,7 @@ from msgspec.structs import fields as fields_of
 from proctor.policies import Rule, ToolWhere
 
 from .docstrings import described_fields
-from .markdown import code, codes, table
+from .markdown import code, codes, entries
 
 _PLAIN = {
     Any: "anything",
@@ -48,15 +48,15 @@ def fields(name: str) -> str:
         left_out = _RULE if record is not Rule and issubclass(record, Rule) else []
     needed = {field.encode_name for field in fields_of(record) if field.required}
     rows = [
-        [name, f"{kind}, required" if name.strip("`") in needed else kind, meaning]
+        [name, ", ".join(filter(None, (kind, "required"))) if name.strip("`") in needed else kind, meaning]
         for name, kind, meaning in field_rows(record, left_out)
     ]
-    return table(TITLES, rows)
+    return entries(rows)
 
 
 def results(name: str) -> str:
     """The fields of what the program writes, by its public name, as `policies.Violation`."""
-    return table(TITLES, field_rows(_public(name)))
+    return entries(field_rows(_public(name)))
 
 
 def _public(name: str) -> type[msgspec.Struct]:
@@ -65,11 +65,8 @@ def _public(name: str) -> type[msgspec.Struct]:
     return record
 
 
-TITLES = ("field", "type", "meaning")
-
-
 def field_rows(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> list[list[str]]:
-    """A row for each field of a record, in their order."""
+    """An entry for each field of a record, in their order."""
     meanings = described_fields(record)
     hints = typing.get_type_hints(record, include_extras=False)
     return [
@@ -81,11 +78,12 @@ def field_rows(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> 
 
 
 def _typed(hint: Any, field: FieldInfo, meaning: str) -> str:
-    """The type of a field, with its default if that says more than that nothing is given."""
+    """The type of a field if it is not text, and its default if that says more than that nothing is given."""
     values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
     named = bool(values) and all(code(value) in meaning for value in values)
     default = _default(field)
-    return ("text" if named else spelt(hint)) + (f", default {default}" if default else "")
+    kind = "" if named or spelt(hint) == "text" else spelt(hint)
+    return ", ".join(filter(None, (kind, f"default {default}" if default else "")))
 
 
 def spelt(hint: Any) -> str:
