@@ -36,12 +36,13 @@ def tools(client: str) -> str:
     """
     known = [each for each in CLIENTS[client] if each.acts or each.acts_where]
     others = [each.name for each in CLIENTS[client] if not (each.acts or each.acts_where)]
-    rows = [
-        [codes((each.name, *each.synonyms)), codes((*each.acts, *each.acts_where)), _inputs(each), _others(each)]
-        for each in known
-    ]
-    written = table(["tool", "portable name", "portable inputs", "other inputs"], rows)
-    return f"{written}\nWithout a portable name: {codes(others)}.\n" if others else written
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in known:
+        inputs = "; also ".join(filter(None, (_inputs(each), _others(each))))
+        alike.setdefault((codes((*each.acts, *each.acts_where)), inputs), []).extend((each.name, *each.synonyms))
+    written = entries((codes(names), acts, inputs) for (acts, inputs), names in alike.items())
+    legend = "Tool (portable name): portable inputs; also other inputs.\n\n"
+    return f"{legend}{written}" + (f"\nWithout a portable name: {codes(others)}.\n" if others else "")
 
 
 def portable_names(_: str) -> str:
@@ -62,7 +63,7 @@ def _inputs(tool: Tool) -> str:
     """Each portable input; where the client has it elsewhere, at which path."""
     names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])
     return ", ".join(
-        code(name) if tool.inputs.get(name, own) == own else f"`{name}`: {codes(tool.inputs[name])}"
+        code(name) if tool.inputs.get(name, own) == own else f"`{name}` ({codes(tool.inputs[name])})"
         for name, own in ((name, (f"$.{name}",)) for name in names)
         if name in tool.inputs or name in tool.takes
     )

@@ -58,7 +58,8 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[c
 
 def _section(command: click.Command, context: click.Context, common: Collection[tuple[str, ...]]) -> str:
     level = "#" * (context.command_path.count(" ") + 2)
-    arguments = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    pieces = [] if isinstance(command, click.Group) else command.collect_usage_pieces(context)
+    arguments = " ".join(piece for piece in pieces if piece != "[OPTIONS]")
     usage = [f"```text\n{context.command_path} {arguments}\n```"] if arguments else []
     parts = [f"{level} `{context.command_path}`", *usage, *_help(command)]
     rows = [tuple(_option(*each)) for each in _options(command, context)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from proctor.adapters.kit.function_tools import CALLED, PLACES
 from proctor.policies.events.run_context import PORTABLE, needed
 
-from .markdown import code, codes, table
+from .markdown import code, codes, entries
 
 
 def functions(_: str) -> str:
     """The names of functions for each portable name; then the parameters that each input may have."""
-    named = [[code(act), codes(names.split()), ", ".join(_inputs(act))] for act, names in CALLED.items()]
+    named = [[code(act), ", ".join(_inputs(act)), codes(names.split())] for act, names in CALLED.items()]
     inputs = dict.fromkeys(name for act in CALLED for name in PORTABLE[act])
-    called = [[code(name), codes(PLACES[name].split())] for name in inputs]
+    called = [[code(name), "", codes(PLACES[name].split())] for name in inputs]
     return (
-        table(["portable name", "a function called", "with"], named) + "\n" + table(["input", "parameters"], called)
+        f"Portable name (with these inputs): functions.\n\n{entries(named)}\nInput: parameters.\n\n{entries(called)}"
     )
 
 
