@@ -4,7 +4,7 @@ A client starts a small program for each hook (`daemon_client`), which asks the 
 """
 
 ROOMS = (
-    "permissions",
+    "permission_import",
     "settings",
     "daemon",
     "over_http",

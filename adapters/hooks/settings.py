@@ -124,7 +124,7 @@ def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, An
 
 
 def unmanaged(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
-    """Settings with these hooks, as `installed` writes them into a file that has none."""
+    """Settings with these hooks, as `install` writes them into a file that has none."""
     beside = client.settings.beside(os.environ)
     if more := _beside_http(wanted):
         beside["env"] = {**beside["env"], **more}
@@ -156,9 +156,9 @@ def document(wanted: dict[str, Any], client: HookClient, *, managed_ones: bool =
     return json.dumps(put, indent=2, ensure_ascii=False) + "\n"
 
 
-def installed(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *, managed_ones: bool = False) -> bool:
+def install(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *, managed_ones: bool = False) -> bool:
     """Put hooks, and what guards them, into a settings file in place of our earlier ones; False when they were there
-    as they are. The file as it was is kept beside it for `removed`.
+    as they are. The file as it was is kept beside it for `uninstall`.
 
     Raises UsageError when the file is no settings file, or cannot be written; then it is as it was.
     """
@@ -188,11 +188,11 @@ def installed(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *
     return True
 
 
-def removed(path: Path, client: HookClient = CLAUDE) -> bool:
+def uninstall(path: Path, client: HookClient = CLAUDE) -> bool:
     """Take our hooks, and what guards them, out of a settings file; False when there were none.
 
     The file is then as it was before, byte for byte, or is not there if it was not, unless somebody has changed
-    something else in it: that stays. Raises UsageError as `installed`.
+    something else in it: that stays. Raises UsageError as `install`.
     """
     before = _bytes(path)
     if client.settings.text is not None:

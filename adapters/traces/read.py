@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies.events import EVENT_TYPES
 
 from ..agents.claude import log as claude
-from ..agents.claude.log import without_subagents
+from ..agents.claude.session_log import without_subagents
 from ..agents.codex import log as codex
 from ..kit.trace_lines import TraceError, TraceLines, TraceSession, is_whole, open_lines
 from . import otel, sessions

@@ -1,4 +1,4 @@
-"""Calls that wait for a person."""
+"""What a person does: answer calls that wait, cancel runs, stop all of them, see that the server works."""
 
 from __future__ import annotations
 

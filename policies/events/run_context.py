@@ -1,4 +1,4 @@
-"""A client's tools: what each is called there, and what its act and its inputs are called in every client."""
+"""What is known of a run beside its events: its context, its agent's tools and capabilities, its usage."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import AuditReport, audited
 from proctor.adapters.stores.audit.verify import Heads
-from proctor.adapters.stores.tables.transactions import all_marks, command_mark, run_mark
+from proctor.adapters.stores.tables.batches import all_marks, command_mark, run_mark
 from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, create_run, export_lines, import_lines, prune, run_once

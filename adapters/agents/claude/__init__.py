@@ -2,7 +2,7 @@
 
 ROOMS = (
     "adapter",
-    "log",
+    "session_log",
     "session",
     "launch",
     "translation",

@@ -18,9 +18,9 @@ from proctor.supervisor.ports.adapter import GateAnswer
 from ...kit.gate import CallGate, EventStream
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
-from .log import call_input, call_name
-from .rollout import Rollouts
+from .live_rollout import Rollouts
 from .sandbox import Bounds
+from .session_log import call_input, call_name
 from .translation import CodexCall, CodexTranslation
 
 ACCEPT: Final = {"decision": "accept"}

@@ -15,7 +15,7 @@ from proctor.supervisor.ports.adapter import Launch
 from ...kit.provider import RpcSession
 from .approvals import CANCEL, ClientRequests, RunningCalls
 from .connection import CodexConnection
-from .rollout import Rollouts
+from .live_rollout import Rollouts
 from .sandbox import Bounds
 from .translation import CodexTranslation, error_code
 

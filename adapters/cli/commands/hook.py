@@ -192,10 +192,10 @@ def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
 @json_option
 def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
     """Remove the hooks from the agent's settings. Other changes in the file are kept."""
-    from ...hooks.settings import removed
+    from ...hooks.settings import uninstall
 
     client, path = _client(agent), _path(agent, scope)
-    changed = removed(path, client)
+    changed = uninstall(path, client)
     if client.name == "codex":
         from ...hooks.clients.codex_trust import distrust
 
@@ -383,7 +383,7 @@ def status_line(store: str | None, as_json: bool) -> None:
 def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool, list[str]]:
     """Write the hooks into the agent's settings: where these are, whether that changed them, and what to know."""
     from ...hooks.decider import MOST_HELD_S
-    from ...hooks.settings import installed, lines_in
+    from ...hooks.settings import install, lines_in
 
     client, path, hold_s = _client(wanted.agent), _path(wanted.agent, scope), wanted.hold_s
     if hold_s is None:
@@ -393,7 +393,7 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
         from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
-    changed = installed(path, entries, client, managed_ones=scope == "managed")
+    changed = install(path, entries, client, managed_ones=scope == "managed")
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
     return path, changed, [*uncounted, *held, *_trusted(wanted.agent, path)]
 

@@ -12,8 +12,8 @@ from proctor.policies import compile_policy, load_policies, merge_policies
 from proctor.policies.events import ToolCallStarted
 
 from ...agents.specs import SPECS
-from ...hooks.permissions import AGENTS as FROM
-from ...hooks.permissions import Permissions, policy_text, portable_call, read_permissions
+from ...hooks.permission_import import AGENTS as FROM
+from ...hooks.permission_import import Permissions, policy_text, portable_call, read_permissions
 from ...kit.display_text import escape_control
 from ..options import json_option
 from ..output import echo, echo_json

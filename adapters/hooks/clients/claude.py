@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 
-from ...agents.claude.log import ClaudeUsageLog
+from ...agents.claude.session_log import ClaudeUsageLog
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
     STOPPED,

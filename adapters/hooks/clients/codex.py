@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ...agents.codex.log import CodexUsageLog
+from ...agents.codex.session_log import CodexUsageLog
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
 from ..messages import (
     STOPPED,

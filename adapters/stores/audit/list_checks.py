@@ -49,7 +49,7 @@ from proctor.supervisor.store.records import (
     status_after,
 )
 
-from ..tables.transactions import run_digest, run_mark
+from ..tables.batches import run_digest, run_mark
 from .verify import StoredRecord, Verifier
 
 _TYPES = {

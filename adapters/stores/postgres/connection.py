@@ -24,9 +24,9 @@ from psycopg.pq import Format
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
+from ..tables.batches import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
 from ..tables.schema import POSTGRES as SCHEMA
 from ..tables.schema import STORE, check_version, schema_version, statements
-from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
 
 
 def one_label(name: str, value: object) -> str:

@@ -21,6 +21,7 @@ from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
 from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
 
 from ..tables import recording
+from ..tables.batches import COMMANDED, NUMBERED, Batch, Gathered, Part, run_seal
 from ..tables.recording import (
     FIGURED,
     IN_FLIGHT,
@@ -31,7 +32,6 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
-from ..tables.transactions import COMMANDED, NUMBERED, Batch, Gathered, Part, run_seal
 from .connection import POSTGRES, Connection, Line, kept, one_label, with_places
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"

@@ -16,9 +16,9 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import StoreSize
 
 from ...kit.tasks import Notifier
+from ..tables.batches import Tables
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
-from ..tables.transactions import Tables
 from . import recording
 from .connection import Address, Connection, Line, bring_up_to_date, passes, store_error, tries, version_of
 from .recording import Recorder

@@ -22,7 +22,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.values import atomic_write
 from ..tables import schema
-from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
+from ..tables.batches import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
 from .recording import SQLITE, pragma
 
 APPLICATION_ID: Final = 0x70726374

@@ -6,7 +6,7 @@ ROOMS = (
     "claiming",
     "queries",
     "recording",
-    "transactions",
+    "batches",
     "schema",
 )
 """Top first: each imports only those below it."""

@@ -20,9 +20,9 @@ from proctor.supervisor.ports.budget_ledger import (
 from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
 
+from .batches import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
 from .recording import Transaction
 from .schema import BUDGETS
-from .transactions import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time for the windows, in ms since the epoch."""

@@ -11,9 +11,7 @@ from proctor.supervisor.store import invariants
 from proctor.supervisor.store.records import owners
 
 from . import queries
-from .recording import Transaction
-from .schema import CLAIMED, OWNERS
-from .transactions import (
+from .batches import (
     RUN,
     find_owner,
     marked,
@@ -24,6 +22,8 @@ from .transactions import (
     row_digest,
     run_digest,
 )
+from .recording import Transaction
+from .schema import CLAIMED, OWNERS
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""

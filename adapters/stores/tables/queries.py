@@ -18,8 +18,8 @@ from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.records import from_record, moment
 
+from .batches import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 from .schema import CLAIMED
-from .transactions import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -45,8 +45,8 @@ from proctor.supervisor.store.records import (
     stored_before,
 )
 
+from .batches import Batch, Condition, Dialect, Gathered, Tables, find_owner, marked, run_mark
 from .schema import RUNS, WAITING
-from .transactions import Batch, Condition, Dialect, Gathered, Tables, find_owner, marked, run_mark
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""

@@ -37,8 +37,8 @@ from proctor.supervisor.ports.stored_types import (
 from ...kit.tasks import Hop, Notifier, current_hop, set_all
 from . import budgets as shared
 from . import claiming, queries, recording
+from .batches import Batch
 from .queries import ReaderPool
-from .transactions import Batch
 
 
 class TableStore(ABC):

@@ -5,7 +5,7 @@ import { Approvals } from "./approvals.js";
 import { announce, ask, fill, h, sentence, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
-import { Switch } from "./switch.js";
+import { Switch } from "./kill_switch.js";
 
 const LEAST_PAUSE_MS = 200;
 const SHARE_OF_TIME = 4;

@@ -22,7 +22,7 @@ from web_server import PROCTOR
 from proctor.adapters.hooks.clients import codex_trust
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, installed, settings_path
+from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.supervisor.control import approval_inbox
@@ -129,7 +129,7 @@ def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
     policy.write_text(ASKS)
     given = {"home": claude.env["HOME"], "unmatched": "ask", "http": request.param}
     wanted = hooks([policy], store, store_id(store), RunContext(), **given)
-    installed(settings_path(user=False, folder=claude.cwd), wanted)
+    install(settings_path(user=False, folder=claude.cwd), wanted)
     at = AtTheTerminal(Claude(claude), store)
     yield at
     at.terminal.close()

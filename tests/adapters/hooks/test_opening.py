@@ -12,7 +12,7 @@ from hook_processes import end_daemons
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, installed, settings_path
+from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.policies import RunContext
 
 POLICY = """
@@ -224,6 +224,6 @@ def govern(claude: Any, policy: str, unmatched: Any, **permissions: Any) -> None
     file.write_text(policy)
     path = settings_path(user=False, folder=claude.cwd)
     wanted = hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched)
-    installed(path, wanted)
+    install(path, wanted)
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({**settings, "permissions": permissions}))

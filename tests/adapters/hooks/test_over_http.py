@@ -24,7 +24,7 @@ from proctor.adapters.hooks import over_http
 from proctor.adapters.hooks.daemon import PROBE
 from proctor.adapters.hooks.over_http import HookServer, endpoint_in, read_endpoint
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, installed, removed, settings_path
+from proctor.adapters.hooks.settings import hooks, install, settings_path, uninstall
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -47,7 +47,7 @@ class Sending:
         home = client.env["HOME"]
         self.hooks = hooks([self.policy], self.store, store_id(self.store), RunContext(), home, http=True)
         self.write({"permissions": {"allow": ["Bash"]}})
-        installed(self.settings, self.hooks)
+        install(self.settings, self.hooks)
         [place] = folder.glob("store.db-hook-*")
         found = read_endpoint(str(place))
         assert found is not None
@@ -325,11 +325,11 @@ def test_what_is_installed_is_taken_out_byte_for_byte(tmp_path: Path, monkeypatc
     before = b'{ "env":{"A": "b"} }'
     path.write_bytes(before)
     wanted = hooks([policy], store, store_id(store), RunContext(), http=True)
-    installed(path, wanted)
+    install(path, wanted)
     env = json.loads(path.read_text())["env"]
-    again = installed(path, hooks([policy], store, store_id(store), RunContext(), http=True))
+    again = install(path, hooks([policy], store, store_id(store), RunContext(), http=True))
     mode = path.stat().st_mode & 0o777
-    removed(path)
+    uninstall(path)
 
     assert env["NO_PROXY"] == "127.0.0.1,example.org"
     assert not again

@@ -17,7 +17,7 @@ from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.decider import HookDecider, HookLine
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, installed, removed
+from proctor.adapters.hooks.settings import hooks, install, uninstall
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.policies.errors import EventError
@@ -225,12 +225,12 @@ def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str
     client, path = CLIENTS[agent], tmp_path / "settings.json"
     wanted = hooks([tmp_path / "p.yaml"], tmp_path / "s.db", "id", RunContext(), client=client)
     path.write_text(text)
-    first, again = installed(path, wanted, client), installed(path, wanted, client)
-    removed(path, client)
+    first, again = install(path, wanted, client), install(path, wanted, client)
+    uninstall(path, client)
     back = path.read_text()
-    installed(path, wanted, client)
+    install(path, wanted, client)
     path.write_text(json.dumps({**json.loads(path.read_text()), "mine": 1}))
-    removed(path, client)
+    uninstall(path, client)
 
     assert (first, again, back) == (True, False, text)
     assert json.loads(path.read_text()) == {**json.loads(text), "mine": 1}

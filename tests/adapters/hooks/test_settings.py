@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from proctor.adapters.cli import main
 from proctor.adapters.cli.app import COMMANDS, app
 from proctor.adapters.hooks.clients.claude import EVENTS
-from proctor.adapters.hooks.settings import hooks, installed, removed
+from proctor.adapters.hooks.settings import hooks, install, uninstall
 from proctor.policies import RunContext
 from proctor.supervisor import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -39,9 +39,9 @@ def test_hooks_go_in_once_and_come_out_again(tmp_path: Path) -> None:
     """Everything else in the file is as it was, in both directions; a second time changes nothing."""
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(THEIRS))
-    first, second = installed(path, wanted(tmp_path)), installed(path, wanted(tmp_path))
+    first, second = install(path, wanted(tmp_path)), install(path, wanted(tmp_path))
     settings = json.loads(path.read_text())
-    out, again = removed(path), removed(path)
+    out, again = uninstall(path), uninstall(path)
 
     assert (first, second, out, again) == (True, False, True, False)
     assert set(settings["hooks"]) == {*EVENTS, "Notification"}
@@ -53,8 +53,8 @@ def test_hooks_go_in_once_and_come_out_again(tmp_path: Path) -> None:
 def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
     """Installing anew does not leave two policies at work."""
     path = tmp_path / ".claude" / "settings.json"
-    installed(path, wanted(tmp_path))
-    installed(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", "id", RunContext()))
+    install(path, wanted(tmp_path))
+    install(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", "id", RunContext()))
     text = path.read_text()
 
     assert "other.yaml" in text
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str
     path = tmp_path / "settings.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"settings\.json"):
-        installed(path, wanted(tmp_path))
+        install(path, wanted(tmp_path))
 
     assert path.read_text() == text
 
@@ -79,7 +79,7 @@ def test_a_comment_is_not_lost_but_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"settings\.json:1:\d+: a comment, which would be lost; remove it first"):
-        installed(path, wanted(tmp_path))
+        install(path, wanted(tmp_path))
 
     assert path.read_text() == text
 
@@ -88,7 +88,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
     """Without the words of the operating system's codes."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as refused:
-        installed(tmp_path / "file" / "settings.json", wanted(tmp_path))
+        install(tmp_path / "file" / "settings.json", wanted(tmp_path))
 
     assert str(refused.value) == f"`{tmp_path}/file/settings.json` cannot be read: not a directory"
 

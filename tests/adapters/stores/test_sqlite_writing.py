@@ -21,7 +21,7 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.sqlite import file as descriptors
-from proctor.adapters.stores.tables.transactions import Batch
+from proctor.adapters.stores.tables.batches import Batch
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import StoreError, export_lines, import_lines, prune
 from proctor.supervisor.testing.fakes import PATIENCE_S

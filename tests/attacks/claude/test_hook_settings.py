@@ -18,7 +18,7 @@ from claude_bench import real_client
 from hook_processes import end_daemons
 
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, installed, managed
+from proctor.adapters.hooks.settings import hooks, install, managed
 from proctor.policies import RunContext
 
 pytestmark = pytest.mark.claude
@@ -45,7 +45,7 @@ class Armed:
     def project(self) -> None:
         """Install the hooks in the folder instead."""
         self.write(self.persons, {"permissions": {"allow": ["Bash", "Skill"]}})
-        installed(self.repository.with_name("settings.local.json"), self.hooks)
+        install(self.repository.with_name("settings.local.json"), self.hooks)
 
     def managed(self, folder: Path) -> str:
         """Install the hooks as managed settings instead; gives what comes before a client's command to see them."""
@@ -203,7 +203,7 @@ def test_a_skill_or_a_command_runs_no_shell_command_of_its_own(armed: Armed, who
         armed.project()
         armed.write(armed.repository, {"disableSkillShellExecution": False})
     else:
-        installed(armed.persons, armed.hooks)
+        install(armed.persons, armed.hooks)
     for name in ("x", "y"):
         armed.api.say(armed.api.reply(armed.api.tool("Skill", skill=name)))
     armed.api.say(armed.api.reply(armed.api.text("done")))

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from proctor.adapters.agents.codex.log import CodexUsageLog
+from proctor.adapters.agents.codex.session_log import CodexUsageLog
 from proctor.adapters.agents.codex.translation import UsageCount
 from proctor.supervisor import EventError
 

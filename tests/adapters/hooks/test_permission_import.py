@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.hooks.permissions import AGENTS, Permissions, policy_text, read_permissions
+from proctor.adapters.hooks.permission_import import AGENTS, Permissions, policy_text, read_permissions
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events.run_context import Tool, tool
 from proctor.supervisor.errors import UsageError

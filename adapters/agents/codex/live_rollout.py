@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from ...kit.trace_lines import parsed
-from .log import LINES, OUTPUTS
+from .session_log import LINES, OUTPUTS
 
 _TRIES: Final = 400
 _PAUSE_S: Final = 0.025

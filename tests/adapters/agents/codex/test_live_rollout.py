@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from proctor.adapters.agents.codex.rollout import Rollout
+from proctor.adapters.agents.codex.live_rollout import Rollout
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def test_readers_side_by_side_miss_nothing(tmp_path: Path) -> None:
 
 async def test_a_call_that_is_over_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody may ever have asked what the model wrote."""
-    monkeypatch.setattr("proctor.adapters.agents.codex.rollout._TRIES", 1)
+    monkeypatch.setattr("proctor.adapters.agents.codex.live_rollout._TRIES", 1)
     path = tmp_path / "rollout.jsonl"
     payload = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
     over = json.dumps({"type": "response_item", "payload": payload}) + "\n"
@@ -70,7 +70,7 @@ def append(path: Path, text: str) -> None:
 
 async def test_a_line_that_is_not_whole_is_read_when_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no line of a record is passed over, and a call that is not recorded in time is unknown."""
-    monkeypatch.setattr("proctor.adapters.agents.codex.rollout._TRIES", 2)
+    monkeypatch.setattr("proctor.adapters.agents.codex.live_rollout._TRIES", 2)
     path = tmp_path / "rollout.jsonl"
     line = written("c1")
     path.write_text("no record\n" + line[:20])
