@@ -16,6 +16,7 @@ from ..errors import Violation
 from ..events.calls import ToolCall
 from ..language.conditions import is_argument, is_output, output_ref
 from ..language.selectors import ToolWhere
+from ..limits import LIMITS
 from ..monitor.monitor import Monitor
 from ..monitor.state import MonitorState
 from ..monitor.violations import REFUSES_LATER
@@ -363,13 +364,12 @@ _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def usage_event(limit: str, amount: float, run_id: str) -> ev.Event:
     """An event after which so much of a limit is used."""
-    if limit in ("max_duration_ms", "max_idle_ms"):
+    kind = LIMITS[limit]
+    if kind.clock:
         return ev.MessageReceived(run_id=run_id, at=_AT + timedelta(milliseconds=amount))
-    if limit == "max_cost_usd":
-        return ev.TokenUsageUpdated(run_id=run_id, at=_AT, cost_usd=amount)
-    if limit == "max_output_tokens":
-        return ev.TokenUsageUpdated(run_id=run_id, at=_AT, output_tokens=int(amount))
-    return ev.TokenUsageUpdated(run_id=run_id, at=_AT, input_tokens=int(amount))
+    figure = "input_tokens" if kind.counts == "total_tokens" else kind.counts
+    used: dict[str, Any] = {figure: amount if kind.is_money else int(amount)}
+    return ev.TokenUsageUpdated(run_id=run_id, at=_AT, **used)
 
 
 SHARED, ANOTHER = "id1", "id2"
