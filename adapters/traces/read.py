@@ -10,9 +10,9 @@ import msgspec
 
 from proctor.policies.events import EVENT_TYPES
 
-from ..agents.claude import log as claude
+from ..agents.claude import session_log as claude
 from ..agents.claude.session_log import without_subagents
-from ..agents.codex import log as codex
+from ..agents.codex import session_log as codex
 from ..kit.trace_lines import TraceError, TraceLines, TraceSession, is_whole, open_lines
 from . import otel, sessions
 from .otel import is_span
