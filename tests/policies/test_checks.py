@@ -21,7 +21,6 @@ from proctor.policies import (
 from proctor.policies import events as ev
 from proctor.policies.events.calls import Decision, NeedsChecks
 from proctor.policies.rules import Check
-from proctor.policies.rules.machine import BOUND
 from proctor.policies.rules.python_check import CheckContext, PastCall, PastMessage
 from proctor.policies.rules.rule import Refuse
 
@@ -238,15 +237,6 @@ def test_a_check_that_takes_something_else_is_an_error_at_load(check: Any) -> No
     """Not a denial of every call."""
     with pytest.raises(PolicyError, match="takes the call, or the call and its context"):
         started(check)
-
-
-def test_a_session_too_long_to_tell_is_refused() -> None:
-    """What a model can make grow is bounded, and past the bound the rule refuses."""
-    monitor = started(lambda call, context: None, tool="pay")
-    for n in range(BOUND):
-        assert ask(monitor, "find", str(n)).action == "allow"
-
-    assert ask(monitor, "pay", "last").action == "deny"
 
 
 @pytest.mark.parametrize("action", ["cancel", "halt", "deny", "warn", "request_approval", None])

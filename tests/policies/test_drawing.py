@@ -36,17 +36,10 @@ def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
             {"type": "before", "first": ["a", "b"], "then": "c"},
             {"a plain before", "b plain before", "before plain c"},
         ),
-        ({"type": "immediately_before", "first": "a", "then": "c"}, {"a plain right before", "right before plain c"}),
-        (
-            {"type": "never_after", "trigger": "a", "forbidden": "b"},
-            {"a plain never after", "never after forbidden b"},
-        ),
-        ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"a plain forbids", "forbids forbidden b"}),
         (
             {"type": "after", "trigger": "a", "then": "b", "within": 2, "action": "warn"},
             {"a weak then within 2 calls", "then within 2 calls weak b"},
         ),
-        ({"type": "sequence", "tools": ["a", "b"]}, {"a plain then", "then plain b"}),
         (
             {"type": "forbidden_sequence", "sequence": ["a", "b", "c"]},
             {
@@ -59,15 +52,6 @@ def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
         (
             {"type": "precondition", "tool": "b", "requires": [{"any_of": [{"prior": "a"}, {"user_said": "go"}]}]},
             {"a plain needs one of", "user said /go/ plain needs one of", "needs one of plain b"},
-        ),
-        (
-            {
-                "type": "provenance",
-                "tool": "b",
-                "path": "$.x",
-                "from": ["user_message", {"tool": "a", "path": "$.y"}],
-            },
-            {"user message plain supplies $.x", "a plain supplies $.x", "supplies $.x plain b"},
         ),
     ],
 )

@@ -44,21 +44,6 @@ def test_turns_of_a_second_run_that_counts_from_one_again_go_on(drive: Any) -> N
     assert [session.ask("a", turn=n) for n in (1, 2, 3)] == ["allow", "allow", "cancel"]
 
 
-def test_responses_over_in_a_second_run_are_counted_from_its_own_first(drive: Any) -> None:
-    """What is offered after a response has ended goes by the run's number of responses, not the session's."""
-    session = drive({"limits": {"max_turns": 2}, "on_violation": "deny"})
-    session.see(ev.RunStarted(run_id="r1"))
-    session.see(ev.TurnCompleted(turn=1))
-    session.see(ev.TurnCompleted(turn=2))
-    session.see(ev.RunStarted(run_id="r2"))
-    offered = []
-    for turn in (1, 2):
-        session.see(ev.TurnCompleted(turn=turn))
-        offered.append(session.visible("a"))
-
-    assert offered == [["a"], []]
-
-
 SPENDING = ["max_total_tokens", "max_cost_usd", "max_turns", "max_duration_ms", "max_idle_ms"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proctor.policies.errors import PolicyError
 from proctor.policies.events.calls import STRICTNESS
 from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Allow, Approval, Deny, Policy
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.net_shorthand import NetLine
 from proctor.policies.rules.petri_net import Net
@@ -144,15 +144,6 @@ def test_the_stacks_own_limits_are_those_reached_first() -> None:
     stack = merge_policies([policy(limits=Limits(max_turns=3), locked=True), policy(limits=Limits(max_turns=9))])
 
     assert stack.limits == Limits(max_turns=Limit(max=3))
-
-
-def test_the_shortest_approval_and_its_strictest_end_hold() -> None:
-    """A policy that states none has no say."""
-    long = policy(approval=Approval(timeout_s=900, on_timeout="cancel"))
-    short = policy(approval=Approval(timeout_s=60))
-
-    assert merge_policies([long, policy(), short]).approval == Approval(timeout_s=60, on_timeout="cancel")
-    assert merge_policies([policy()]).approval is None
 
 
 def test_what_one_policy_requires_the_stack_requires() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.policies.errors import PolicyError
 from proctor.policies.policy import Policy
-from proctor.policies.reading import load_policies, parse_policies
+from proctor.policies.reading import parse_policies
 from proctor.policies.reading.migrate import migrate
 
 CONTRACT = """\
@@ -28,23 +27,6 @@ preconditions:
     gte: 3
 forbids_after: [issue_refund, void_order]
 """
-CONTRACT_RULES: list[dict[str, Any]] = [
-    {
-        "type": "precondition",
-        "tool": "issue_refund",
-        "action": "deny",
-        "requires": [
-            {
-                "prior": "check_eligibility",
-                "same": [{"path": "$.order_id"}],
-                "output": [{"path": "$.eligible", "equals": True}],
-                "description": "Eligibility must be checked for the same order",
-            },
-            {"turns_gte": 3},
-        ],
-    },
-    {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund", "void_order"], "action": "deny"},
-]
 
 
 def standard(rules: list[dict[str, Any]], **rest: Any) -> list[Policy]:
@@ -59,34 +41,9 @@ def complaints(source: Any) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
-def test_a_file_that_is_a_contract_is_named_after_the_file(tmp_path: Path) -> None:
-    """Contracts are kept one a file, called after their tool."""
-    (tmp_path / "p.yaml").write_text(CONTRACT)
-
-    assert standard(CONTRACT_RULES) == load_policies(tmp_path / "p.yaml")
-
-
 def test_a_contract_without_a_file_is_named_after_its_tool() -> None:
     """There is nothing else to call it."""
     assert [p.name for p in parse_policies(CONTRACT)] == ["issue_refund"]
-
-
-def test_contracts_stand_beside_the_rules_of_a_policy() -> None:
-    """Their rules come after those that are written out."""
-    contract = {
-        "tool": "issue_refund",
-        "action": "deny",
-        "forbids_after": ["issue_refund"],
-        "preconditions": [{"requires_prior_tool": "check"}],
-    }
-    rules: list[dict[str, Any]] = [{"type": "require", "tool": "check"}]
-    meant: list[dict[str, Any]] = [
-        *rules,
-        {"type": "precondition", "tool": "issue_refund", "requires": [{"prior": "check"}], "action": "deny"},
-        {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund"], "action": "deny"},
-    ]
-
-    assert standard(meant) == parse_policies({"name": "p", "contracts": [contract], "rules": rules})
 
 
 def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
@@ -118,49 +75,6 @@ def test_a_wrong_contract_is_an_error(contract: Any, complaint: str) -> None:
     assert any(found.startswith(complaint) for found in complaints({"name": "p", "contracts": [contract]}))
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {
-            "forbidden": [
-                {
-                    "sequence": ["runPython", {"name_prefix": "slack."}],
-                    "action": "halt",
-                    "reason": "security:exfiltration",
-                    "tell_model": "restricted",
-                }
-            ],
-            "tool_limits": {"processRefund": {"max_per_session": 3, "action": "deny", "reason": "r"}},
-        },
-        {
-            "forbidden": [
-                {
-                    "sequence": ["runPython", {"namePrefix": "slack."}],
-                    "action": "halt",
-                    "reason": "security:exfiltration",
-                    "tellLLM": "restricted",
-                }
-            ],
-            "limits": {"processRefund": {"maxPerSession": 3, "action": "deny", "reason": "r"}},
-        },
-    ],
-)
-def test_forbidden_sequences_and_tool_limits_become_rules(foreign: dict[str, Any]) -> None:
-    """In their own spelling, and in that of the code they come from."""
-    meant: list[dict[str, Any]] = [
-        {
-            "type": "forbidden_sequence",
-            "sequence": ["runPython", "slack.*"],
-            "action": "halt",
-            "reason": "security:exfiltration",
-            "tell_model": "restricted",
-        },
-        {"type": "count", "tool": "processRefund", "max": 3, "action": "deny", "reason": "r"},
-    ]
-
-    assert standard(meant) == parse_policies({"name": "p", **foreign})
-
-
 def test_limits_per_tool_leave_the_other_limits_alone() -> None:
     """Both kinds may stand under `limits`."""
     found = parse_policies({"name": "p", "limits": {"max_turns": 3, "pay": {"maxPerSession": 1}}})
@@ -175,17 +89,6 @@ def test_the_letters_of_a_prefix_are_meant_literally() -> None:
     assert standard([{"type": "forbidden_sequence", "sequence": ["a[*][[]b[]][?]*"]}]) == found
 
 
-def test_old_sequences_become_before_rules() -> None:
-    """Each tool comes before the next of its list."""
-    meant = [
-        {"type": "before", "first": "A", "then": "B"},
-        {"type": "before", "first": "B", "then": "C"},
-        {"type": "before", "first": "X", "then": "Y"},
-    ]
-
-    assert standard(meant) == parse_policies({"name": "p", "sequences": [["A", "B", "C"], ["X", "Y"]]})
-
-
 def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
     """Named after the test."""
     tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
@@ -194,15 +97,6 @@ def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
     assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == [
         "tests[0].metric: the metric `f1` is not a policy"
     ]
-
-
-def test_a_short_when_is_a_list_of_conditions() -> None:
-    """`context.x: value` is a condition on the run's context."""
-    rule = {"type": "require", "tool": "A"}
-    short = {"context.user_role": "standard", "context.tenant": ["a", "b"]}
-    meant = [{"path": "$.user_role", "equals": "standard"}, {"path": "$.tenant", "in": ["a", "b"]}]
-
-    assert standard([{**rule, "when": meant}]) == parse_policies({"name": "p", "rules": [{**rule, "when": short}]})
 
 
 def test_a_pattern_is_a_list_of_one() -> None:

@@ -350,32 +350,12 @@ def test_a_decision_spends_nothing_and_the_start_of_its_call_does() -> None:
     assert decided(on, "c") == "deny"
 
 
-def test_what_starts_is_spent_once_however_often_that_is_reported() -> None:
-    """A client tells a start again; live and from the record the same is left."""
-    on = monitor(rules=[{"type": "count", "tool": "x", "max": 2}])
-    decided(on, "a")
-    for _ in range(3):
-        assert start(on, "a") == []
-
-    assert decided(on, "b") == "allow"
-
-
 def test_a_call_that_starts_with_another_input_than_was_decided_is_judged_as_it_runs() -> None:
     """What was allowed says nothing of it."""
     on = monitor(tool_rules=[{"deny": [{"tool": "x", "where": [{"path": "$.n", "equals": 1}]}], "id": "one"}])
 
     assert decided(on, "a") == "allow"
     assert start(on, "a", n=1) == ["one"]
-
-
-def test_a_call_is_decided_once() -> None:
-    """Its id is in use from then on, and the second decision does not end the call that runs."""
-    on = monitor(**ONCE)
-
-    assert [decided(on, "a"), decided(on, "a")] == ["allow", "deny"]
-    on.observe(ev.ToolCallDenied(tool_call_id="a", tool_name="x"))
-    assert start(on, "a") == []
-    assert on.calls["a"].runs
 
 
 def test_a_call_is_decided_as_things_stand_when_it_is_decided() -> None:

@@ -174,19 +174,6 @@ def test_a_run_resumed_from_its_record_keeps_asking() -> None:
     ]
 
 
-def test_what_is_refused_for_what_was_used_says_so() -> None:
-    """No call and no start was asked for."""
-    run = Run(MONEY)
-    run.gets(0.1)
-    run.spends(11)
-    run.gets(0, granted=False)
-
-    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
-        (True, "start"),
-        (False, "usage"),
-    ]
-
-
 def test_what_was_used_is_settled_once_at_the_end() -> None:
     """Whatever happens later."""
     run = Run(MONEY)
@@ -262,18 +249,17 @@ def test_a_run_whose_agent_is_gone_is_not_cancelled_while_it_settles() -> None:
     assert run.record[-1].type == "run_failed"
 
 
-def test_what_the_last_response_used_up_is_on_record() -> None:
-    """Though no call comes after it."""
+@pytest.mark.parametrize(("used", "news"), [(11, [(False, "usage")]), (1, [])])
+def test_what_the_last_response_used_up_is_on_record(used: float, news: list[tuple[bool, str]]) -> None:
+    """Though no call comes after it; what is settled within the budget is no news."""
     run = Run(MONEY)
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
-    refused = ReservationResult(claim=run.reservations[0].claim, granted=False, held=0, used=11, before=0, reserved=0)
-    run.tell(interface.Settled(now_ms=4, results=(refused,)))
+    (claim,) = (each.claim for each in run.reservations)
+    settled = ReservationResult(claim=claim, granted=not news, held=0, used=used, before=0, reserved=0)
+    run.tell(interface.Settled(now_ms=4, results=(settled,)))
 
-    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
-        (True, "start"),
-        (False, "usage"),
-    ]
+    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [(True, "start"), *news]
 
 
 def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
@@ -285,17 +271,6 @@ def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
 
     assert len([command for command in run.commands if isinstance(command, Reserve)]) == reserved == 1
     assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
-
-
-def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
-    """The record ends as it was."""
-    run = Run(MONEY)
-    run.gets(0.1)
-    run.tell(interface.AdapterEnded(now_ms=3))
-    within = ReservationResult(claim=run.reservations[0].claim, granted=True, held=0, used=1, before=0, reserved=0)
-    run.tell(interface.Settled(now_ms=4, results=(within,)))
-
-    assert [event.granted for event in run.of(BudgetReserved)] == [True]
 
 
 def test_a_run_resumed_from_its_record_knows_which_budget_was_used_up() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -164,28 +163,6 @@ async def test_a_client_that_is_not_installed_is_a_failed_run_with_its_own_error
     assert isinstance((await events_of(store))[-1], RunFailed)
 
 
-async def test_a_cancelled_task_ends_its_run_first(permissive: Policy) -> None:
-    """The client is ended down its ladder and the record closed before the cancel goes on."""
-    store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=1, rung_s=0.01)
-    with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_run_once, adapter, permissive, store)
-            while not await store.runs() or (await store.runs())[0].status != "running":
-                await store.wait(0, 1)
-                await anyio.lowlevel.checkpoint()
-            scope.cancel()
-    (run,) = await store.runs()
-
-    assert run.status == "cancelled"
-    assert adapter.steps_taken in (["interrupt", "terminate"], [])
-    assert adapter.closed == len(adapter.launches)
-
-
-async def _run_once(adapter: FakeAdapter, policy: Policy, store: MemoryStore) -> None:
-    await run_once(adapter, "go", policies=[policy], store=store)
-    pytest.fail("the run went on")
-
-
 async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
     denying: Callable[..., Policy], permissive: Policy
 ) -> None:
@@ -216,36 +193,3 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
 
     assert types[-3:] == ["tool_approval_expired", "policy_violation", "tool_call_denied"]
     assert result.status == "completed"
-
-
-async def test_an_event_the_store_cannot_hold_fails_the_run_and_the_rest_is_recorded(permissive: Policy) -> None:
-    """Nested too deeply: the run is ended, its terminal event is there."""
-    deep: Any = []
-    for _ in range(2000):
-        deep = [deep]
-    store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
-        await run_once(
-            FakeAdapter([MessageReceived(content=deep), Pause()]), "go", policies=[permissive], store=store
-        )
-
-    assert isinstance((await events_of(store))[-1], RunFailed)
-
-
-def test_a_task_of_asyncio_that_is_cancelled_again_and_again_still_ends_its_run(permissive: Policy) -> None:
-    """`Task.cancel` passes every shield; the client is released and the record closed all the same."""
-    store, adapter = MemoryStore(), FakeAdapter([Pause()], deaf=1, rung_s=0.05)
-
-    async def main() -> int:
-        task = asyncio.ensure_future(run_once(adapter, "go", policies=[permissive], store=store))
-        await anyio.wait_all_tasks_blocked()
-        while not task.done():
-            task.cancel()
-            for _ in range(5):
-                await asyncio.sleep(0)
-        assert task.cancelled()
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1
-    assert adapter.closed == 1
-    assert asyncio.run(store.runs())[0].status == "cancelled"

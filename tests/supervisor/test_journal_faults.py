@@ -15,7 +15,6 @@ from anyio.lowlevel import checkpoint
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.policies.policy import Policy
-from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import Cancel
@@ -94,7 +93,7 @@ def check_whole(events: Sequence[Event]) -> None:
     assert [isinstance(event, TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: int, permissive: Policy) -> None:
     """Nothing is lost, doubled or out of order, and the caller got what is stored; or was told of the failure."""
     dice = random.Random(seed)
@@ -221,22 +220,6 @@ async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
     for _ in range(checkpoints):
         await checkpoint()
     scope.cancel()
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_check_that_ends_with_a_cancel_of_its_own_refuses_its_call() -> None:
-    """On asyncio it looks like a cancel of the task that asks; whoever waits at the gate is answered."""
-
-    async def check(call: Any) -> None:
-        raise asyncio.CancelledError
-
-    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
-    adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[policy])
-
-    assert [call.name for call in adapter.ran] == ["read"]
-    assert [violation.rule for violation in result.policy.violations] == ["asked"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

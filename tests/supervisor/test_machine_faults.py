@@ -30,7 +30,6 @@ from proctor.supervisor.machine.interface import (
     Effect,
     Finish,
     RequestApproval,
-    RetryRecord,
     RunChecks,
 )
 from proctor.supervisor.machine.machine import RunMachine
@@ -197,24 +196,6 @@ def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
     assert (violated.kind, violated.escalated) == ("max_duration_ms", True)
     assert (finish.outcome.status, finish.outcome.refused) == ("completed", True)
     assert run.of(CancelAdapter) == []
-
-
-def test_an_end_in_place_of_another_is_written_once() -> None:
-    """A store that refuses that one, too, is asked no more."""
-    run = Run()
-    run.tell(interface.Reported(now_ms=2, event=RunCompleted(output="done")))
-    refused = interface.Retried(now_ms=5, refused=ValueError("no such record"))
-    for input in (
-        interface.AdapterEnded(now_ms=3),
-        interface.StoreFailed(now_ms=4, error=ValueError("full")),
-        refused,
-        refused,
-    ):
-        run.commands += run.machine.handle(input)
-    (finish,) = run.of(Finish)
-
-    assert [command.end.type for command in run.of(RetryRecord)] == ["run_completed", "run_failed"]
-    assert (finish.outcome.status, str(finish.outcome.store_error)) == ("failed", "no such record")
 
 
 def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:

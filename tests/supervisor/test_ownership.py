@@ -459,19 +459,6 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
 
 
 @anyone
-async def test_a_run_that_was_withdrawn_is_not_executed(permissive: Policy) -> None:
-    """The error says that it is over."""
-    store = MemoryStore()
-    run_id = await create_run(store, "go", session_id="s")
-    await store.send_command(Cancel(scope="run", value=run_id))
-    await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
-    with pytest.raises(UsageError, match="it is cancelled"):
-        await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
-
-    assert await ends(store, "s") == [RunCancelled]
-
-
-@anyone
 async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again(permissive: Policy) -> None:
     """Between the look at it and the claim it was begun, and its owner killed: it is lost, not created."""
 

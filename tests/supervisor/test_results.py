@@ -18,7 +18,6 @@ from proctor.policies.events import (
     RunCompleted,
     RunFailed,
     TokenUsageUpdated,
-    ToolApprovalRequested,
     ToolCallFailed,
     ToolCallStarted,
 )
@@ -107,17 +106,6 @@ async def test_how_far_enforcement_got_is_in_the_record(
         assert bool(adapter.ran) == (action == "warn")
 
 
-async def test_a_call_that_cannot_be_held_signals_that_it_wants_approval(denying: Callable[..., Policy]) -> None:
-    """`request_approval` on an event that already happened: the request is recorded, the run goes on."""
-    adapter = FakeAdapter([BASH], gate="none")
-    result, _, events = await supervise(adapter, denying("request_approval"))
-    (request,) = [event for event in events if isinstance(event, ToolApprovalRequested)]
-
-    assert result is not None
-    assert result.status == "completed"
-    assert (request.held, request.tool_name, request.tool_call_id) == (False, "bash", "c1")
-
-
 async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Policy]) -> None:
     """Violations, partial output, usage, and the calls that ran plus the one proposed."""
     adapter = FakeAdapter(
@@ -181,22 +169,6 @@ async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_canc
     assert isinstance(events[-1], RunCancelled)
 
 
-async def test_an_unpreventable_warning_is_not_escalated() -> None:
-    """`unpreventable: warn` keeps a deny from cancelling an adapter that cannot refuse."""
-    from proctor.policies.reading import parse_policies
-
-    (policy,) = parse_policies(
-        "name: p\non_violation: deny\nrules:\n  - {type: blocklist, tools: [bash], unpreventable: warn}\n"
-    )
-    adapter = FakeAdapter([BASH], gate="none")
-    result, raised, events = await supervise(adapter, policy)
-
-    assert raised is None
-    assert result is not None
-    assert not [e for e in events if isinstance(e, PolicyViolated) and e.escalated]
-    assert [v.enforcement for v in result.policy.violations] == ["observed"]
-
-
 async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[..., Policy]) -> None:
     """Every refused call gets a tool result, so the provider's pairing stays valid."""
     from proctor.supervisor.testing import Together
@@ -238,24 +210,6 @@ async def test_an_error_that_takes_no_report_is_raised_all_the_same(
 
     assert isinstance(raised, kind)
     assert getattr(raised, "__notes__", None) == notes
-
-
-async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> None:
-    """A user's cancel gives a result, no exception, and never counts as the provider's failure."""
-    from proctor.supervisor import MemoryStore, Supervisor
-
-    adapter = FakeAdapter([MessageReceived(content="thinking"), Pause()])
-    async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
-        async for event in supervisor.subscribe(run_id=handle.run_id):
-            if isinstance(event, MessageReceived):
-                await handle.cancel(reason="enough")
-        result = await handle.wait()
-        counts = supervisor.statistics()
-
-    assert (result.status, result.reason, result.output) == ("cancelled", "enough", "thinking")
-    assert (counts.cancelled, counts.failed) == (1, 0)
-    assert adapter.steps_taken == ["interrupt"]
 
 
 async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None
 async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy) -> None:
     """Backlog, then live, then the end; every event once."""
     async with Supervisor(MemoryStore()) as supervisor:
-        for _ in range(20):
+        for _ in range(5):
             handle = await supervisor.start(saying(50), "go", policies=[permissive])
             watched: list[list[Event]] = [[], []]
 

@@ -47,11 +47,6 @@ def last_event(store: Store) -> Any:
     return anyio.run(read)
 
 
-def test_a_script_gets_the_result(permissive: Policy) -> None:
-    """As `run_once` gives it."""
-    assert done(permissive) == "completed"
-
-
 def test_a_policy_that_ends_the_run_is_raised(denying: Any) -> None:
     """With the result so far."""
     with pytest.raises(PolicyViolationError) as raised:

@@ -12,7 +12,7 @@ import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import Event, MessageReceived, RunCancelled, RunCompleted
-from proctor.policies.limits import Limit, Limits
+from proctor.policies.limits import Limits
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, Supervisor, run_once
@@ -111,16 +111,6 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(
     assert [call.name for call in adapter.ran] == ["read"]
     assert (violation.rule, violation.enforcement) == ("asked", "prevented")
     assert "no answer within 60 seconds" in violation.message
-
-
-async def test_a_limit_that_comes_near_with_the_end_of_a_run_is_not_recorded_behind_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Nothing comes after the terminal event."""
-    limits = Limits(max_duration_ms=Limit(max=10_000, warn_at=0.5))
-    result = await run_once(FakeAdapter([Pause(6)]), "go", policies=[Policy(name="p", limits=limits)])
-
-    assert isinstance(result.events[-1], RunCompleted)
 
 
 @pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])
