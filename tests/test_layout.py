@@ -64,20 +64,6 @@ def test_no_file_imports_a_later_row(folder: str) -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import proctor.adapters",
-        "from proctor.supervisor import run_once",
-        "from proctor.adapters.stores import MemoryStore",
-        "def late():\n    from ..supervisor import ports\n",
-    ],
-)
-def test_an_import_against_the_arrow_is_found(source: str) -> None:
-    """The guard above can fail: each of these is caught in policies/."""
-    assert against_the_arrow(source, "policies", "proctor.policies")
-
-
 def rooms(folder: Path) -> list[str]:
     """The files and folders that a folder shows, its `__init__` aside."""
     inside = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
@@ -137,21 +123,6 @@ def test_imports_lead_down_the_listing() -> None:
                 found |= upward(name, listed, room, path.read_text(), package_of(path))
 
     assert found == set()
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from ..high import thing",
-        "from .. import high",
-        "import proctor.policies.high.thing",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..high.room import Thing\n",
-        "def late():\n    from proctor.policies.high import thing\n",
-    ],
-)
-def test_an_import_up_the_listing_is_found(source: str) -> None:
-    """The guard above can fail: deferred and type-only imports count as any other."""
-    assert upward("policies", ["high", "low"], "low", source, "proctor.policies.low") == {("policies", "low", "high")}
 
 
 def test_policies_are_pure() -> None:

@@ -84,17 +84,3 @@ def test_no_file_has_a_retired_name() -> None:
             found[path.relative_to(ROOT).as_posix()] = dict(here)
 
     assert found == {}
-
-
-def test_a_retired_name_is_found_wherever_it_is_defined() -> None:
-    """As a class, a function, a parameter, a variable and a field; as a part of a name, too."""
-    source = (
-        "class Letter:\n    def look_up(self, ask):\n        self.room = [way for way in ask]\n        tell = self\n"
-    )
-
-    assert retired(source) == Counter(Letter=1, look=1, ask=1, room=1, way=1)
-
-
-def test_a_promised_name_is_one_that_would_be_retired() -> None:
-    """Otherwise it needs no promise."""
-    assert [name for name in PROMISED if not _retired_in(name)] == []

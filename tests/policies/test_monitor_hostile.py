@@ -270,7 +270,7 @@ def test_the_state_stops_growing(policy: CompiledPolicy, monkeypatch: pytest.Mon
     monitor = policy.monitor()
     full = max(BOUND, kept) + 1_000
     sizes = []
-    for n in range(1_000_000 if LONG else full + 9_000):
+    for n in range(1_000_000 if LONG else full + 5_000):
         end: dict[str, Any] = {"tool_call_id": f"call-{n}", "tool_name": "x"}
         input = {"o": f"id-{n}", "p": f"id-{n}"}
         monitor.observe(ev.ToolCallStarted(**end, tool_input=input, turn=n + 1))

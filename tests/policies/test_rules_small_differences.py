@@ -85,17 +85,6 @@ def test_a_response_at_the_edge_of_what_is_forgotten_still_counts() -> None:
         assert bool([v for v in found if "forgotten" in v.message]) == refused, turn
 
 
-def test_a_window_longer_than_the_session_has_forgotten_nothing() -> None:
-    """The first calls of a session are as many as the rule allows, and no more."""
-    of = monitor({"type": "count", "tool": "t", "max": 2, "within_turns": 5, "action": "deny"})
-
-    assert [of.propose(ToolCall(id=str(turn), name="t", turn=turn)).action for turn in (1, 2, 3)] == [
-        "allow",
-        "allow",
-        "deny",
-    ]
-
-
 def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """That many, and no more."""
     monkeypatch.setattr("proctor.policies.rules.python_check.BOUND", 3)

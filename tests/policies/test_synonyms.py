@@ -12,7 +12,7 @@ import pytest
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
 from proctor.policies import events as ev
 
-SESSIONS = 1_000
+SESSIONS = 400
 CALLS = 7
 TOOLS = ("a", "b", "c")
 

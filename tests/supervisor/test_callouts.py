@@ -48,42 +48,30 @@ CLEANING = steps(
 )
 
 
-async def test_validators_and_result_hooks_go_with_a_run() -> None:
-    """Attached by the net's name; what they keep is the session's."""
-    adapter = FakeAdapter(CLEANING)
-    await run_once(adapter, "go", policies=[NETS], validators={NET: covered}, on_results={NET: remembers})
+@pytest.mark.parametrize("created", [False, True])
+async def test_validators_and_result_hooks_go_with_a_run(created: bool) -> None:
+    """Attached by the net's name, to a run that was created, too; what they keep is the session's."""
+    adapter, store = FakeAdapter(CLEANING), MemoryStore()
+    given: Any = {"policies": [NETS], "validators": {NET: covered}, "on_results": {NET: remembers}}
+    if created:
+        await execute_run(store, adapter, await create_run(store, "go"), **given)
+    else:
+        await run_once(adapter, "go", **given)
 
     assert [call.id for call in adapter.ran] == ["1", "3"]
 
 
-async def test_two_runs_of_one_supervisor_have_each_their_own_validators() -> None:
-    """Runs that share policies share a plan only where they share what is attached."""
-    plain, checked = FakeAdapter(CLEANING), FakeAdapter(CLEANING)
+async def test_each_run_of_a_supervisor_has_its_own_validators() -> None:
+    """Runs share a plan only where they share what is attached; the same adapter is planned anew for another one."""
+    again, plain, checked = FakeAdapter(CLEANING), FakeAdapter(CLEANING), FakeAdapter(CLEANING)
+    given: list[tuple[FakeAdapter, Any]] = [(plain, None), (checked, {NET: covered})]
+    given += [(again, each) for each in (None, {NET: covered}, {NET: lambda *_: "never"})]
     async with Supervisor(MemoryStore()) as supervisor:
-        for adapter, validators in ((plain, None), (checked, {NET: covered})):
-            handle = await supervisor.start(adapter, "go", policies=[NETS], validators=validators)
-            await handle.wait_finished()
+        for agent, validators in given:
+            await (await supervisor.start(agent, "go", policies=[NETS], validators=validators)).wait_finished()
 
-    assert [[call.id for call in adapter.ran] for adapter in (plain, checked)] == [["1", "2"], ["1"]]
-
-
-async def test_the_same_adapter_is_planned_anew_for_another_validator() -> None:
-    """The plan of an adapter and its policies holds what was attached."""
-    adapter = FakeAdapter(CLEANING)
-    async with Supervisor(MemoryStore()) as supervisor:
-        for validators in (None, {NET: covered}, {NET: lambda *_: "never"}):
-            await (await supervisor.start(adapter, "go", policies=[NETS], validators=validators)).wait_finished()
-
-    assert [call.id for call in adapter.ran] == ["1", "2", "1"]
-
-
-async def test_a_run_that_was_created_takes_them_too() -> None:
-    """`execute_run` as `run_once`."""
-    store, adapter = MemoryStore(), FakeAdapter(CLEANING)
-    run_id = await create_run(store, "go")
-    await execute_run(store, adapter, run_id, policies=[NETS], validators={NET: covered}, on_results={NET: remembers})
-
-    assert [call.id for call in adapter.ran] == ["1", "3"]
+    assert [[call.id for call in agent.ran] for agent in (plain, checked)] == [["1", "2"], ["1"]]
+    assert [call.id for call in again.ran] == ["1", "2", "1"]
 
 
 @pytest.mark.parametrize(

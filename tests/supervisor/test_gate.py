@@ -81,24 +81,6 @@ class Run:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]
 
 
-@pytest.mark.parametrize(
-    "again", [CALL, ToolCall(id="c", name="write"), ToolCall(id="c", name="read", input={"n": 1})], ids=str
-)
-def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
-    """Two executions under one id would count as one; and by its name alone another tool is another call."""
-    run = Run()
-    run.propose(1)
-    run.store()
-    run.propose(2, again)
-    run.store()
-
-    assert run.answers() == [(1, True), (2, False)]
-    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
-    other = "" if again is CALL else f" as `{again.name}` with another tool or input"
-    assert (error.code, error.message) == ("call_id_reused", f"call `c` was requested again{other} while it runs")
-    assert run.failed() == []
-
-
 @pytest.mark.parametrize("rules", [[Check(check=never_called, tool="*", id="asked")], []], ids=["checked", "held"])
 def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
     """Whatever it waits for, a check or a person, the second answer never allows."""

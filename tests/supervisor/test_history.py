@@ -142,24 +142,6 @@ async def test_a_run_is_executed_once(permissive: Policy) -> None:
             await execute_run(store, adapter, bad, policies=[permissive])
 
 
-async def test_the_record_folds_to_the_state_that_was_live(denying: Callable[..., Policy]) -> None:
-    """Folding the stored events gives a monitor with the same snapshot as one folded run by run."""
-    from proctor.policies.events.run_context import RunContext
-    from proctor.policies.monitor.compiled_policy import compile_policy
-    from proctor.policies.stack.merge import merge_policies
-
-    policy = Policy(name="p", limits=Limits(max_tool_calls=3), on_violation="deny")
-    store = MemoryStore()
-    steps = [Ask(id=f"c{n}", name="read", input={"n": n}) for n in range(5)]
-    result = await run_once(FakeAdapter(steps), "go", policies=[policy], store=store)
-    monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
-    for event in result.events:
-        monitor.observe(event)
-
-    assert monitor.finish().rules == result.policy.rules
-    assert monitor.usage == result.usage
-
-
 CAN_RESUME = Capabilities(gate="all", resume=True, usage="per_turn")
 FIRST = (
     SessionStarted(provider_session_id="own-1"),

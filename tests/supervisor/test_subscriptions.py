@@ -69,16 +69,6 @@ async def test_the_error_of_a_body_comes_out_as_it_is(permissive: Policy) -> Non
     assert left == 0
 
 
-async def test_iterated_without_being_entered_it_still_works(permissive: Policy) -> None:
-    """From the first event that is asked for."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(FakeAdapter(), "go", policies=[permissive])
-        seen = [event async for event in supervisor.subscribe(run_id=handle.run_id)]
-        result = await handle.wait()
-
-    assert seen == list(result.events)
-
-
 async def test_it_hears_what_other_processes_run(tmp_path: Path, permissive: Policy) -> None:
     """Runs of another supervisor on the same file, in sessions new and old, next to its own; nothing of before."""
     path = tmp_path / "record.db"

@@ -13,7 +13,7 @@ from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, ProctorError, Supervisor, UsageError, run_once
 from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -83,39 +83,6 @@ async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy
 
             assert watched[0] == list(result.events)
             assert watched[1] == list(result.events)[7:]
-
-
-async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permissive: Policy) -> None:
-    """Its buffer overflows; what it missed it reads from the store, in order, once, and nobody waited."""
-    store = MemoryStore()
-    publisher = FakePublisher()
-    hub = Subscriptions(store)
-    seen: list[Event] = []
-    go_on = anyio.Event()
-
-    async def watch() -> None:
-        async for event in hub.subscribe(capacity=4):
-            seen.append(event)
-            if len(seen) == 1:
-                await go_on.wait()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        await anyio.wait_all_tasks_blocked()
-        async with Supervisor(store, publishers=[publisher, lambda e: hub.follower.publish([e])]) as supervisor:
-            for _ in range(3):
-                await supervisor.start(saying(30), "go", policies=[permissive])
-        assert len(seen) == 1
-        go_on.set()
-        hub.close()
-
-    def by_session(events: list[Event]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for event in events:
-            found.setdefault(event.session_id, []).append(event.seq)
-        return found
-
-    assert by_session(seen) == by_session(publisher.events)
 
 
 @settings(max_examples=40)

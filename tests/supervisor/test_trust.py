@@ -24,8 +24,6 @@ from proctor.policies.events import (
     TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
     Unrecognized,
@@ -86,74 +84,6 @@ async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believe
     assert started.metadata == {"model": "m", "tools": ["a"]}
     assert {event.run_id for event in result.events} == {result.run_id}
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
-
-
-async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> None:
-    """One clear error; the run has failed."""
-    odd: Any = {"type": "message_received"}
-
-    class Odd(FakeAdapter):
-        pass
-
-    adapter = Odd()
-    adapter.steps = (odd,)
-    from proctor.supervisor.testing import fakes
-
-    async def send(self: Any, step: Any, reports: Any) -> bool:
-        await reports.send(step)
-        return False
-
-    original = fakes.FakeProvider._step
-    try:
-        fakes.FakeProvider._step = send  # type: ignore[method-assign]
-        with pytest.raises(EventError, match="not an event"):
-            await run_once(adapter, "go", policies=[permissive])
-    finally:
-        fakes.FakeProvider._step = original  # type: ignore[method-assign]
-
-
-async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice(permissive: Policy) -> None:
-    """Requested and started are the gate's records; another input is a call of its own judgement."""
-    fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
-    adapter = FakeAdapter()
-
-    async def report() -> None:
-        assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": 1}))).allowed
-
-    adapter.steps = (
-        ToolCallRequested(**fields, tool_input={"a": 1}),
-        Ask(id="x", name="other", meanwhile=report),
-        ToolCallRequested(**fields, tool_input={"a": 1}),
-        ToolCallStarted(**fields, tool_input={"a": 1}),
-        ToolCallCompleted(**fields),
-    )
-    result = await run_once(adapter, "go", policies=[permissive])
-    types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
-
-    assert types == ["tool_call_requested", "tool_call_started", "tool_call_completed"]
-
-
-async def test_a_call_allowed_here_and_refused_by_the_provider_has_failed(permissive: Policy) -> None:
-    """Its own rules may be stricter than the policy."""
-    adapter = FakeAdapter()
-
-    async def refuse() -> None:
-        await adapter.launches[0].gate(ToolCall(id="c1", name="read"))
-
-    adapter.steps = (Ask(id="x", name="other", meanwhile=refuse), ToolCallDenied(tool_call_id="c1"))
-    result = await run_once(adapter, "go", policies=[permissive])
-
-    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallFailed)] == ["c1"]
-    assert not [e for e in result.events if isinstance(e, ToolCallDenied)]
-
-
-async def test_a_denied_call_has_no_outcome(denying: Callable[..., Policy]) -> None:
-    """A client that reports the refusal as a failed call does not make it one that ran."""
-    adapter = FakeAdapter([Ask(id="c1", name="bash"), ToolCallFailed(tool_call_id="c1", error="hook error")])
-    result = await run_once(adapter, "go", policies=[denying("deny")])
-
-    assert not [e for e in result.events if isinstance(e, ToolCallFailed)]
-    assert len([e for e in result.events if isinstance(e, ToolCallDenied)]) == 1
 
 
 async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Callable[..., Policy]) -> None:

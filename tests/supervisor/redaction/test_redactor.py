@@ -134,7 +134,7 @@ SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(shipped())
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.DataObject) -> None:
     """As text, as JSON, and as JSON inside JSON: else a secret would pass unseen."""
@@ -152,7 +152,7 @@ def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.
 )
 def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> None:
     """Each pattern is looked for in linear time: megabytes are done with before the test's patience ends."""
-    assert isinstance(redactor.redact(text * (2_000_000 // len(text)) + SECRETS["aws-key"]), str)
+    assert isinstance(redactor.redact(text * (1_000_000 // len(text)) + SECRETS["aws-key"]), str)
 
 
 HIDDEN = "hunter2/x9!"
