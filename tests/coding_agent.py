@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 import pytest
 from page_blocks import ROOT, blocks
 
 from proctor.policies import Policy, PolicyViolationError, load_policies, parse_policies
-from proctor.policies.events import ToolApprovalGranted, ToolCallStarted
+from proctor.policies.events import Event
 from proctor.policies.limits import Limit
-from proctor.supervisor import RunResult, run_once
+from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
@@ -37,6 +37,8 @@ REFUSED: Final[list[tuple[Act, set[str]]]] = [
 ]
 """What an agent may not do, and the rules that say so: each rule among the first two."""
 
+PUBLISH: Final = "npm publish --dry-run --offline"
+
 Prepare: TypeAlias = Callable[..., tuple[Adapter, str]]
 """Makes an adapter and a prompt of acts, one a response.
 
@@ -51,81 +53,97 @@ def policy(**limits: Any) -> list[Policy]:
     return [msgspec.structs.replace(loaded, limits=changed)]
 
 
-async def keeps_to_the_rules(prepare: Prepare, cwd: Path, *, each_alone: bool = False) -> None:
-    """Everything harmless happens, nothing else does, and each refusal names its rules.
+class CodingAgentChecks:
+    """What an agent is tried with. A subclass says what a response is, by the fixture `prepare`."""
 
-    `each_alone`: in a run of its own, for an agent whose run ends with a refusal; the first two acts, as such
-    an agent takes seconds to start.
+    each_alone: ClassVar = False
+    """For an agent whose run ends with a refusal, and which takes seconds to start: the first two acts, in runs of
+    their own.
     """
-    refused = REFUSED[:2] if each_alone else REFUSED
-    acts = [act for act, _ in refused]
-    runs = [[*HARMLESS, act] for act in acts] if each_alone else [[*HARMLESS, *acts]]
-    found: list[set[str]] = []
-    for run in runs:
-        adapter, prompt = prepare(run)
+    limits: ClassVar[dict[str, dict[str, Any]]] = {
+        "max_cost_usd": {"used": (1000, 60_000)},
+        "max_total_tokens": {"used": (90_000, 10)},
+        "max_duration_ms": {"most": 1000, "endless": True},
+    }
+    """How each is passed, and to how much it is shortened before."""
+
+    @pytest.fixture
+    def cwd(self, bench: Any) -> Path:
+        """The agent's working folder."""
+        return Path(bench.cwd)
+
+    @pytest.fixture
+    def prepare(self) -> Prepare:
+        """Scripts the acts."""
+        raise NotImplementedError
+
+    async def test_it_keeps_to_the_rules_and_publishes_when_a_person_says_yes(
+        self, prepare: Prepare, cwd: Path
+    ) -> None:
+        """Everything harmless happens and what is permitted, nothing else does, and each refusal names its rules."""
+        refused = REFUSED[:2] if self.each_alone else REFUSED
+        acts = [act for act, _ in refused]
+        begin = [*HARMLESS, ("bash", PUBLISH)]
+        runs = [[*begin, acts[0]], [*HARMLESS, acts[1]]] if self.each_alone else [[*begin, *acts]]
+        found: list[set[str]] = []
+        events: list[Event] = []
+
+        async def person(request: ApprovalRequest) -> ApprovalAnswer:
+            return ApprovalAnswer(granted=PUBLISH in str(request.call.input), by="ana")
+
+        for run in runs:
+            adapter, prompt = prepare(run)
+            try:
+                result = await run_once(adapter, prompt, policies=policy(), approver=person)
+                violations = result.policy.violations
+            except PolicyViolationError as ended:  # as an agent that refuses by itself tells of something that ran
+                result, violations = ended.partial, ended.violations
+            broken: dict[str | None, set[str]] = {}
+            for violation in violations:
+                broken.setdefault(violation.tool_call_id, set()).add(violation.rule)
+            found += broken.values()
+            events += result.events
+        granted = [event.type for event in events if event.type in ("tool_approval_granted", "tool_call_started")]
+
+        assert _made(cwd) == ["inside.txt", "made.txt"]
+        assert "outside.txt" not in _made(cwd.parent)
+        assert found == [rules for _, rules in refused], found
+        assert granted.count("tool_approval_granted") == 1
+        assert "tool_call_started" in granted[granted.index("tool_approval_granted") :]
+
+    @pytest.mark.parametrize("limit", ["max_cost_usd", "max_total_tokens", "max_duration_ms"])
+    async def test_a_limit_ends_the_run(self, prepare: Prepare, limit: str) -> Any:
+        """And it does no more."""
+        if limit == "max_cost_usd":
+            pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
+        how = dict(self.limits[limit])
+        most = {limit: how.pop("most")} if "most" in how else {}
+        adapter, prompt = prepare(HARMLESS * 4, **how)
+        with pytest.raises(PolicyViolationError) as ended:
+            await run_once(adapter, prompt, policies=policy(**most))
+
+        assert [violation.kind for violation in ended.value.violations if violation.action == "cancel"] == [limit]
+        return ended.value
+
+    async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
+        """Nothing is deleted, and a person is asked before a file is written."""
+        requests: list[ApprovalRequest] = []
+
+        async def yes(request: ApprovalRequest) -> ApprovalAnswer:
+            requests.append(request)
+            return ApprovalAnswer(granted=True, by="ana")
+
+        written = {block.file: block.text for block in blocks(ROOT / "README.md")}
+        policies = [policy for name in ("org.yaml", "team.yaml") for policy in parse_policies(written[name])]
+        adapter, prompt = prepare([("bash", "mkdir old"), ("write", "notes.txt"), ("bash", "rm -r old")])
         try:
-            violations = (await run_once(adapter, prompt, policies=policy())).policy.violations
-        except PolicyViolationError as ended:  # an agent that refuses by itself tells of it as of something that ran
+            violations = (await run_once(adapter, prompt, policies=policies, approver=yes)).policy.violations
+        except PolicyViolationError as ended:
             violations = ended.violations
-        broken: dict[str | None, set[str]] = {}
-        for violation in violations:
-            broken.setdefault(violation.tool_call_id, set()).add(violation.rule)
-        found += broken.values()
 
-    assert _made(cwd) == ["inside.txt", "made.txt"]
-    assert "outside.txt" not in _made(cwd.parent)
-    assert found == [rules for _, rules in refused], found
-
-
-async def asks_before_publishing(prepare: Prepare) -> RunResult:
-    """Somebody who says yes lets it run."""
-    hosts: list[str] = []
-
-    async def yes(request: ApprovalRequest) -> ApprovalAnswer:
-        hosts.append(str(request.call.input))
-        return ApprovalAnswer(granted=True, by="ana")
-
-    adapter, prompt = prepare([("bash", "npm publish --dry-run --offline")])
-    result = await run_once(adapter, prompt, policies=policy(), approver=yes)
-    kinds = [type(event) for event in result.events]
-
-    assert ["npm publish --dry-run --offline" in call for call in hosts] == [True]
-    assert kinds.index(ToolApprovalGranted) < kinds.index(ToolCallStarted)
-    return result
-
-
-async def ends_at(prepare: Prepare, limit: str, *, most: float | None = None, **how: Any) -> RunResult | None:
-    """A run that passes this limit is ended by it, and does no more."""
-    adapter, prompt = prepare(HARMLESS * 4, **how)
-    with pytest.raises(PolicyViolationError) as ended:
-        await run_once(adapter, prompt, policies=policy(**({} if most is None else {limit: most})))
-
-    assert [violation.kind for violation in ended.value.violations if violation.action == "cancel"] == [limit]
-    return getattr(ended.value, "partial", None)
-
-
-async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:
-    """The two policies of the README: nothing is deleted, a person is asked before a file is written.
-
-    The act that they refuse is the last, as some agents end with a refusal.
-    """
-    requests: list[ApprovalRequest] = []
-
-    async def yes(request: ApprovalRequest) -> ApprovalAnswer:
-        requests.append(request)
-        return ApprovalAnswer(granted=True, by="ana")
-
-    written = {block.file: block.text for block in blocks(ROOT / "README.md")}
-    policies = [policy for name in ("org.yaml", "team.yaml") for policy in parse_policies(written[name])]
-    adapter, prompt = prepare([("bash", "mkdir old"), ("write", "notes.txt"), ("bash", "rm -r old")])
-    try:
-        violations = (await run_once(adapter, prompt, policies=policies, approver=yes)).policy.violations
-    except PolicyViolationError as ended:
-        violations = ended.violations
-
-    assert _made(cwd) == ["notes.txt", "old"]
-    assert len(requests) == 1
-    assert [each.kind for each in violations if each.policy == "org"] == ["deny"], violations
+        assert _made(cwd) == ["notes.txt", "old"]
+        assert len(requests) == 1
+        assert [each.kind for each in violations if each.policy == "org"] == ["deny"], violations
 
 
 def _made(folder: Path) -> list[str]:

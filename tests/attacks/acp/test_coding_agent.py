@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import coding_agent
 import pytest
@@ -13,73 +13,60 @@ pytestmark = [
     pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True),
 ]
 
-TOOLS = {
-    "opencode": ("bash", "write", "filePath"),
-    "gemini": ("run_shell_command", "write_file", "file_path"),
-}
+
+class AcpAgent(coding_agent.CodingAgentChecks):
+    """An agent that runs commands and writes files by these tools, the latter at a path of this name."""
+
+    each_alone = True
+    tools: ClassVar[tuple[str, str, str]]
+
+    @pytest.fixture
+    def prepare(self, bench: Any) -> Any:
+        """Scripts the acts."""
+        bash, write, path = self.tools
+
+        def scripted(acts: Any, used: tuple[int, int] = (100, 20)) -> Any:
+            replies: list[dict[str, Any]] = [
+                {
+                    "calls": [
+                        [bash, {"command": what, "description": "x"}]
+                        if kind == "bash"
+                        else [write, {path: str((bench.cwd / what).resolve()), "content": "x"}]
+                    ],
+                    "used": used,
+                }
+                for kind, what in acts
+            ]
+            return bench.agent(type(self).__name__.removeprefix("Test").lower()), bench.prompt(*replies)
+
+        return scripted
 
 
-@pytest.fixture(params=sorted(TOOLS))
-def name(request: pytest.FixtureRequest) -> str:
-    """The agent."""
-    return str(request.param)
+class TestOpencode(AcpAgent):
+    """By the client's own figure of what it cost. It tells the tokens of its last response only, so that the run says
+    which limit cannot hold.
+    """
+
+    tools = ("bash", "write", "filePath")
+    limits: ClassVar = {"max_cost_usd": {"most": 0.5, "used": (100, 10_000)}}
+    test_it_keeps_to_the_policies_of_the_readme = None  # type: ignore[assignment]  # Gemini shows it, in less time
+
+    @pytest.mark.parametrize("limit", limits)
+    async def test_a_limit_ends_the_run(self, prepare: Any, limit: str) -> None:
+        """Shortened to half a dollar."""
+        ended = await super().test_a_limit_ends_the_run(prepare, limit)
+
+        findings = str(ended.partial.policy.metadata.get("findings"))
+        assert "`max_total_tokens: 200,000` will not hold" in findings
 
 
-@pytest.fixture
-def prepare(bench: Any, name: str) -> Any:
-    """Scripts the acts."""
-    bash, write, path = TOOLS[name]
+class TestGemini(AcpAgent):
+    """By the tokens of all responses together."""
 
-    def scripted(acts: Any, used: tuple[int, int] = (100, 20), endless: bool = False) -> Any:
-        replies: list[dict[str, Any]] = [
-            {
-                "calls": [
-                    [bash, {"command": what, "description": "x"}]
-                    if kind == "bash"
-                    else [write, {path: str((bench.cwd / what).resolve()), "content": "x"}]
-                ],
-                "used": used,
-            }
-            for kind, what in acts
-        ]
-        return bench.agent(name), bench.prompt(*([{"text": "hm", "endless": True}] if endless else replies))
+    tools = ("run_shell_command", "write_file", "file_path")
+    limits: ClassVar = {"max_total_tokens": {"used": (90_000, 10)}}
 
-    return scripted
-
-
-async def test_it_keeps_to_the_rules(bench: Any, prepare: Any) -> None:
-    """No push, no network commands, nothing written outside, nothing published unasked."""
-    await coding_agent.keeps_to_the_rules(prepare, bench.cwd, each_alone=True)
-
-
-@pytest.mark.parametrize("name", ["gemini"])
-async def test_it_keeps_to_the_policies_of_the_readme(bench: Any, prepare: Any) -> None:
-    """Nothing is deleted, and a person is asked before a file is written."""
-    await coding_agent.keeps_to_the_readme(prepare, bench.cwd)
-
-
-@pytest.mark.parametrize("name", ["opencode"])
-async def test_a_person_lets_it_publish(prepare: Any) -> None:
-    """And it runs. As it tells the tokens of its last response only, the run says which limit cannot hold."""
-    result = await coding_agent.asks_before_publishing(prepare)
-
-    findings = str(result.policy.metadata.get("findings"))
-    assert "`max_total_tokens: 200,000` will not hold" in findings
-
-
-@pytest.mark.parametrize("name", ["opencode"])
-async def test_two_dollars_end_the_run(prepare: Any) -> None:
-    """By the client's own figure; shortened to half a dollar."""
-    await coding_agent.ends_at(prepare, "max_cost_usd", most=0.5, used=(100, 10_000))
-
-
-@pytest.mark.parametrize("name", ["gemini"])
-async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
-    """Those of all responses together."""
-    await coding_agent.ends_at(prepare, "max_total_tokens", used=(90_000, 10))
-
-
-@pytest.mark.parametrize("name", ["gemini"])
-async def test_time_ends_the_run(prepare: Any) -> None:
-    """Ten minutes are shortened to six seconds, in which the slowest starts."""
-    await coding_agent.ends_at(prepare, "max_duration_ms", most=6000, endless=True)
+    @pytest.mark.parametrize("limit", limits)
+    async def test_a_limit_ends_the_run(self, prepare: Any, limit: str) -> None:
+        """Time is the supervisor's, as for every agent."""
+        await super().test_a_limit_ends_the_run(prepare, limit)

@@ -16,55 +16,27 @@ from proctor.supervisor import run_once
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
-@pytest.fixture
-def prepare(bench: Any) -> Any:
-    """Scripts the acts."""
-
-    def scripted(acts: Any, used: tuple[int, int] = (100, 20), endless: bool = False) -> Any:
-        for n, (kind, what) in enumerate(acts):
-            act = (
-                bench.api.shell(f"c{n}", what)
-                if kind == "bash"
-                else bench.api.patch(f"c{n}", f"*** Add File: {what}", "+x")
-            )
-            bench.api.reply(act, used=used)
-        if endless:
-            bench.api.script.clear()
-            bench.api.reply(bench.api.text("hm"), endless=True)
-        return bench.adapter(), "go"
-
-    return scripted
-
-
-async def test_it_keeps_to_the_rules(bench: Any, prepare: Any) -> None:
-    """No push, no network commands, nothing written outside, nothing published unasked."""
-    await coding_agent.keeps_to_the_rules(prepare, bench.cwd)
-
-
-async def test_it_keeps_to_the_policies_of_the_readme(bench: Any, prepare: Any) -> None:
-    """Nothing is deleted, and a person is asked before a file is written."""
-    await coding_agent.keeps_to_the_readme(prepare, bench.cwd)
-
-
-async def test_a_person_lets_it_publish(prepare: Any) -> None:
-    """And it runs."""
-    await coding_agent.asks_before_publishing(prepare)
-
-
-async def test_two_dollars_end_the_run(prepare: Any) -> None:
+class TestCodex(coding_agent.CodingAgentChecks):
     """By the public price of the model."""
-    pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
-    await coding_agent.ends_at(prepare, "max_cost_usd", used=(1000, 60_000))
 
+    @pytest.fixture
+    def prepare(self, bench: Any) -> Any:
+        """Scripts the acts."""
 
-async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
-    """Those of all responses together."""
-    await coding_agent.ends_at(prepare, "max_total_tokens", used=(90_000, 10))
+        def scripted(acts: Any, used: tuple[int, int] = (100, 20), endless: bool = False) -> Any:
+            for n, (kind, what) in enumerate(acts):
+                act = (
+                    bench.api.shell(f"c{n}", what)
+                    if kind == "bash"
+                    else bench.api.patch(f"c{n}", f"*** Add File: {what}", "+x")
+                )
+                bench.api.reply(act, used=used)
+            if endless:
+                bench.api.script.clear()
+                bench.api.reply(bench.api.text("hm"), endless=True)
+            return bench.adapter(), "go"
 
-
-async def test_time_ends_the_run(prepare: Any) -> None:
-    """Ten minutes are shortened to one second."""
-    await coding_agent.ends_at(prepare, "max_duration_ms", most=1000, endless=True)
+        return scripted
 
 
 LINE = r"echo $'\'; touch ran #'"

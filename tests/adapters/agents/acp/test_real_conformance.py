@@ -23,6 +23,7 @@ ANOTHER_SHOWS_IT = {
     "test_after_a_stop_nothing_more_is_asked_or_runs",
     "test_an_input_of_the_gates_own_is_what_runs_or_nothing_does",
     "test_it_can_be_cancelled_before_it_does_anything",
+    "test_it_can_be_cancelled_while_a_call_is_held",
     "test_it_can_be_cancelled_while_it_streams_and_then_is_silent",
     "test_leaving_the_context_by_a_cancel_releases_everything",
     "test_leaving_the_context_releases_everything",
