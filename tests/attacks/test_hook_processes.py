@@ -59,19 +59,9 @@ def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
     assert sum(passed) == 3
 
 
-def test_a_process_that_judges_and_is_killed_forgets_nothing(hooked: HookProcesses) -> None:
-    """Between two hooks, with its socket left behind."""
-    passed = []
-    for n in range(5):
-        passed.append(allowed(hooked, call(f"t{n}")))
-        end_daemons(hooked.store)
-
-    assert passed == [True, True, True, False, False]
-
-
 def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: HookProcesses) -> None:
     """The hooks under way ask its successor; what had been recorded counts."""
-    sent = [call(f"t{n}") for n in range(12)]
+    sent = [call(f"t{n}") for n in range(8)]
     with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(allowed, hooked, one) for one in sent]
         for each in asking:
@@ -164,11 +154,11 @@ HALVES = (
 )
 
 
-@pytest.mark.parametrize("half", HALVES, ids=repr)
-def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses, half: bytes) -> None:
+def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
     """Its process was killed in the middle, or is of another version: nothing at all would let the call run."""
     hooked.place.mkdir(mode=0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
+    said = [b""]
     with listener, ThreadPoolExecutor() as pool:
         here = Path.cwd()
         os.chdir(hooked.place)  # a socket's path may have no more than a hundred letters
@@ -177,18 +167,20 @@ def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses, half: bytes)
         listener.listen()
 
         def answer() -> None:
-            while True:
+            while True:  # the hook asks again
                 connection, _ = listener.accept()
                 with connection, suppress(OSError):
                     while connection.recv(1 << 16):
                         pass
-                    connection.sendall(half)
+                    connection.sendall(said[0])
 
         answering = pool.submit(answer)
-        passed = allowed(hooked, call("t0"))
+        passed = []
+        for said[0] in HALVES:
+            passed += [said[0]] if allowed(hooked, call("t0")) else []
         listener.shutdown(socket.SHUT_RDWR)
 
-    assert not passed
+    assert passed == []
     assert isinstance(answering.exception(), OSError)  # it listened to the end
 
 
@@ -221,12 +213,11 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("written", ODD.values(), ids=ODD)
-def test_an_input_that_cannot_be_read_never_runs(hooked: HookProcesses, written: bytes) -> None:
+def test_an_input_that_cannot_be_read_never_runs(hooked: HookProcesses) -> None:
     """What the policy is about is not known."""
-    whole = json.dumps(call("t1", tool_input="@")).encode().replace(b'"@"', written)
+    whole = {name: json.dumps(call("t1", tool_input="@")).encode().replace(b'"@"', odd) for name, odd in ODD.items()}
 
-    assert not allowed(hooked, whole)
+    assert [name for name, written in whole.items() if allowed(hooked, written)] == []
 
 
 def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookProcesses) -> None:

@@ -84,34 +84,21 @@ def hooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hooks]:
     end_daemons(made.hooked.store)
 
 
-def test_a_process_that_judges_and_is_killed_forgets_nothing(hooks: Hooks) -> None:
-    """Between any two hooks."""
-    passed = []
-    for number in range(5):
-        passed.append(hooks.allows(event(hooks.agent, number)))
-        end_daemons(hooks.hooked.store)
-
-    assert passed == [True, True, True, False, False]
-
-
-def test_a_process_below_the_client_does_not_speak_for_it(hooks: Hooks) -> None:
-    """The session is that of the process whose hook came first."""
-    assert hooks.allows(event(hooks.agent, 1))
-    assert not hooks.allows(event(hooks.agent, 2), sys.executable, "-c", CHILD)
-    assert hooks.allows(event(hooks.agent, 3))
-
-
-def test_an_input_that_is_no_hook_never_runs(hooks: Hooks) -> None:
-    """Whatever it holds."""
+def test_nothing_around_a_hook_lets_a_call_through(hooks: Hooks) -> None:
+    """An input that is no hook never runs. The session is that of the process whose hook came first: one below the
+    client does not speak for it. A process that judges and is killed forgets nothing. A store that is
+    gone refuses, as what was used is not known then.
+    """
+    agent = hooks.agent
     for spoilt in (b"", b"not JSON", b'{"tool_name": "Bash"}'):
         assert not hooks.allows(spoilt)
-
-
-def test_a_store_that_is_gone_refuses(hooks: Hooks) -> None:
-    """What was used is not known then."""
-    assert hooks.allows(event(hooks.agent, 1))
+    assert hooks.allows(event(agent, 1))
+    assert not hooks.allows(event(agent, 2), sys.executable, "-c", CHILD)
+    assert hooks.allows(event(agent, 3))
+    end_daemons(hooks.hooked.store)
+    assert [hooks.allows(event(agent, number)) for number in (4, 5)] == [True, False]
     hooks.hooked.store.unlink()
-    assert not hooks.allows(event(hooks.agent, 2))
+    assert not hooks.allows(event(agent, 6, session="other"))
 
 
 def test_a_client_that_ignores_a_refusal_is_on_record(hooks: Hooks) -> None:

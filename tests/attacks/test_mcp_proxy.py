@@ -31,7 +31,9 @@ ODD_METHODS = ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/
 
 
 def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
-    """Each is written by a client of its own making, and the server is asked nothing of it."""
+    """Each is written by a client of its own making, and the server is asked nothing of it. A repeated key is
+    judged as the server reads it: what goes on is written anew from what was judged.
+    """
     ids = [write(tmp_path, id=odd) for odd in ODD_IDS]  # some servers answer them all the same (JSON-RPC 2.0, 4)
     methods = [write(tmp_path, id=number, method=method) for number, method in enumerate(ODD_METHODS)]
     notices = [write(tmp_path, method=method) for method in ODD_METHODS]
@@ -42,32 +44,24 @@ def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
     method = write(tmp_path, id=73, method="ping")[:-1] + ', "Method": "tools/call"}'
     batch = f"[{write(tmp_path, id=74)}]"
     unasked = json.dumps({"jsonrpc": "2.0", "id": 99, "result": {"method": "tools/call"}})
-    answers, server_log = talk(
-        tmp_path, *ids, write(tmp_path), *methods, *notices, *keys, method, batch, unasked, ids=(71, 72)
-    )
+    fail_last = write(tmp_path, id=77).replace('"name": "write"', '"name": "write", "name": "fail"')
+    write_last = write(tmp_path, id=78).replace('"name": "write"', '"name": "fail", "name": "write"')
+    lines = [*ids, write(tmp_path), *methods, *notices, *keys, method, batch, unasked, fail_last, write_last]
+    answers, server_log = talk(tmp_path, *lines, ids=(71, 72, 77, 78))
+    results = {answer["id"]: answer["result"] for answer in answers if "result" in answer}
     errors = [answer for answer in answers if "error" in answer]
     of_nobody = [answer["error"]["code"] for answer in errors if answer.get("id") is None]
     codes = {answer["id"]: answer["error"]["code"] for answer in errors if answer.get("id") is not None}
 
-    assert "tools/call" not in server_log
+    assert server_log.splitlines().count("tools/call") == 1
+    assert results[78]["isError"]
     assert not {*ODD_METHODS} & {*server_log.splitlines()}
     assert not (tmp_path / "written").exists()
     assert of_nobody[: len(ids)] == [-32600] * len(ids)
     assert len(of_nobody) > len(ids), "a call without an id is answered with an error"
     assert {name: codes.get(name) for name in range(len(methods))} == dict.fromkeys(range(len(methods)), -32601)
     assert (codes[71], codes[72]) == (-32602, -32602)
-    assert {answer["id"] for answer in answers if "result" in answer} <= {"hello", 73, "last"}
-
-
-def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None:
-    """What goes on is written anew from what was judged, so that both read the same."""
-    fail_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "fail"')
-    write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "fail", "name": "write"')
-    answers, server_log = talk(tmp_path, fail_last, write_last, ids=(7, 8))
-
-    assert server_log.splitlines().count("tools/call") == 1
-    assert not (tmp_path / "written").exists()
-    assert [answer["result"]["isError"] for answer in answers if answer.get("id") == 8] == [True]
+    assert {*results} <= {"hello", 73, 77, 78, "last"}
 
 
 SESSION = "mcp-session-id"
@@ -90,10 +84,12 @@ def head(url: str, *lines: str) -> bytes:
     ).encode()
 
 
-def test_only_a_handshake_starts_a_server(tmp_path: Path) -> None:
+def test_only_a_handshake_starts_a_server_and_its_session_takes_a_call_in_one_way(tmp_path: Path) -> None:
     """Not a picture in a web page, which says no origin, nor a page of another (DNS rebinding); not a call, a batch,
-    half a message, another method.
+    half a message, another method. Then not framed twice, hidden behind another request, in a header, as a batch,
+    under an odd id or an ended session.
     """
+    denied = call("write").encode()
     odd: list[Any] = [json.loads(call("write")), [HELLO], {**HELLO, "method": "Initialize"}, b"", b"{", b"\xff", b"7"]
     with ProxyOverHttp(tmp_path) as (url, log):
         foreign = [post(url, HELLO, **{name: value})[0] for name, value in FOREIGN.items()]
@@ -105,11 +101,6 @@ def test_only_a_handshake_starts_a_server(tmp_path: Path) -> None:
         assert all(status >= 400 for status in (*met, *posted))
         assert not log.exists()
 
-
-def test_a_session_takes_a_call_in_no_other_way(tmp_path: Path) -> None:
-    """Framed twice, hidden behind another request, in a header, as a batch, under an odd id or an ended session."""
-    denied = call("write").encode()
-    with ProxyOverHttp(tmp_path) as (url, log):
         session = post(url, HELLO)[1][SESSION]
         headers = {SESSION: session}
         post(url, READY, **headers)
@@ -188,27 +179,16 @@ def notice(method: str, **params: Any) -> dict[str, Any]:
 
 
 FORGED = [
-    request("tools/call", 1, name="bash", arguments={"command": "ls"}),
-    request("tasks/get", 2, taskId="t"),
-    request("initialize", 3),
-    request("resources/read", 4, uri="file:///etc/passwd"),
-    request("Sampling/createMessage", 5),
+    request("tools/call", 11, name="bash", arguments={"command": "ls"}),
+    request("tasks/get", 12, taskId="t"),
+    request("initialize", 13),
+    request("resources/read", 14, uri="file:///etc/passwd"),
+    request("Sampling/createMessage", 15),
     notice("notifications/initialized"),
     notice("notifications/tasks/status", taskId="t"),
     notice("elicitation/create", message="your password?"),
     notice("evil/run"),
 ]
-
-
-def test_what_no_server_says_is_not_passed_on(tmp_path: Path) -> None:
-    """Requests are answered with an error, by the proxy only; notices are dropped; the operator is told."""
-    replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in range(1, 6))
-    seen = exchange(tmp_path, *FORGED, replies=replies)
-    methods = [message["method"] for message in FORGED]
-
-    assert [message for message in seen.by_client if message.get("method") in methods] == []
-    assert [method for method in methods if method not in seen.errors] == []
-    assert [(m["id"], m["error"]["code"]) for m in seen.answers] == [(id, -32601) for id in range(1, 6)]
 
 
 ALLOWED = [
@@ -222,12 +202,18 @@ ALLOWED = [
 ]
 
 
-def test_what_a_server_may_say_reaches_its_client_as_it_is(tmp_path: Path) -> None:
-    """And the client's answers reach the server, once each: also under an id that a call of the client's has."""
+def test_a_server_says_to_its_client_what_a_server_may_say_and_nothing_else(tmp_path: Path) -> None:
+    """Other requests are answered with an error, by the proxy only, and other notices dropped; the operator is told.
+    The client's answers reach the server, once each: also under an id that a call of the client's has.
+    """
     asking = [message["id"] for message in ALLOWED if "id" in message]
-    replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in asking)
-    seen = exchange(tmp_path, *ALLOWED, replies=(*replies, *replies))
+    forged = [message["id"] for message in FORGED if "id" in message]
+    replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in (*asking, *forged))
+    seen = exchange(tmp_path, *FORGED, *ALLOWED, replies=(*replies, *replies))
+    refused = [(m["id"], m["error"]["code"]) for m in seen.answers if "error" in m]
 
     assert [message for message in seen.by_client if "method" in message] == ALLOWED
-    assert seen.answers == [*replies]
+    assert [message["method"] for message in FORGED if message["method"] not in seen.errors] == []
+    assert refused == [(id, -32601) for id in forged]
+    assert [m for m in seen.answers if "result" in m] == [*replies[: len(asking)]]
     assert [m["id"] for m in seen.by_client if "result" in m] == ["hello", 700, "last"]

@@ -126,26 +126,23 @@ def test_an_answer_to_a_withdrawn_call_does_not_answer_the_next_call_of_its_id(t
 
 
 def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) -> None:
-    """Withdrawing it would let any number run under a limit on completed calls."""
-    talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 1, of: completed}]}")
-    talk.held("hold", 1)
-    talk.withdraw(1)
-    talk.call("release", 2)
-    talk.send(call("hold", 3))
-
-    assert talk.until(3)["result"]["isError"]
-    assert talk.server_log().count('"hold"') == 1
-
-
-def test_a_withdrawal_of_no_request_withdraws_none(talks: Any) -> None:
-    """`true` is not the id 1, and `"1"` is not either."""
-    talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 1, of: completed}]}")
+    """Withdrawing it would let any number run under a limit on completed calls. A withdrawal of no request withdraws
+    none: `true` is not the id 1, and `"1"` is not either.
+    """
+    talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 2, of: completed}]}")
     talk.held("hold", 1)
     for withdrawn in (True, 1.0, [1], {"id": 1}, None, "1"):
         talk.withdraw(withdrawn)
     talk.call("release", 2)
-
     assert "result" in talk.answers[1]
+
+    talk.held("hold", 3)
+    talk.withdraw(3)
+    talk.call("release", 4)
+    talk.send(call("hold", 5))
+
+    assert talk.until(5)["result"]["isError"]
+    assert talk.server_log().count('"hold"') == 2
 
 
 def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -> None:
@@ -163,48 +160,32 @@ BIG = "9" * 400
 NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{BIG}.0"]
 
 
-def test_numbers_that_json_does_not_have_never_reach_the_server(tmp_path: Path) -> None:
-    """They would go on as `null`, which is what a server may read as no limit at all."""
-    policy = "{name: p, tool_rules: [{allow: [{tool: pay, where: [{path: $.most, gte: 1}]}]}]}"
-    lines = [call("pay", n, most="@").replace('"@"', number) for n, number in enumerate(NUMBERS)]
-    lines += [call("pay", 10 + n, most=5, more=["@"]).replace('"@"', number) for n, number in enumerate(NUMBERS)]
-    lines.append(call("pay", 99, most=5))
-    answers, server_log = talk(tmp_path, *lines, policy=policy, server=LENIENT, ids=(99,))
-
-    assert server_log.count('"pay"') == 1
-    assert {error_code(answers, n) for n in range(6)} == {-32602}
-    assert {error_code(answers, 10 + n) for n in range(6)} == {-32602}
-
-
-def test_a_key_that_a_server_may_take_for_one_the_policy_names_is_refused(tmp_path: Path) -> None:
-    """Go's encoding/json fills `path` from `Path`, and an `s` from the long one, at every depth."""
+def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_it(tmp_path: Path) -> None:
+    """Numbers that JSON does not have would go on as `null`, which may be read as no limit at all. Go's encoding/json
+    fills `path` from `Path`, and an `s` from the long one, at every depth.
+    """
+    allowed = "{allow: [{tool: pay, where: [{path: $.most, gte: 1}]}, save]}"
+    policy = PATHS.replace("tool_rules: [", f"tool_rules: [{allowed}, ")
+    numbers = [call("pay", 10 + n, most="@").replace('"@"', number) for n, number in enumerate(NUMBERS)]
+    numbers += [call("pay", 20 + n, most=5, more=["@"]).replace('"@"', number) for n, number in enumerate(NUMBERS)]
     inside = [{"Path": "/etc/x"}, {"path": "safe", "PATH": "/etc/x"}, {"more": [{"pAth": 1}]}, {"path\0": "/etc/x"}]
-    lines = [call("save", n, to=arguments) for n, arguments in enumerate(inside)]
-    lines += [
-        call("save", 5, To={"path": "/etc/x"}),
-        call("save", 6, a={"\u017f": 1, "s": 2}),
-        call("save", 7, to={}),
-    ]
-    answers, server_log = talk(tmp_path, *lines, policy=PATHS, server=LENIENT, ids=(7,))
+    keys = [call("save", n, to=arguments) for n, arguments in enumerate(inside)]
+    keys += [call("save", 5, To={"path": "/etc/x"}), call("save", 6, a={"\u017f": 1, "s": 2})]
+    fine = [call("save", 7, to={}), call("pay", 99, most=5)]
+    answers, server_log = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 99))
 
-    assert server_log.count('"save"') == 1
-    assert {error_code(answers, n) for n in (0, 1, 2, 3, 5, 6)} == {-32602}
+    assert (server_log.count('"pay"'), server_log.count('"save"')) == (1, 1)
+    assert {error_code(answers, n) for n in (*range(10, 16), *range(20, 26), 0, 1, 2, 3, 5, 6)} == {-32602}
 
 
 ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001
 
 
-def test_a_name_that_a_server_may_take_for_another_is_refused(tmp_path: Path) -> None:
-    """By blanks around it, characters that do not show, or those that Unicode holds for the same."""
-    lines = [call(name, n) for n, name in enumerate(ODD_NAMES)]
-    answers, server_log = talk(tmp_path, *lines, call("read", 99), server=LENIENT, ids=(99,))
-
-    assert server_log.count("tools/call") == 1
-    assert {error_code(answers, n) for n in range(len(ODD_NAMES))} == {-32602}
-
-
-def test_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Path) -> None:
-    """A byte-order mark, NUL, another encoding, two on a line; the connection goes on."""
+def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Path) -> None:
+    """A byte-order mark, NUL, another encoding, two on a line; the connection goes on. A name may be taken for
+    another by blanks around it, characters that do not show, or those that Unicode holds for the same.
+    """
+    names = [call(name, 100 + n) for n, name in enumerate(ODD_NAMES)]
     denied = call("write", 7).encode()
     ping = json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"}).encode()
     odd = [
@@ -224,8 +205,9 @@ def test_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Pa
         b'{"a":' * 5000 + b"1" + b"}" * 5000,
         b"[" * 200_000,
     ]
-    answers, server_log = talk(tmp_path, *odd, server=LENIENT)
+    answers, server_log = talk(tmp_path, *names, *odd, call("read", 99), server=LENIENT, ids=(99,))
 
-    assert "write" not in server_log
-    assert "wr" not in server_log.replace("write", "")
+    assert "wr" not in server_log
+    assert server_log.count("tools/call") == 1
+    assert {error_code(answers, 100 + n) for n in range(len(ODD_NAMES))} == {-32602}
     assert any(answer.get("id") == "last" for answer in answers)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_processes import HELLO, PROXY, READY, call, environment, last_ping, line_of
+from proxy_processes import HELLO, PROXY, QUICK, READY, call, environment, last_ping, line_of
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
+
+from proctor.adapters.mcp_proxy.messages import greeting, version_of
 
 REAL = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "server.py"
 HOSTILE = Path(__file__).with_name("hostile_server.py")
@@ -48,9 +50,9 @@ def spoken(
     answers: dict[str, Any] | None = None,
     hello: bool = True,
     form: tuple[str, ...] = (),
-    until: int | None = None,
+    until: tuple[int, ...] = (),
 ) -> Done:
-    """A client writes these lines and hangs up when its last ping and another request are answered, or when the
+    """A client writes these lines and hangs up when its last ping and these requests are answered, or when the
     proxy ends.
     """
     (folder / "policy.yaml").write_text(policy)
@@ -61,7 +63,7 @@ def spoken(
     begun = [line_of(HELLO), line_of(READY)] if hello else []
     sent = b"".join(line + b"\n" for line in (*begun, *map(str.encode, lines), last_ping().encode()))
     got: list[dict[str, Any]] = []
-    left: set[Any] = {"last", until} - {None}
+    left: set[Any] = {"last", *until}
     with (
         (folder / "shown").open("wb") as shown,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=shown, env=env) as proxy,
@@ -194,7 +196,7 @@ def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> Non
         for number, way in enumerate(ways)
         for line in attempts("x")[way]
     ]
-    done = spoken(tmp_path, *lines, call("write", 2007), call("add", 2008, a=1, b=2), until=2008)
+    done = spoken(tmp_path, *lines, call("write", 2007), call("add", 2008, a=1, b=2), until=(2008,))
 
     assert [way for number, way in enumerate(ways) if (tmp_path / f"written-{number}").exists()] == []
     assert done.result(2007)["isError"]
@@ -206,7 +208,8 @@ def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> Non
 def test_a_call_before_the_handshake_is_judged_too(tmp_path: Path) -> None:
     """The gate does not wait for an `initialize`."""
     path = tmp_path / "written"
-    done = spoken(tmp_path, call("write", 7, path=str(path)), line_of(HELLO).decode(), hello=False)
+    denied = call("write", 7, path=str(path))
+    done = spoken(tmp_path, denied, line_of(HELLO).decode(), hello=False, server=QUICK)
 
     assert not path.exists()
     assert done.result(7)["isError"]
@@ -228,16 +231,25 @@ GREETINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("greeting", GREETINGS.values(), ids=GREETINGS)
-def test_an_odd_greeting_ends_no_connection(greeting: Any, tmp_path: Path) -> None:
-    """The client judges the answer; what the proxy needs of it is read with care, and no task is offered."""
+@pytest.mark.parametrize("odd", GREETINGS.values(), ids=GREETINGS)
+def test_an_odd_greeting_offers_no_task(odd: Any) -> None:
+    """The client judges the answer; what the proxy needs of it is read with care."""
+    passed_on = greeting(odd)
+
+    assert isinstance(passed_on["capabilities"], dict)
+    assert "tasks" not in passed_on["capabilities"]
+    assert version_of(odd) in (None, "2025-06-18")
+
+
+def test_an_odd_greeting_ends_no_connection(tmp_path: Path) -> None:
+    """Calls are judged and answered behind it."""
+    odd = GREETINGS["a version with a line break"] | {"capabilities": {"tools": True, "tasks": {"list": {}}}}
     done = spoken(
-        tmp_path, call("write", 7), call("read", 8), until=8, server=HOSTILE, answers={"initialize": greeting}
+        tmp_path, call("write", 7), call("read", 8), until=(8,), server=HOSTILE, answers={"initialize": odd}
     )
 
     assert done.result(7)["isError"]
     assert not done.result(8).get("isError")
-    assert "tasks" not in done.result("hello")["capabilities"]
     assert done.code == 0
 
 
@@ -258,35 +270,26 @@ LISTS: dict[str, Any] = {
 }
 
 
-def test_an_odd_list_of_tools_shows_no_tool(tmp_path: Path) -> None:
-    """Neither one that nobody could call nor one that is denied, and the connection goes on."""
-    listings = [request("tools/list", number) for number, _ in enumerate(LISTS)]
+def test_no_list_of_tools_shows_one_that_is_odd_or_denied(tmp_path: Path) -> None:
+    """Neither one that nobody could call nor one that is denied, also where the server says that its tools have
+    changed and lists more than before; the connection goes on.
+    """
+    changed = notice("notifications/tools/list_changed").encode().hex()
+    more = {"tools": [TOOL, TOOL | {"name": "write"}, TOOL | {"name": "write", "title": "read"}], "nextCursor": "x"}
+    odd = [request("tools/list", number) for number, _ in enumerate(LISTS)]
     done = spoken(
-        tmp_path, *listings, call("read", 80), until=80, server=HOSTILE, answers={"tools/list": [*LISTS.values()]}
+        tmp_path,
+        *(*odd, request("tools/list", 80), call("read", 81), request("tools/list", 82), call("write", 83)),
+        until=(81, 82),
+        server=HOSTILE,
+        answers={"tools/list": [*LISTS.values(), more, more], "before tools/call": [changed]},
     )
 
     assert [done.result(number)["tools"] for number, _ in enumerate(LISTS)] == [[]] * len(LISTS)
-    assert not done.result(80).get("isError")
+    assert [tool["name"] for id in (80, 82) for tool in done.result(id)["tools"]] == ["read", "read"]
+    assert not done.result(81).get("isError")
+    assert done.result(83)["isError"]
     assert done.code == 0
-
-
-def test_a_denied_tool_is_shown_under_no_name_of_a_changed_list(tmp_path: Path) -> None:
-    """A server that says that its tools have changed, and lists more than before: the denied one stays hidden."""
-    changed = notice("notifications/tools/list_changed").encode().hex()
-    more = {"tools": [TOOL, TOOL | {"name": "write"}, TOOL | {"name": "write", "title": "read"}], "nextCursor": "x"}
-    done = spoken(
-        tmp_path,
-        request("tools/list", 7),
-        call("read", 8),
-        request("tools/list", 9),
-        call("write", 10),
-        until=10,
-        server=HOSTILE,
-        answers={"tools/list": [more, more], "before tools/call": [changed]},
-    )
-
-    assert [tool["name"] for id in (7, 9) for tool in done.result(id)["tools"]] == ["read", "read"]
-    assert done.result(10)["isError"]
 
 
 SECRET = "sk-ant-api03-" + "a" * 80
@@ -311,7 +314,7 @@ def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, 
     """On its output and on its errors: calls go on, and the operator's terminal gets text without escapes or keys."""
     lines = [line.hex() for line in WRITTEN.values()]
     answers = {"before tools/call": lines, "stderr": lines}
-    done = spoken(tmp_path, call("write", 7), call("read", 8), until=8, server=HOSTILE, answers=answers, form=form)
+    done = spoken(tmp_path, call("write", 7), call("read", 8), until=(8,), server=HOSTILE, answers=answers, form=form)
 
     assert not done.result(8).get("isError")
     assert done.code == 0
@@ -326,7 +329,7 @@ def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_pa
     done = spoken(
         tmp_path,
         call("read", 8),
-        until=8,
+        until=(8,),
         server=HOSTILE,
         answers={"before tools/call": [70_000_000]},
     )
@@ -339,7 +342,7 @@ def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_pa
 def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) -> None:
     """Past a thousand the server is told that the others wait."""
     requests = [request("roots/list", f"r{n}").encode().hex() for n in range(1100)]
-    done = spoken(tmp_path, call("read", 8), until=8, server=HOSTILE, answers={"before tools/call": requests})
+    done = spoken(tmp_path, call("read", 8), until=(8,), server=HOSTILE, answers={"before tools/call": requests})
     got = [json.loads(line) for line in (tmp_path / "asked.log").read_text().splitlines()]
 
     assert len([m for m in done.answers if m.get("method") == "roots/list"]) == 1000
@@ -409,7 +412,7 @@ def test_an_argument_that_is_json_as_text_is_judged_as_a_server_takes_it(tmp_pat
     honest = json.dumps({"file": str(tmp_path / "honest")})
     policy = INSIDE.replace("FOLDER", str(tmp_path))
     done = spoken(
-        tmp_path, *lines, call("keep", 2008, to=honest), until=2008, server=tmp_path / "server.py", policy=policy
+        tmp_path, *lines, call("keep", 2008, to=honest), until=(2008,), server=tmp_path / "server.py", policy=policy
     )
 
     assert [*tmp_path.glob("written*"), *(tmp_path / "mine").iterdir()] == []
