@@ -158,7 +158,7 @@ def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
     """Its process was killed in the middle, or is of another version: nothing at all would let the call run."""
     hooked.place.mkdir(mode=0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    said = [b""]
+    sent_back = [b""]
     with listener, ThreadPoolExecutor() as pool:
         here = Path.cwd()
         os.chdir(hooked.place)  # a socket's path may have no more than a hundred letters
@@ -172,12 +172,12 @@ def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
                 with connection, suppress(OSError):
                     while connection.recv(1 << 16):
                         pass
-                    connection.sendall(said[0])
+                    connection.sendall(sent_back[0])
 
         answering = pool.submit(answer)
         passed = []
-        for said[0] in HALVES:
-            passed += [said[0]] if allowed(hooked, call("t0")) else []
+        for sent_back[0] in HALVES:
+            passed += [sent_back[0]] if allowed(hooked, call("t0")) else []
         listener.shutdown(socket.SHUT_RDWR)
 
     assert passed == []
