@@ -26,7 +26,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.display_text import encoded, escape_control, tokens_used, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
-from .output import console, in_words, who_asks
+from .output import approval_details, console, in_words
 from .persons import check_outside_runs
 
 if TYPE_CHECKING:
@@ -125,21 +125,6 @@ def _figure(counts: str, figure: float) -> str:
     if counts == "duration_ms":
         return took(round(figure))
     return f"{figure:,g}"
-
-
-def approval_details(request: ApprovalView) -> Iterator[str]:
-    """The whole call, and why a person is asked."""
-    yield request.approval_id
-    yield f"call     {escape_control(request.call.name)}"
-    for name, value in request.call.input.items():
-        yield f"  {escape_control(name)}: {encoded(value)}"
-    for rule, why in who_asks(request):
-        yield f"asked by {rule}"
-        yield f"why      {why}"
-    if request.approvers is not None:
-        yield f"may say  {', '.join(escape_control(name) for name in request.approvers) or 'nobody'}"
-    if request.expires_at:
-        yield f"expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def run_details(run: BoardRun) -> Iterator[str]:
@@ -359,6 +344,7 @@ def _page(screen: Screen) -> Iterator[str]:
         return
     row = screen.row()
     if isinstance(row, ApprovalView):
+        yield row.approval_id
         yield from approval_details(row)
     elif row is not None:
         yield from run_details(row)

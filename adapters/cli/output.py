@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..evaluate.judge import FailOn, SessionReport
     from ..evaluate.reports import Case
-    from ..operations.views import BlockView
+    from ..operations.views import ApprovalView, BlockView
     from ..traces import TraceSession
 
 
@@ -120,13 +120,13 @@ class StatusLine:
 
 
 class Progress(StatusLine):
-    """How many sessions were judged so far."""
+    """How many sessions were evaluated so far."""
 
     EVERY = 200
 
     def __call__(self, count: int) -> None:
         if count % self.EVERY == 0:
-            self.show(f"{count:,} sessions judged")
+            self.show(f"{count:,} sessions evaluated")
 
     def clear(self) -> None:
         """Erase the line if standard output goes to the same terminal."""
@@ -159,6 +159,23 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
             escape_control(f"{request.policy_name} ({request.violation_kind})"),
             escape_control(request.reason or ""),
         )
+
+
+def approval_details(request: ApprovalView) -> Iterator[str]:
+    """The whole call that waits, why a person is asked, and how the request is answered."""
+    yield f"call     {escape_control(request.call.name)}"
+    yield from (f"  {escape_control(name)}: {encoded(value)}" for name, value in request.call.input.items())
+    for rule, why in who_asks(request):
+        yield f"asked by {rule}"
+        yield f"why      {why}"
+    if request.approvers is not None:
+        yield f"may say  {', '.join(escape_control(name) for name in request.approvers) or 'nobody'}"
+    if request.asks_itself:
+        yield "answer   in the agent's terminal, where it is asked"
+    if request.like is not None:
+        yield f"its like {escape_control(request.like.about)}"
+    if request.expires_at:
+        yield f"expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def in_words(block: BlockView) -> str:

@@ -18,12 +18,11 @@ import time
 from pathlib import Path
 
 from proctor.policies.errors import EventError
-from proctor.supervisor.errors import UsageError
 
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
 from .daemon_client import END, HELD, SOCKET
-from .decider import HookDecider, HookLine, read_context, read_hold, read_unmatched
+from .decider import HookDecider, HookLine
 from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
@@ -257,34 +256,7 @@ def _code() -> int:
 def main(arguments: list[str]) -> None:
     """Answer hooks until nobody asks any more."""
     folder, *rest = arguments
-    given = options(rest)
-    line = HookLine(
-        name=folder.rpartition("-")[2],
-        policies=tuple(given["--policy"]),
-        store=Path(given["--store"][-1]),
-        store_id=given["--store-id"][-1],
-        context=read_context(given["--context"][-1]),
-        unmatched=read_unmatched(given["--unmatched"][-1]),
-        hold_s=read_hold(given["--hold"][-1]),
-    )
-    serve(Path(folder), HookDecider(line))
-
-
-def options(arguments: list[str]) -> dict[str, list[str]]:
-    """Parse the command line that `settings.command` writes. Raises UsageError."""
-    given: dict[str, list[str]] = {
-        **{"--policy": [], "--store": [], "--store-id": []},
-        **{"--context": ["{}"], "--unmatched": [""], "--hold": ["0"]},
-        "--home": [""],  # `daemon_client` has seen to it
-    }
-    if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
-        raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it again")
-    for name, value in zip(arguments[::2], arguments[1::2], strict=True):
-        given[name].append(value)
-    for name, values in given.items():
-        if not values:
-            raise UsageError(f"the hook's command line has no `{name}`; install it again with `proctor hook install`")
-    return given
+    serve(Path(folder), HookDecider(HookLine.read(folder.rpartition("-")[2], rest)))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -26,34 +26,12 @@ from .session import HookedSession
 
 MOST_HELD_S = 540
 """No client keeps a hook waiting for ten minutes."""
+_Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
 REFUSED_S = 2.0
 """The client has logged that its person refused a call within so many seconds."""
 _PROBED = "probe"
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
-
-
-def read_context(text: str) -> RunContext:
-    """The context for `when`, from the command line. Raises UsageError."""
-    try:
-        return msgspec.json.decode(text, type=RunContext)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it again") from None
-
-
-def read_unmatched(text: str) -> Unmatched | None:
-    """The treatment of a call that no policy covers; None for an empty text. Raises UsageError."""
-    try:
-        return msgspec.convert(text, type=Unmatched) if text else None
-    except msgspec.ValidationError:
-        raise UsageError(f"the hook's `--unmatched` is `{text}`; install it again") from None
-
-
-def read_hold(text: str) -> int:
-    """Seconds that a call is held. Raises UsageError."""
-    if not text.isdecimal() or int(text) > MOST_HELD_S:
-        raise UsageError(f"the hook's `--hold` is `{text}`; install it again")
-    return int(text)
 
 
 class HookLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +49,31 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     context: RunContext = RunContext()
     unmatched: Unmatched | None = None
     hold_s: int = 0
+
+    @classmethod
+    def read(cls, name: str, arguments: Sequence[str]) -> HookLine:
+        """The line of these arguments, as `settings.command` writes them. Raises UsageError."""
+        given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store", "--store-id")}
+        given |= {"--context": ["{}"], "--unmatched": [""], "--hold": ["0"]}
+        given["--home"] = [""]  # `daemon_client` has seen to it
+        try:
+            for option, value in zip(arguments[::2], arguments[1::2], strict=True):
+                given[option].append(value)
+            if missing := [option for option, values in given.items() if not values]:
+                raise LookupError(f"it has no `{missing[0]}`")
+            return cls(
+                name=name,
+                policies=tuple(given["--policy"]),
+                store=Path(given["--store"][-1]),
+                store_id=given["--store-id"][-1],
+                context=msgspec.json.decode(given["--context"][-1], type=RunContext),
+                unmatched=msgspec.convert(given["--unmatched"][-1] or None, Unmatched | None),
+                hold_s=msgspec.convert(given["--hold"][-1], _Held, strict=False),
+            )
+        except (LookupError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise UsageError(
+                f"the hook's command line is not as `proctor hook install` writes it: {error}; install it again"
+            ) from None
 
 
 def _answered_there(client: HookClient, given: HookInput, approval: StoredApproval, gone_s: float) -> bool | None:

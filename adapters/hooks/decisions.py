@@ -227,7 +227,7 @@ class Opening:
             rules = ", ".join(f"policy `{policy}`, rule `{rule}`" for policy, rule in admission.rules)
             return True, f"allowed by {rules}"
         if self._unmatched == "allow":
-            return True, "no rule objects, and what is not matched is allowed"
+            return True, "no rule denies it, and unmatched calls are allowed"
         return False, admission.why_not
 
     def _left(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None) -> str:
@@ -246,5 +246,5 @@ class Opening:
             texts = [text.casefold() for text in texts_in(call.input)]
             for place in (*_ITS_OWN, *self._kept):
                 if any(place.casefold() in text for text in texts):
-                    return f"it names `{place}`, by which calls are judged or started"
+                    return f"it names `{place}`, by which calls are decided or started"
         return ""

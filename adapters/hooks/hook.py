@@ -41,8 +41,8 @@ ANSWER_NOTE = "answer"
 """The last answer in a session; see `LastAnswer`."""
 OPENED_NOTE = "opened"
 """The calls that the client need not ask about, each with why, where it asks by a hook of its own."""
-STARTS_BLOCKED = "nothing is started at the moment"
-SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
+STARTS_BLOCKED = "no run starts at the moment"
+SETTINGS_CHANGED = "settings that change during a session apply from the next session on"
 
 
 class Hook:
@@ -397,7 +397,7 @@ class Hook:
         unpriced = self._session.monitor.metadata.get("unpriced") if at_the_end else None
         if unpriced and "max_cost_usd" in self._session.rules.limits:
             models = ", ".join(f"`{model}`" for model in unpriced)
-            yield f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`"
+            yield f"no price of {models} is known, so `max_cost_usd` is not enforced; put one into `prices`"
 
 
 def _opened_calls(record: HookRecord) -> dict[str, str]:

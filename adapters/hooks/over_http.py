@@ -112,7 +112,7 @@ class HookServer(ThreadingHTTPServer):
 
     Args:
         endpoint: where, and the token. Raises OSError where the port is taken.
-        judged: judges what a client sent: `=` and what it is told, or `!` and why nothing was judged.
+        decide: decides on what a client sent: `=` and what it is told, or `!` and why nothing was decided.
         likely: processes that are likely to send.
     """
 
@@ -122,12 +122,12 @@ class HookServer(ThreadingHTTPServer):
     def __init__(
         self,
         endpoint: Endpoint,
-        judged: Callable[[bytes, Origin, socket.socket], bytes],
+        decide: Callable[[bytes, Origin, socket.socket], bytes],
         likely: Callable[[], Iterable[int]],
     ) -> None:
         super().__init__(("127.0.0.1", endpoint.port), _Connection)
         self.endpoint = endpoint
-        self.judged = judged
+        self.decide = decide
         self.likely = likely
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -180,7 +180,7 @@ class _Connection(BaseHTTPRequestHandler):
             return self._refused(400)
         try:
             self._origin = self._origin or origin_of_connection(self.connection, self.server.likely())
-            answer = self.server.judged(data, self._origin, self.connection)
+            answer = self.server.decide(data, self._origin, self.connection)
         except EventError as error:
             answer = f"!{error}".encode("utf-8", "backslashreplace")
         if answer[:1] == b"!":

@@ -113,7 +113,7 @@ class HookedSession:
         return next(found, None)
 
     def begin_run(self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Outcome:
-        """A run begins where the one before has ended; gives what `tell` does."""
+        """Begin a run, as the one before has ended; returns what `handle` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
         # `asks`: the client asks its person; nobody else's answer counts but where it `hears` of that
@@ -143,7 +143,7 @@ class HookedSession:
         return self._keys
 
     def handle(self, input: interface.Input, record: HookRecord) -> Outcome:
-        """Tell the machine; gives what it recorded and what it wants done.
+        """Hand an input to the machine; returns what it recorded and the effects that it wants.
 
         The record counts as durable here: nobody is answered before it is.
         """

@@ -95,7 +95,7 @@ class ProxySession:
             self._stream.close(error)
 
     def abandon(self) -> None:
-        """Nobody reads the stream any more."""
+        """Note that nobody reads the stream any more."""
         self._stream.abandon()
 
     async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
@@ -149,7 +149,7 @@ class McpProxyAdapter:
         downstream: where agents connect.
         server: the server's name; tools are then judged as `mcp__NAME__tool`, else by their own names.
         offered: the names beyond which nothing is offered; None knows no such bound.
-        warn: is told what the operator should know.
+        warn: called with each text for the operator.
     """
 
     name = "mcp"

@@ -66,7 +66,7 @@ class HttpDownstream:
 
     Args:
         address: `HOST:PORT`; port 0 takes a free one.
-        ready: is told the URL once clients can connect.
+        ready: called with the URL once clients can connect.
 
     Raises:
         UsageError: the address is none, not loopback, or taken.
@@ -287,7 +287,7 @@ class CommandUpstream:
 
     Args:
         command: the program and its arguments.
-        on_stderr: is told each line of its standard error, as it came.
+        on_stderr: called with each line of its standard error, as it came.
     """
 
     def __init__(

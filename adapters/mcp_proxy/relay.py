@@ -87,11 +87,11 @@ class Pending:
         return request_id in self._by_id
 
     def add(self, request: PendingRequest) -> None:
-        """The client asks."""
+        """Add a request of the client."""
         self._by_id[request.id] = request
 
     def passed_on(self, request: PendingRequest) -> int:
-        """It goes to the server; gives the number it is asked under."""
+        """Note that a request goes to the server; returns its number there."""
         number = next(self._numbers)
         self._by_number[number] = request
         return number
@@ -118,7 +118,7 @@ class Pending:
         return request
 
     def drop(self, request: PendingRequest) -> None:
-        """Nobody waits for it any more."""
+        """Forget a request, as nobody waits for it any more."""
         if self._by_id.get(request.id) is request:
             del self._by_id[request.id]
         self._by_number = {number: each for number, each in self._by_number.items() if each is not request}
@@ -134,7 +134,7 @@ def asked_for(message: JSONRPCRequest) -> PendingRequest:
 
 
 def progress_token(params: Mapping[str, Any]) -> RequestId | None:
-    """By what a request wants to hear of its progress."""
+    """The token by which notices of a request's progress name it."""
     meta = params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, str | int) else None
@@ -159,8 +159,8 @@ HANDSHAKE_S = 50.0
 class SharedByConnections(msgspec.Struct, frozen=True, kw_only=True):
     """State shared by the connections of one run.
 
-    `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator; `keys` are those of
-    inputs that the policy names.
+    `report` returns when an event was evaluated; `new_id` names calls; `warn` takes texts for the operator; `keys` are
+    those of inputs that the policy names.
     """
 
     gate: Gate
@@ -311,7 +311,7 @@ class Relay:
         """The immediate answer to the client; None when the call went on to the server."""
         call = pending.call
         if not self._shared.visibility.knows(call.name):
-            self._shared.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
+            self._shared.warn(f"denied `{call.name}`: it was not offered when its server's annotations were read")
             return messages.refusal(message.id, tell_model_default(call.name))
         answer = await self._shared.gate(call)
         self._shared.visibility.touch()

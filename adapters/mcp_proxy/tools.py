@@ -96,7 +96,7 @@ class Visibility:
         self._moved = anyio.Event()
 
     def touch(self) -> None:
-        """A call was decided or ended: other tools may be callable now."""
+        """Note that a call was decided or has ended, so that other tools may be callable."""
         self._version += 1
         moved, self._moved = self._moved, anyio.Event()
         moved.set()
@@ -142,7 +142,7 @@ class ToolList:
         return {**result, "tools": [tool for tool, name in zip(tools, names, strict=True) if name in visible]}
 
     async def changed(self, seen: int) -> int:
-        """Return when other tools could be called than were shown, or told of, last; see `Visibility.moved`."""
+        """Return when other tools could be called than were shown or announced last; see `Visibility.moved`."""
         while True:
             seen = await self._visibility.moved(seen)
             visible = self._visible(self._names)

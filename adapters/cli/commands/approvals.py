@@ -10,15 +10,12 @@ import click
 from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ...kit.display_text import encoded, escape_control
 from ...kit.values import login_name
 from ..options import by_option, group_option, is_there_as_named, json_option, operating, run_async, store_option
-from ..output import console, echo, echo_json, note, output_parameter, who_asks, written_to
+from ..output import approval_details, console, echo, echo_json, note, output_parameter, written_to
 from ..persons import check_person
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ...operations.service import OperatorService
     from ...operations.views import Answered, ApprovalList, ApprovalView
 
@@ -186,7 +183,9 @@ class _Inbox:
         if self._as_json:
             echo_json(request)
         else:
-            _show(self._console, request)
+            self._console.print(request.approval_id, style="bold", soft_wrap=True)
+            for line in approval_details(request):
+                self._console.print(f"  {line}")
             sys.stdout.flush()
 
     def _close(self, approval_id: str, state: str, by: str | None) -> None:
@@ -196,19 +195,3 @@ class _Inbox:
         else:
             echo(f"{approval_id}: {state}{f' by {by}' if by else ''}")
             sys.stdout.flush()
-
-
-def _show(out: Console, request: ApprovalView) -> None:
-    out.print(request.approval_id, style="bold", soft_wrap=True)
-    out.print(f"  call     {escape_control(request.call.name)}")
-    for key, value in request.call.input.items():
-        out.print(f"             {escape_control(key)}: {encoded(value)}")
-    for rule, why in who_asks(request):
-        out.print(f"  asked by {rule}")
-        out.print(f"  why      {why}")
-    if request.asks_itself:
-        out.print("  answer   in the agent's terminal, where it is asked")
-    if request.like is not None:
-        out.print(f"  its like {escape_control(request.like.about)}")
-    if request.expires_at:
-        out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

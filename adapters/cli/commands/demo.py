@@ -119,7 +119,7 @@ def _show_next(result: RunResult, store: str | None) -> None:
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
     commands = {
         f"{me} show {name}{where}": "every event, by number",
-        f"{me} explain {name} {next(seqs, '')}{where}": "why the deletion was refused",
+        f"{me} explain {name} {next(seqs, '')}{where}": "why the deletion was denied",
         f"{me} runs{where}": "what else is stored",
         f"{me} run --help": "supervise an agent of yours",
     }

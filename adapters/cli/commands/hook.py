@@ -263,7 +263,7 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
 
 
 def _probed(line: str) -> tuple[bool, str]:
-    """Whether a hook's line judges, started as an agent starts it; and by what, or why not."""
+    """Whether a hook's line decides, started as an agent starts it; and by what, or why not."""
     from ...hooks.daemon import PROBE
 
     try:
@@ -272,9 +272,9 @@ def _probed(line: str) -> tuple[bool, str]:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return False, f"the hook does not answer: {error}"
     if "policy" in found:
-        return True, f"judged by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only refuses'}"
+        return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only denies'}"
     why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
-    return False, f"the hook refuses everything: {why}"
+    return False, f"the hook denies everything: {why}"
 
 
 def _sent(url: str, authorization: str) -> tuple[bool, str]:
@@ -288,7 +288,7 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=_PROBE_S) as answer:
             return b'"policy"' in answer.read(), f"hooks are sent to {url}"
     except OSError as error:
-        return False, f"nobody judges hooks that are sent to {url}: {error}"
+        return False, f"nobody answers hooks that are sent to {url}: {error}"
 
 
 def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:

@@ -20,6 +20,7 @@ from ...stores.store_names import shown
 from ..exits import FINE, VIOLATED
 from ..options import (
     Age,
+    by_option,
     existing_file,
     is_there_as_named,
     json_option,
@@ -109,13 +110,13 @@ def _lines(report: AuditReport) -> Iterator[str]:
     for one in report.pruned:
         when = "" if one.at is None else f" on {one.at:%Y-%m-%d}"
         yield f"pruned: session {one.session_id}: {counted(one.records, 'record')}{when}"
-    held = (
-        "no heads were given to hold it to"
+    compared = (
+        "no checkpoint was given"
         if report.anchored is None
-        else f"held to {counted(report.anchored, 'head')}"
+        else f"compared with a checkpoint of {counted(report.anchored, 'session')}"
     )
     sessions = counted(len(report.heads.sessions), "session")
-    yield f"{counted(report.records, 'record')} in {sessions}; {held}"
+    yield f"{counted(report.records, 'record')} in {sessions}; {compared}"
     yield f"integrity: {'every record is what was written' if report.intact else 'NOT INTACT'}"
     yield f"completeness: {'nothing is missing' if report.complete else 'NOT COMPLETE'}"
 
@@ -130,7 +131,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
 )
 @click.option("--keep-violations", is_flag=True, help="Keep sessions with a violation.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
-@click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
+@by_option
 @store_option
 @json_option
 def prune(

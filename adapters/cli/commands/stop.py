@@ -14,7 +14,7 @@ from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 
 from ...kit.values import login_name
 from ..exits import FAILED, FINE
-from ..options import Age, is_there_as_named, json_option, opened, operating, run_async, store_option
+from ..options import Age, by_option, is_there_as_named, json_option, opened, operating, run_async, store_option
 from ..output import console, echo, echo_json, in_words, note, output_option
 from ..persons import check_person
 
@@ -38,7 +38,7 @@ _REASON = "killed by an operator"
     "--no-new-starts", is_flag=True, help="Also prevent new starts of such runs, in any process, until --lift."
 )
 @click.option("--lift", is_flag=True, help="Cancel nothing; allow starts again. Without a scope, lift every freeze.")
-@click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
+@by_option
 @click.option("--reason", metavar="TEXT", help=f"The reason, as recorded. [default: {_REASON}]")
 @click.option(
     "--wait",

@@ -81,7 +81,7 @@ def test_what_the_policy_says_nothing_about(session: Any) -> None:
     """
     answers = {
         "ask": ("allow", ""),
-        "allow": ("allow", "proctor: no rule objects, and what is not matched is allowed"),
+        "allow": ("allow", "proctor: no rule denies it, and unmatched calls are allowed"),
         "deny": ("deny", "Tool 'Bash' is not available in this context."),
         None: ("allow", ""),
     }
