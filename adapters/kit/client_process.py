@@ -178,7 +178,7 @@ class ClientProcess:
             return
 
     async def read_stderr(self, on_line: Callable[[str], None] = lambda line: None) -> None:
-        """Read its standard error, so that it never blocks, and keep the end of it; `on_line` is called with each line."""
+        """Read its standard error, so that it never blocks, and keep the end of it; `on_line` gets each line."""
         rest = b""
         while True:
             try:

@@ -159,8 +159,8 @@ HANDSHAKE_S = 50.0
 class SharedByConnections(msgspec.Struct, frozen=True, kw_only=True):
     """State shared by the connections of one run.
 
-    `report` returns when an event was evaluated; `new_id` names calls; `warn` takes texts for the operator; `keys` are
-    those of inputs that the policy names.
+    `report` returns when an event was evaluated; `new_id` names calls; `warn` takes texts for the operator; `keys`
+    are those of inputs that the policy names.
     """
 
     gate: Gate
