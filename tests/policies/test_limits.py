@@ -174,28 +174,24 @@ def test_a_limit_that_is_exceeded_violates_no_rule_that_is_called_like_it(drive:
     assert {report.status for report in session.end().rules.values()} == {"not_exercised"}
 
 
-@pytest.mark.parametrize("limit", ["max_total_tokens", "max_input_tokens"])
+BESIDE = [
+    *((limit, kind) for limit in ("max_total_tokens", "max_input_tokens") for kind in ("cache_read", "cache_write")),
+    ("max_output_tokens", "reasoning"),
+]
+
+
+@pytest.mark.parametrize(("limit", "kind"), BESIDE)
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])
-@pytest.mark.parametrize("kind", ["cache_read_tokens", "cache_write_tokens"])
-def test_cached_tokens_count_where_they_are_reported_beside_the_input(
+def test_tokens_count_where_they_are_reported_beside_what_they_are_part_of(
     drive: Any, limit: str, scope: str, kind: str
 ) -> None:
-    """An event made in Python, and one read from a record."""
-    counts: dict[str, Any] = {"scope": scope, "input_tokens": 10, kind: 500_000}
+    """Cached input, and reasoning; of an event made in Python, and of one read from a record."""
+    part = "output_tokens" if kind == "reasoning" else "input_tokens"
+    counts: dict[str, Any] = {"scope": scope, part: 10, f"{kind}_tokens": 500_000}
     for event in (usage(**counts), decode_event(json.dumps({"type": "token_usage_updated", **counts}))):
-        session = drive({"limits": {limit: 1000}})
-        (found,) = session.see(event)
+        (found,) = drive({"limits": {limit: 1000}}).see(event)
 
         assert (found.kind, found.details["used"]) == (limit, 500_010)
-
-
-def test_reasoning_counts_where_it_is_reported_beside_the_output(drive: Any) -> None:
-    """As cached input does."""
-    session = drive({"limits": {"max_output_tokens": 1000}})
-
-    (found,) = session.see(usage(output_tokens=10, reasoning_tokens=5000))
-
-    assert found.details["used"] == 5010
 
 
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])

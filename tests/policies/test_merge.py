@@ -232,20 +232,16 @@ def test_clauses_without_an_id_are_numbered_by_type() -> None:
 
 
 def test_an_id_repeated_in_a_stack_shows_with_its_policy() -> None:
-    """Every occurrence of it, and only those."""
+    """Every occurrence of it, and only those; numbered where two policies share a name as well."""
     org = Policy(name="org", rules=(Require(tool="a"), Count(tool="a", max=1)))
     team = Policy(name="team", rules=(Require(tool="b"),))
-    ids = rule_ids(merge_policies([org, team]))
+    same = Policy(name="p", rules=(Require(tool="a", id="r"),))
 
-    assert [each.rules for each in ids] == [("org/require-1", "count-1"), ("team/require-1",)]
-
-
-def test_ids_that_still_collide_are_numbered() -> None:
-    """Two policies may share a name."""
-    policy = Policy(name="p", rules=(Require(tool="a", id="r"),))
-    ids = rule_ids(merge_policies([policy, policy, policy]))
-
-    assert [each.rules for each in ids] == [("p/r",), ("p/r#2",), ("p/r#3",)]
+    assert [each.rules for each in rule_ids(merge_policies([org, team]))] == [
+        ("org/require-1", "count-1"),
+        ("team/require-1",),
+    ]
+    assert [each.rules for each in rule_ids(merge_policies([same] * 3))] == [("p/r",), ("p/r#2",), ("p/r#3",)]
 
 
 @given(

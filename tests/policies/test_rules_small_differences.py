@@ -106,22 +106,15 @@ def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
-    """What preflight says of how often a call may come is what the net lets through."""
-    for tokens, often in ((4, 2), (5, 2), (6, 3)):
+    """What preflight says of how often a call may come is what the net lets through; of no token, none."""
+    for tokens, often in ((4, 2), (5, 2), (6, 3), (0, 0)):
         taking = Transition(name="t", inputs=("p", "p"), tools=("x",))
-        net = Net(name="n", places=("p",), initial_marking={"p": tokens}, transitions=(taking,))
+        net = Net(name="n", places=("p",), initial_marking={"p": tokens} if tokens else {}, transitions=(taking,))
         of = compile_policy(Policy(name="p", nets=[net])).monitor(RunContext())
 
         assert [cap.most for cap in net.caps()] == [often]
         assert [of.propose(ToolCall(id=str(n), name="x")).action for n in range(often)] == ["allow"] * often
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
-
-
-def test_a_transition_from_a_place_without_tokens_is_capped_at_none() -> None:
-    """A place that is not in the marking starts with no token."""
-    net = Net(name="n", places=("p",), transitions=(Transition(name="t", inputs=("p",), tools=("x",)),))
-
-    assert [cap.most for cap in net.caps()] == [0]
 
 
 @pytest.mark.parametrize(

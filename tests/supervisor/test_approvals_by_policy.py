@@ -20,7 +20,8 @@ from proctor.supervisor import (
     run_once,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-from proctor.supervisor.testing.fakes import PATIENCE_S
+
+from .test_approvals import until_held
 
 pytestmark = pytest.mark.anyio
 
@@ -32,13 +33,6 @@ def asking(**approval: Any) -> list[Policy]:
         {"type": "count", "id": "deploy", "tool": "deploy", "max": 0, "key": "$.to"},
     ]
     return parse_policies({"name": "p", "on_violation": "request_approval", "approval": approval, "rules": rules})
-
-
-async def held(supervisor: Supervisor) -> Any:
-    with anyio.fail_after(PATIENCE_S):
-        while not supervisor.approvals():
-            await anyio.lowlevel.checkpoint()
-    return supervisor.approvals()[0]
 
 
 async def kind(store: MemoryStore, approval_id: str, **given: Any) -> str:
@@ -55,7 +49,7 @@ async def test_only_the_approvers_of_the_policy_may_answer() -> None:
     adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="bash")])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=asking(approvers=["ana", "@sre"]))
-        request = await held(supervisor)
+        request = await until_held(supervisor)
         refused = [
             await kind(store, request.approval_id, by="eve"),
             await kind(store, request.approval_id, by="eve", granted=False),
@@ -64,7 +58,7 @@ async def test_only_the_approvers_of_the_policy_may_answer() -> None:
         ]
         untouched = list(adapter.ran)
         counts = [await kind(store, request.approval_id, by="bob", groups=("dev", "sre"))]
-        counts.append(await kind(store, (await held(supervisor)).approval_id, by="ana"))
+        counts.append(await kind(store, (await until_held(supervisor)).approval_id, by="ana"))
         await handle.wait()
 
     assert request.approvers == ("ana", "@sre")
@@ -80,7 +74,7 @@ async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
     eve = FakeApprover(True, by="eve")
     async with Supervisor(store, approver=eve) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=asking(approvers=["ana"]))
-        request = await held(supervisor)
+        request = await until_held(supervisor)
         await anyio.wait_all_tasks_blocked()
         before = list(adapter.ran)
         await supervisor.approve(request.approval_id, by="ana")
@@ -98,7 +92,7 @@ async def test_nobody_approves_what_they_started(user: str | None) -> None:
         handle = await supervisor.start(
             FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking(four_eyes=True), context=context
         )
-        (request,) = [await held(supervisor)]
+        (request,) = [await until_held(supervisor)]
         kinds = [await kind(store, request.approval_id, by=by) for by in ("ana", "bob")]
         await handle.cancel()
 
@@ -118,7 +112,7 @@ async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
         handle = await supervisor.start(FakeAdapter(steps), "go", policies=asking(scope="run"), session_id="s")
         requests = []
         for scope in ("run", "once", "once"):
-            request = await held(supervisor)
+            request = await until_held(supervisor)
             requests.append(request.call.id)
             await supervisor.approve(request.approval_id, by="ana", scope=scope)
         result = await handle.wait()
@@ -180,7 +174,7 @@ async def test_a_yes_for_the_session_holds_in_its_next_run(scope: str, asks_agai
                 adapter, "go", policies=asking(scope=allowed), session_id="s", continuation="none"
             )
             if waits:
-                await held(supervisor)
+                await until_held(supervisor)
                 await handle.cancel()
             await handle.wait()
             assert [call.id for call in adapter.ran] == ([] if waits else ["c2"])
@@ -191,7 +185,7 @@ async def test_a_yes_that_would_cover_more_than_the_policy_allows_does_not_count
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking())
-        request = await held(supervisor)
+        request = await until_held(supervisor)
         kinds = [await kind(store, request.approval_id, scope=scope) for scope in ("session", "run", "once")]
         await handle.wait()
 
@@ -207,7 +201,7 @@ async def test_a_key_too_long_to_be_shown_whole_covers_nothing_else() -> None:
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter(steps), "go", policies=asking(scope="run"))
         for _ in steps:
-            await supervisor.approve((await held(supervisor)).approval_id, by="ana", scope="run")
+            await supervisor.approve((await until_held(supervisor)).approval_id, by="ana", scope="run")
         result = await handle.wait()
     requests = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
 

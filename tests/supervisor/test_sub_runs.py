@@ -70,7 +70,7 @@ async def used(store: Store) -> dict[str, float]:
 
 
 async def test_a_sub_run_without_policy_store_or_context_of_its_parent_draws_on_its_budgets() -> None:
-    """Three levels: each calls as often as it likes, and all together no more than there is."""
+    """Three levels: each calls as often as it likes, all together no more than there is; records name the share."""
     store, found = MemoryStore(), list[RunResult]()
     third = agent(calls=9)
     second = agent(starting(partial(run_once, third, "go", policies=FREE), found), calls=2)
@@ -85,6 +85,9 @@ async def test_a_sub_run_without_policy_store_or_context_of_its_parent_draws_on_
     runs = {run.run_id: run for run in await store.runs()}
     assert [runs[one.run_id].spec["parent"]["run_id"] for one in (middle, below)] == [top.run_id, middle.run_id]
     assert {(run.tenant, run.labels["team"]) for run in runs.values()} == {("acme", "web")}
+    answers = [event for event in below.events if isinstance(event, BudgetReserved)]
+    assert {(event.budget, event.key) for event in answers} == {("org/team", '$.labels.team="web"')}
+    assert [event.granted for event in answers][-1] is False
 
 
 async def test_a_sub_run_that_names_another_team_draws_on_both() -> None:
@@ -255,18 +258,6 @@ async def test_siblings_draw_on_what_is_left_together() -> None:
 
     assert sum(len(one.calls) for one in found) == 5
     assert await used(store) == {'org/team $.labels.team="web"': 6}
-
-
-async def test_the_record_says_which_share_was_drawn_on() -> None:
-    """By the parent's key, and folded again it judges as it did."""
-    store, found = MemoryStore(), list[RunResult]()
-    sub = partial(run_once, agent(calls=9), "go", policies=FREE)
-
-    await run_once(agent(starting(sub, found)), "go", policies=ORG, store=store, context=WEB)
-
-    answers = [event for event in found[0].events if isinstance(event, BudgetReserved)]
-    assert {(event.budget, event.key) for event in answers} == {("org/team", '$.labels.team="web"')}
-    assert [event.granted for event in answers][-1] is False
 
 
 async def test_a_sub_run_takes_a_place_of_the_runs_at_once() -> None:
