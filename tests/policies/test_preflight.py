@@ -135,20 +135,12 @@ def test_a_limit_of_zero_tokens_turns_or_time_is_refused(name: str) -> None:
     assert (finding.policy, finding.rule) == ("p0", name)
 
 
-@pytest.mark.parametrize("written", [{"max_idle": "0s"}, {"max_idle_ms": 0}])
-def test_a_limit_of_no_time_is_named_as_its_author_may_have_written_it(written: dict[str, Any]) -> None:
-    """With a unit and without; both are one limit."""
-    assert the("zero_limit", found({"limits": written})).message.startswith("`max_idle` or `max_idle_ms` is 0")
-
-
-@pytest.mark.parametrize("name", ["max_tool_calls", "max_cost_usd"])
-def test_a_run_without_calls_and_one_that_is_free_are_policies_like_any_other(name: str) -> None:
-    """A limit of zero where it can be kept."""
-    assert found({"limits": {name: 0}}) == []
-
-
-def test_only_the_limits_that_hold_count() -> None:
-    """A zero that a later policy replaced does no harm, unless it is locked."""
+def test_a_limit_of_zero_counts_where_it_holds_and_nothing_can_be_done() -> None:
+    """Named as its author may have written it; a run without calls, or one that is free, is one like any other."""
+    for written in ({"max_idle": "0s"}, {"max_idle_ms": 0}):
+        message = the("zero_limit", found({"limits": written})).message
+        assert message.startswith("`max_idle` or `max_idle_ms` is 0")
+    assert [found({"limits": {name: 0}}) for name in ("max_tool_calls", "max_cost_usd")] == [[], []]
     assert refused({"limits": {"max_turns": 0}}, {"limits": {"max_turns": 5}}) == []
     assert refused({"limits": {"max_turns": 0}, "locked": True}, {"limits": {"max_turns": 5}}) == ["zero_limit"]
 

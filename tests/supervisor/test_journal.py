@@ -117,12 +117,17 @@ async def test_what_is_stored_is_reported_once_with_its_size() -> None:
 
 
 async def test_a_failed_append_is_reported_and_still_owed() -> None:
-    """It is never idle again: nobody writes on as if nothing were lacking."""
+    """It is never idle again: nobody writes on as if nothing were lacking, and no provider waits for it."""
     run = Written(ScriptedStore(FULL))
     await run.journal.flush()
 
     assert (run.journal.idle, run.journal.failure, run.journal.unsettled) == (False, FULL, True)
     assert (run.failures, run.stored, run.published) == (["the disk is full"], [], [])
+
+    run.says(*[MessageReceived(content="x")] * CAPACITY)
+    with trio.fail_after(5):
+        await run.journal.wait_for_capacity()
+        assert await run.journal.drained() is None
 
 
 @pytest.mark.parametrize("failures", [0, 1, 8])
@@ -221,27 +226,25 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
     assert [types for _, types in store.appends[2:]] == [[type] for type in (*BEGUN, "message_received")]
 
 
-async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
-    """An error that is not about a record is the store's own."""
-    run = Written(ScriptedStore(FULL, StoreError("still full", kind="unwritable")))
-    await run.journal.flush()
-    run.ends()
-
-    with pytest.raises(StoreError, match="still full"):
-        await run.journal.retry()
-    assert run.journal.unsettled
-
-
-async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
-    """It has as long as a store may take."""
-    run = Written(ScriptedStore(FULL, "is silent"))
+@pytest.mark.parametrize(
+    ("does", "error", "took"),
+    [
+        (StoreError("still full", kind="unwritable"), "still full", 0),
+        ("is silent", "has not answered for 45 seconds", ANSWER_S),
+    ],
+)
+async def test_a_retry_of_a_failing_store_raises_what_it_raises(
+    does: Exception | str, error: str, took: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """An error that is not about a record is the store's own; a silent one has as long as a store may take."""
+    run = Written(ScriptedStore(FULL, does))
     await run.journal.flush()
     run.ends()
     began = trio.current_time()
 
-    with pytest.raises(StoreError, match="has not answered for 45 seconds"):
+    with pytest.raises(StoreError, match=error):
         await run.journal.retry()
-    assert trio.current_time() - began == ANSWER_S
+    assert (trio.current_time() - began, run.journal.unsettled) == (took, True)
 
 
 @pytest.mark.parametrize(("count", "size"), [(CAPACITY - 3, 1), (8, CAPACITY_BYTES // 8)])
@@ -254,17 +257,6 @@ async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int
     run.says(message)
 
     assert await waits_until_flushed(run, run.journal.wait_for_capacity) == (True, True)
-
-
-async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
-    """However much is unwritten."""
-    run = Written(ScriptedStore(FULL))
-    await run.journal.flush()
-    run.says(*[MessageReceived(content="x")] * CAPACITY)
-
-    with trio.fail_after(5):
-        await run.journal.wait_for_capacity()
-        assert await run.journal.drained() is None
 
 
 async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.testing.MockClock) -> None:
