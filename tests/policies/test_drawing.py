@@ -162,15 +162,10 @@ def test_mermaid_folds_wording() -> None:
     assert re.findall(r"tool_\d+", label) == tools
 
 
-def test_a_sequence_of_one_tool_is_a_note_at_it() -> None:
-    """There is nothing to draw an arrow to."""
+def test_what_needs_no_arrow_is_a_note_at_its_tool() -> None:
+    """A sequence of one tool, and the names of the transitions of a line of shorthand, as of a net written out."""
     picture = draw(policy({"type": "sequence", "tools": ["a"]}, {"type": "forbidden_sequence", "sequence": ["b"]}))
+    lines = draw(policy(nets=["block c", "limit d to 2 per session"]))
 
     assert (node(picture, "a").notes, node(picture, "b").notes) == (("in order",), ("never",))
-
-
-def test_a_line_of_shorthand_is_drawn_with_the_names_of_its_transitions() -> None:
-    """As a net that is written out is."""
-    picture = draw(policy(nets=["block c", "limit d to 2 per session"]))
-
-    assert (node(picture, "c").notes, node(picture, "d", 1).notes) == (("never",), ("spend",))
+    assert (node(lines, "c").notes, node(lines, "d", 1).notes) == (("never",), ("spend",))

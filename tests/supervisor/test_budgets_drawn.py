@@ -158,20 +158,26 @@ def test_of_two_budgets_of_calls_only_the_one_that_is_used_up_refuses() -> None:
     ]
 
 
-def test_a_run_resumed_from_its_record_keeps_asking() -> None:
-    """And records no answer anew that is on record."""
-    before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
+@pytest.mark.parametrize("used_up", [False, True])
+def test_a_run_resumed_from_its_record_keeps_asking(used_up: bool) -> None:
+    """And records no answer anew that is on record; that there is something again of what was used up is news."""
+    budgets = (MONEY, Budget(name="other", max_total_tokens=1_000))
+    before = Run(*budgets)
     before.gets(0.1, 10)
-    run = Run(MONEY, Budget(name="other", max_total_tokens=1_000), record=before.record)
+    (money, other) = before.of(BudgetReserved)
+    refusal = [msgspec.structs.replace(money, granted=False, asked_for="usage")] if used_up else []
+    run = Run(*budgets, record=[*before.record, *refusal])
     run.spends(2)
     used = [draw.used for draw in run.reservations]
     run.gets(2, 10)
+    news = run.of(BudgetReserved)[2 + used_up :]
 
-    assert used == [2, 0]
-    assert [(event.budget, event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
-        ("org/money", True, "start"),
-        ("org/other", True, "start"),
+    assert [(event.budget, event.asked_for) for event in (money, other)] == [
+        ("org/money", "start"),
+        ("org/other", "start"),
     ]
+    assert used == [2, 0]
+    assert [(event.budget, event.granted) for event in news] == [("org/money", True)] * used_up
 
 
 def test_what_was_used_is_settled_once_at_the_end() -> None:
@@ -238,14 +244,16 @@ def test_what_is_granted_is_counted_from_then_on() -> None:
     assert "uncounted_budgets" not in run.monitor.metadata
 
 
-def test_a_run_whose_agent_is_gone_is_not_cancelled_while_it_settles() -> None:
-    """It has ended as it has."""
+def test_while_a_run_settles_it_is_not_cancelled_and_no_call_runs() -> None:
+    """Its agent is gone: it has ended as it has, and what it used is told already."""
     run = Run(MONEY)
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
     run.tell(interface.CancelAsked(now_ms=4, by="user", reason="no"))
+    run.asks("late", now_ms=4)
     run.tell(interface.Settled(now_ms=5, results=()))
 
+    assert (run.allowed, run.of(ToolCallStarted)) == ([False], [])
     assert run.record[-1].type == "run_failed"
 
 
@@ -273,20 +281,6 @@ def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
     assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
 
 
-def test_a_run_resumed_from_its_record_knows_which_budget_was_used_up() -> None:
-    """That there is something of it again is news; of the other it is none."""
-    before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
-    before.gets(0.1, 10)
-    (money,) = (event for event in before.of(BudgetReserved) if event.budget == "org/money")
-    record = [*before.record, msgspec.structs.replace(money, granted=False, asked_for="usage")]
-    run = Run(MONEY, Budget(name="other", max_total_tokens=1_000), record=record)
-    run.spends(2)
-    run.gets(2, 10)
-    news = run.of(BudgetReserved)[3:]
-
-    assert [(event.budget, event.granted) for event in news] == [("org/money", True)]
-
-
 @pytest.mark.parametrize(
     "gone",
     [interface.AdapterEnded(now_ms=3), interface.Withdrawn(now_ms=3, key=1, call_id="c1")],
@@ -302,18 +296,6 @@ def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interfa
 
     assert run.of(ToolCallStarted) == []
     assert run.allowed == [False]
-
-
-def test_a_call_that_comes_while_the_store_settles_does_not_run() -> None:
-    """The agent has ended, and what it used is told already."""
-    run = Run(MONEY)
-    run.gets(0.1)
-    run.tell(interface.AdapterEnded(now_ms=3))
-    run.asks("late", now_ms=4)
-    run.tell(interface.Settled(now_ms=5))
-
-    assert run.allowed == [False]
-    assert run.of(ToolCallStarted) == []
 
 
 def test_a_run_that_has_settled_draws_on_nothing_more() -> None:
