@@ -41,7 +41,7 @@ def test_every_event_has_an_example_that_is_one() -> None:
 
 
 def test_every_field_of_an_event_is_explained() -> None:
-    """A row whose meaning is empty helps nobody."""
+    """An entry whose meaning is empty helps nobody."""
     rows = [line for line in (DOCS / "reference" / "events.md").read_text().splitlines() if line.startswith("- `")]
 
     assert [row for row in rows if not row.endswith((".", "`"))] == []
