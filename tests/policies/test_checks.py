@@ -33,6 +33,16 @@ def started(check: Callable[..., Any], tool: str = "*", **rule: Any) -> Monitor:
     return compile_policy(policy).monitor(ALICE)
 
 
+def watched() -> tuple[Monitor, list[CheckContext]]:
+    """A session under a check of payments, and what the check is told."""
+    contexts: list[CheckContext] = []
+
+    def check(call: ToolCall, context: CheckContext) -> None:
+        contexts.append(context)
+
+    return started(check, tool="pay"), contexts
+
+
 def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
     """The decision on one call."""
     return monitor.propose(ToolCall(id=id, name=tool, input=input))
@@ -40,12 +50,7 @@ def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
 
 def test_a_check_of_two_arguments_sees_the_session() -> None:
     """The calls so far with what became of them, usage, who runs what, and the turn."""
-    contexts: list[CheckContext] = []
-
-    def check(call: ToolCall, context: CheckContext) -> None:
-        contexts.append(context)
-
-    monitor = started(check, tool="pay")
+    monitor, contexts = watched()
     monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4, cost_usd=0.5))
     for id, tool in (("a", "find"), ("b", "find"), ("c", "find"), ("d", "wait")):
         ask(monitor, tool, id, n=id)
@@ -73,12 +78,7 @@ def test_a_check_of_two_arguments_sees_the_session() -> None:
 
 def test_a_check_reads_what_was_said() -> None:
     """By anybody, oldest first, from a snapshot too; a record of tool results is no message."""
-    contexts: list[CheckContext] = []
-
-    def check(call: ToolCall, context: CheckContext) -> None:
-        contexts.append(context)
-
-    monitor = started(check, tool="pay")
+    monitor, contexts = watched()
     monitor.observe(ev.MessageSent(role="user", content="pay Bob"))
     monitor.observe(ev.MessageReceived(role="assistant", content=[{"type": "text", "text": "I will"}]))
     monitor.observe(ev.MessageSent(role="user", content=[{"type": "tool_result", "text": "not said"}]))
@@ -92,12 +92,7 @@ def test_a_check_reads_what_was_said() -> None:
 
 def test_a_model_that_floods_a_session_hides_no_words_of_the_user() -> None:
     """What is over the bound is forgotten, others' messages first, and the check can tell."""
-    contexts: list[CheckContext] = []
-
-    def check(call: ToolCall, context: CheckContext) -> None:
-        contexts.append(context)
-
-    monitor = started(check, tool="pay")
+    monitor, contexts = watched()
     monitor.observe(ev.MessageSent(role="user", content="never pay Bob"))
     for _ in range(5):
         monitor.observe(ev.MessageReceived(role="assistant", content="x" * 400_000))

@@ -542,7 +542,7 @@ DENIERS = [
 @pytest.mark.parametrize("denier", DENIERS)
 def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
     """However it is written: an allow entry it denies is refused, a tool it denies is not called impossible, and what
-    only needs that tool is.
+    only needs that tool is; so is an allow list of which it leaves no tool, and not one that only warns.
     """
     allowing = {"tool_rules": [*denier.get("tool_rules", ()), {"allow": ["bash", "read"]}]}
     needing = rules(*denier.get("rules", ()), before("bash", "push"))
@@ -552,11 +552,6 @@ def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
     assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, denier) == []
     assert refused(denier) == []
     assert the("never_callable", found({**denier, **needing})).witness[1].startswith("`bash` is kept out")
-
-
-@pytest.mark.parametrize("denier", DENIERS)
-def test_an_allow_list_of_which_later_policies_leave_no_tool_is_refused(denier: dict[str, Any]) -> None:
-    """Some tool of it left is narrowing; a list that only warns, or a deny that asks, leaves all."""
     only = {"tool_rules": [{"allow": ["bash"]}]}
 
     assert refused(only, denier) == ["nothing_left"]

@@ -120,25 +120,6 @@ async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
     assert len(await store.runs()) == 1
 
 
-@pytest.mark.trio
-async def test_an_owner_that_is_there_keeps_its_runs(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
-) -> None:
-    """However long they take: the lease is renewed."""
-    store = MemoryStore()
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
-        for _ in range(50):
-            await trio.sleep(2 * LEASE_S - 0.1)
-            run = await store.run(handle.run_id)
-            assert run is not None
-            assert run.status == "running"
-            assert await reap(store) == []
-        result = await handle.wait()
-
-    assert result.status == "completed"
-
-
 class SlowToLook(MemoryStore):
     """Takes longer than any lease to say which runs are lost."""
 
@@ -149,18 +130,22 @@ class SlowToLook(MemoryStore):
 
 
 @pytest.mark.trio
-async def test_an_owner_keeps_its_runs_while_it_looks_for_lost_ones(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+@pytest.mark.parametrize("kind", [MemoryStore, SlowToLook])
+async def test_an_owner_that_is_there_keeps_its_runs(
+    kind: type[MemoryStore], permissive: Policy, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """The lease is renewed beside the look at the store."""
-    store = SlowToLook()
+    """However long they take: the lease is renewed, also beside a look for lost runs that takes long."""
+    store = kind()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause(3 * LEASE_S)]), "go", policies=[permissive])
-        await trio.sleep(2 * LEASE_S)
-        lost = await MemoryStore.lost_runs(store)
+        handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
+        for _ in range(50):
+            await trio.sleep(2 * LEASE_S - 0.1)
+            run = await store.run(handle.run_id)
+            assert run is not None
+            assert run.status == "running"
+            assert await MemoryStore.lost_runs(store) == []
         result = await handle.wait()
 
-    assert lost == []
     assert result.status == "completed"
 
 
