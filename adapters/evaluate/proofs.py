@@ -55,7 +55,7 @@ class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer, as `--json` has it: one line a question."""
+    """An answer, as `--json` has it: one line a question. `finishes` is false if no run can finish."""
 
     question: str
     verdict: str
@@ -63,6 +63,7 @@ class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     explored: dict[str, Any]
     reason: str
     context: dict[str, Any] = {}
+    finishes: bool = True
 
 
 LONGEST_S = 30

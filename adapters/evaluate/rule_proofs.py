@@ -36,7 +36,6 @@ from .proofs import WIDTH, ProofRecord, append_words, calls_text, record_of
 
 _LISTS = (Allow, Deny, Allowlist, Blocklist)
 _GLOB = frozenset("*?[")
-_ENDLESS = "cannot finish"
 
 
 class Prover(Protocol):
@@ -66,7 +65,7 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     for each in everywhere:
         if each.clause.action != "warn":
             record = _rule_record(policies, everywhere, each, prove)
-            ends = ends and not record.reason.startswith(_ENDLESS)
+            ends = ends and record.finishes
             yield record
     for tool in _ordered_tools(everywhere):
         yield _tool_record(policies, whole, everywhere, tool, prove)
@@ -114,7 +113,7 @@ def _rule_record(
         return _record(question, "unknown", answer, answer.reason)
     if answer.verdict == "refuted":
         if why := _why_endless(policies, rule, prove):
-            return _record(question, "refuted", answer, why)
+            return _record(question, "refuted", answer, why, finishes=False)
         return _record(question, "proved", answer, f"`{rule.clause.id}` decides: without it this would be allowed")
     return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
@@ -147,7 +146,7 @@ def _why_endless(policies: Sequence[Policy], rule: PlacedClause, prove: Prover) 
     )
     if prove(merge_policies(list(policies)), keeps=bare).verdict != "proved":
         return ""
-    return f"{_ENDLESS}: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
+    return f"cannot finish: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
 
 
 def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
@@ -181,13 +180,22 @@ def _run_records(whole: Policy) -> Iterator[ProofRecord]:
     """What rules require together and no run can do; preflight finds it, so that no run starts either."""
     for found in preflight(whole):
         if found.code == "never_satisfied" and found.severity == "refuse":
-            reason = f"{_ENDLESS}: {found.message}"
-            yield ProofRecord(question="run", verdict="refuted", session=[], explored={}, reason=reason)
+            reason = f"cannot finish: {found.message}"
+            yield ProofRecord(
+                question="run", verdict="refuted", session=[], explored={}, reason=reason, finishes=False
+            )
 
 
-def _record(question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str) -> ProofRecord:
+def _record(
+    question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str, *, finishes: bool = True
+) -> ProofRecord:
     return ProofRecord(
-        question=question, verdict=verdict, session=answer.session, explored=answer.explored, reason=reason
+        question=question,
+        verdict=verdict,
+        session=answer.session,
+        explored=answer.explored,
+        reason=reason,
+        finishes=finishes,
     )
 
 

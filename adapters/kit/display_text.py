@@ -109,5 +109,7 @@ def amount(count: int) -> str:
 
 def tokens_used(usage: Usage) -> str:
     """The number of tokens, and the subagents' part of it."""
+    from proctor.policies.values.amounts import noun_of  # whoever has a usage has loaded it
+
     of_subagents = f" ({amount(usage.subagent_tokens)} by subagents)" if usage.subagent_tokens else ""
-    return f"{amount(usage.total_tokens)} token{'s' * (usage.total_tokens != 1)}{of_subagents}"
+    return f"{amount(usage.total_tokens)} {noun_of(usage.total_tokens, 'token')}{of_subagents}"

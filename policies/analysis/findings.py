@@ -18,7 +18,7 @@ class CodeMeaning(NamedTuple):
     """The meaning of a code, and its consequence unless a finding says otherwise."""
 
     severity: Severity
-    says: str
+    words: str
 
 
 CODES = {

@@ -17,9 +17,14 @@ def figure(amount: float) -> str:
     return f"{amount:,.6f}".rstrip("0").rstrip(".")
 
 
+def noun_of(number: int, noun: str, plural: str = "") -> str:
+    """The noun of a figure, in the singular for one; `plural` is given if it is more than an added `s`."""
+    return noun if number == 1 else plural or f"{noun}s"
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A figure with its noun, in the singular for one; `plural` is given if it is more than an added `s`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or f'{noun}s'}"
+    """A figure with its noun."""
+    return f"{number:,} {noun_of(number, noun, plural)}"
 
 
 def dollars(cost_usd: float) -> str:
