@@ -79,16 +79,8 @@ def verify(
         raise ValueError(wrong_type("a run context", context))
     from .questions import answer  # who only judges needs none of it
 
-    return answer(
-        stack,
-        keeps=keeps,
-        no_looser_than=no_looser_than,
-        same_as=same_as,
-        reach=reach,
-        tools=tools,
-        context=context,
-        work=Work(MOST_WORK if steps is None else steps, should_stop),
-    )
+    questions = {"keeps": keeps, "no_looser_than": no_looser_than, "same_as": same_as, "reach": reach}
+    return answer(stack, questions, tools, context, Work(MOST_WORK if steps is None else steps, should_stop))
 
 
 MOST_WORK = 8_000_000

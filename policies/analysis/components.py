@@ -379,7 +379,7 @@ class RuleComponent(Component):
             else:
                 returned = call.outputs[output]
                 self.machine.completed(
-                    moment.state, made, mask, ParsedOutput(without_any_other(returned) if other else returned)
+                    moment.state, made, mask, ParsedOutput(filled(returned, NEVER_SEEN) if other else returned)
                 )
             self._memo[key] = self._level_of(found), self.number(moment)
         outcome: Outcome = self._memo[key]
@@ -426,13 +426,13 @@ def _raise_to_zero(state: Any) -> None:
                 setattr(row, name, 0)
 
 
-def without_any_other(value: Any) -> Any:
+def filled(value: Any, other: str) -> Any:
     """A value with another in the place of ANY_OTHER."""
     if isinstance(value, dict):
-        return {key: without_any_other(item) for key, item in value.items()}
+        return {key: filled(item, other) for key, item in value.items()}
     if isinstance(value, list):
-        return [without_any_other(item) for item in value]
-    return value.replace(ANY_OTHER, NEVER_SEEN) if isinstance(value, str) else value
+        return [filled(item, other) for item in value]
+    return value.replace(ANY_OTHER, other) if isinstance(value, str) else value
 
 
 class LimitComponent(Component):

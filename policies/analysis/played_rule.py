@@ -14,7 +14,7 @@ from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
 from ..rules.python_check import Check
 from ..rules.rule import Rule, items_of
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, RuleComponent, without_any_other
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, RuleComponent, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -179,7 +179,7 @@ class SplitComponent(Component):
         return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
 
     def wrote(self, at: int, text: str) -> int:
-        texts = (text, without_any_other(text)) if ANY_OTHER in text else (text,)
+        texts = (text, filled(text, NEVER_SEEN)) if ANY_OTHER in text else (text,)
         return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
 
     def may_be_shut(self, at: int) -> bool:

@@ -41,32 +41,27 @@ NOT_SHORTEST = "some rules were not searched for a shorter session"
 
 def answer(
     stack: Policy | Sequence[Policy],
-    *,
-    keeps: Policy | Sequence[Policy] | None,
-    no_looser_than: Policy | Sequence[Policy] | None,
-    same_as: Policy | Sequence[Policy] | None,
-    reach: Any,
+    questions: dict[str, Any],
     tools: Iterable[str | Tool] | None,
     context: RunContext | None,
     work: Work,
 ) -> Proved | Refuted | Unknown:
-    """See `verify`."""
-    questions = {"keeps": keeps, "no_looser_than": no_looser_than, "same_as": same_as, "reach": reach}
-    given = [name for name, value in questions.items() if value is not None]
+    """Answer the one of the questions that is not None; see `verify`."""
+    given = {name: value for name, value in questions.items() if value is not None}
     if len(given) != 1:
         raise ValueError(
-            f"`verify` answers one question a call: give one of {', '.join(questions)}; got {given or 'none'}"
+            f"`verify` answers one question a call: give one of {', '.join(questions)}; got {[*given] or 'none'}"
         )
     inquiry = Inquiry(merged(stack), _tools(tools), context, work)
-    if keeps is not None:
-        return inquiry.implies(merged(keeps), Standard(True)).whole_answer()
-    if reach is not None:
-        return inquiry.reach(reach)
-    if no_looser_than is not None:
-        return inquiry.no_looser(merged(no_looser_than)).whole_answer()
-    assert same_as is not None
-    other = merged(same_as)
-    return _alike(inquiry, other)
+    [(question, about)] = given.items()
+    if question == "reach":
+        return inquiry.reach(about)
+    other = merged(about)
+    if question == "same_as":
+        return _alike(inquiry, other)
+    if question == "keeps":
+        return inquiry.implies(other, Standard(True)).whole_answer()
+    return inquiry.no_looser(other).whole_answer()
 
 
 def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:

@@ -28,7 +28,7 @@ from ..values.globs import matcher
 from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, overlaps
+from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, filled, overlaps
 from .session_search import ASKING, FAILED, REFUSED, RUNNING, SessionStep
 from .values import MISSING, atoms_of, candidates, documents, samples
 
@@ -96,14 +96,6 @@ def _is_open(step: SessionStep) -> bool:
     return opens or ANY_OTHER in str(output) or ANY_OTHER in step.text
 
 
-def _filled(value: Any, other: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _filled(item, other) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, other) for item in value]
-    return value.replace(ANY_OTHER, other) if isinstance(value, str) else value
-
-
 class _Replay:
     def __init__(self, stack: Program, property: Program, context: RunContext, standard: Standard) -> None:
         self.stack = Monitor(MonitorState(stack.at(context), context))
@@ -152,7 +144,7 @@ class _Replay:
 
     def _event(self, step: SessionStep, other: str) -> Violation | bool | None:
         if step.kind == "user":
-            text = _filled(step.text, other)
+            text = filled(step.text, other)
             self.before.append({"user_message": text})
             self._both(ev.MessageSent(content=text))
             return None
@@ -177,12 +169,17 @@ class _Replay:
         found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
-    def _weighed(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
+    def _weighed(
+        self, stack: list[Violation], property: list[Violation], *, resumes: bool = False
+    ) -> Violation | bool | None:
+        """What comes of what both found. A run that the stack ends is all, or another one follows (`resumes`)."""
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
-        if level >= DENY:
-            self.refusing |= {v.rule: None for v in stack}
-            return False if _ends_run(stack) else None
-        return self._broken(property, level)
+        if level < DENY:
+            return self._broken(property, level)
+        self.refusing |= {v.rule: None for v in stack}
+        if not _ends_run(stack):
+            return None
+        return self._resumed(ev.RunCancelled) if resumes else False
 
     def _broken(self, property: Iterable[Violation], level: int, *, of_call: bool = False) -> Violation | None:
         """The first violation that breaks the property, where the stack's answer is `level`."""
@@ -190,7 +187,7 @@ class _Replay:
 
     def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
         assert step.call is not None
-        input = _filled(step.call.input, other or "other1")
+        input = filled(step.call.input, other or "other1")
         if step.call.fresh:
             input = {**input, "attempt": n + 1}
         call = ToolCall(id=f"c{n + 1}", name=step.call.name, input=input)
@@ -252,24 +249,14 @@ class _Replay:
         assert step.call is not None
         if step.outcome == FAILED:
             shown["outcome"] = "failed"
-            return self._over(
-                *self._both(ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed"))
-            )
-        output = _filled(step.call.outputs[step.outcome], other or "other1")
-        shown["outcome"] = "completed"
-        if output != "done":
-            shown["output"] = output
-        return self._over(
-            *self._both(ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output))
-        )
-
-    def _over(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
-        """The result of an outcome; if the stack denies it, the run ends."""
-        level = max((LEVELS[v.action] for v in stack), default=NOTHING)
-        if level >= DENY:
-            self.refusing |= {v.rule: None for v in stack}
-            return self._resumed(ev.RunCancelled) if _ends_run(stack) else None
-        return self._broken(property, level)
+            over: ev.Event = ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed")
+        else:
+            output = filled(step.call.outputs[step.outcome], other or "other1")
+            shown["outcome"] = "completed"
+            if output != "done":
+                shown["output"] = output
+            over = ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output)
+        return self._weighed(*self._both(over), resumes=True)
 
     def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
         """Use so much in one run after another, until the property finds it or the stack ends it."""
