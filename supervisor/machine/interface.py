@@ -228,17 +228,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.refusal is not None
 
 
-def strictest(violations: Sequence[Violation]) -> Action:
-    """The strictest action among violations, `allow` when there are none."""
-    return max((v.action for v in violations), key=STRICTNESS.__getitem__, default="allow")
-
-
 def reported_action(violations: Sequence[Violation], *, refused: bool, approved: bool) -> Action:
-    """The action of a report: `cancel` where a policy ended the run, at least `request_approval` where a person
-    approved a call.
+    """The action of a report: `cancel` where a policy ended the run, else the strictest of the violations; at least
+    `request_approval` where a person approved a call.
     """
-    action = "cancel" if refused else strictest(violations)
-    return max(action, "request_approval" if approved else "allow", key=STRICTNESS.__getitem__)
+    found: list[Action] = ["cancel"] if refused else [violation.action for violation in violations]
+    return max(*found, "allow", "request_approval" if approved else "allow", key=STRICTNESS.__getitem__)
 
 
 def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
