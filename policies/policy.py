@@ -133,6 +133,19 @@ class Price(Record, frozen=True):
     cache_write_usd_per_mtok: Amount | None = None
     reasoning_usd_per_mtok: Amount | None = None
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Of input, cache read, cache write, output and reasoning; what is not given is filled in."""
+        into, out = self.input_usd_per_mtok, self.output_usd_per_mtok
+        cached = (self.cache_read_usd_per_mtok, self.cache_write_usd_per_mtok)
+        reasoning = self.reasoning_usd_per_mtok
+        return (
+            into,
+            *(into if rate is None else rate for rate in cached),
+            out,
+            out if reasoning is None else reasoning,
+        )
+
 
 class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, weakref=True):
     """One policy as written; None means not stated.

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from ..stack.merge import PriceTables
 
 
-Pricer: TypeAlias = Callable[[TokenUsageUpdated], float]
-"""USD for the tokens of one report."""
+Tokens: TypeAlias = tuple[int, ...]
+"""Tokens by kind: uncached input, read from the cache, written to the cache, output, reasoning output."""
+Pricer: TypeAlias = Callable[[Tokens], float]
+"""USD for so many tokens."""
 
 
 class PriceSource(NamedTuple):
@@ -76,31 +78,18 @@ def _first(rows: list[_Row], model: str) -> PriceSource | None:
 
 
 def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
-    """Of several prices for one model, the highest for each report."""
+    """Of several prices for one model, the highest for what is to be priced."""
     first, *others = sources
     if not others:
         return first
     pricers = [first.usd, *(source.usd for source in others)]
     id = f"dearest of {', '.join(source.id for source in (first, *others))}"
-    return PriceSource(id, lambda report: max(usd(report) for usd in pricers))
+    return PriceSource(id, lambda tokens: max(usd(tokens) for usd in pricers))
 
 
-def _table_usd(price: Price, report: TokenUsageUpdated) -> float:
-    """A report at a table's rates; cached and reasoning tokens are part of input and output."""
-
-    def rate(given: float | None, default: float) -> float:
-        return default if given is None else given
-
-    plain_input = max(0, report.input_tokens - report.cache_read_tokens - report.cache_write_tokens)
-    plain_output = max(0, report.output_tokens - report.reasoning_tokens)
-    usd = (
-        plain_input * price.input_usd_per_mtok
-        + report.cache_read_tokens * rate(price.cache_read_usd_per_mtok, price.input_usd_per_mtok)
-        + report.cache_write_tokens * rate(price.cache_write_usd_per_mtok, price.input_usd_per_mtok)
-        + plain_output * price.output_usd_per_mtok
-        + report.reasoning_tokens * rate(price.reasoning_usd_per_mtok, price.output_usd_per_mtok)
-    )
-    return usd / 1_000_000
+def _table_usd(price: Price, tokens: Tokens) -> float:
+    """Tokens at a policy's rates."""
+    return sum(count * rate for count, rate in zip(tokens, price.rates, strict=True)) / 1_000_000
 
 
 @lru_cache(maxsize=256)
@@ -110,21 +99,23 @@ def _public_source(model: str) -> PriceSource | None:
     except ImportError:
         return None
 
-    def usage(report: TokenUsageUpdated) -> Any:
-        return genai_prices.Usage(
-            input_tokens=report.input_tokens,
-            output_tokens=report.output_tokens,
-            cache_read_tokens=report.cache_read_tokens,
-            cache_write_tokens=report.cache_write_tokens,
+    def priced(tokens: Tokens) -> Any:
+        input, read, written, output, reasoning = tokens
+        usage = genai_prices.Usage(
+            input_tokens=input + read + written,
+            output_tokens=output + reasoning,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
         )
+        return genai_prices.calc_price(usage, model_ref=model)
 
     try:
-        found = genai_prices.calc_price(usage(TokenUsageUpdated(input_tokens=1)), model_ref=model)
+        found = priced((1, 0, 0, 0, 0))
     except LookupError:
         return None
 
-    def usd(report: TokenUsageUpdated) -> float:
-        return float(genai_prices.calc_price(usage(report), model_ref=model).total_price)
+    def usd(tokens: Tokens) -> float:
+        return float(priced(tokens).total_price)
 
     return PriceSource(f"genai-prices:{found.provider.id}/{found.model.id}", usd)
 
@@ -137,7 +128,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Totals of the run and of the session; `model` is the run's, for reports that name none.
 
     `reported` is the session's known cumulative figure: the last cumulative report plus the increments since; `paid`
-    how much of it was priced, by kind of token. `fresh` until the run's first cumulative report, which may continue
+    how much of it was priced. `fresh` until the run's first cumulative report, which may continue
     the session's figure or start anew.
     """
 
@@ -145,7 +136,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     run: Usage = msgspec.field(default_factory=Usage)
     session: Usage = msgspec.field(default_factory=Usage)
     reported: Usage = msgspec.field(default_factory=Usage)
-    paid: tuple[int, ...] = (0, 0, 0, 0, 0)
+    paid: Tokens = (0, 0, 0, 0, 0)
     fresh: bool = True
     seen: list[str] = []
     unpriced: tuple[str, ...] = ()
@@ -190,7 +181,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.paid = _kinds(self.run)
         return {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in TOKENS}
 
-    def _cost(self, event: TokenUsageUpdated, unpaid: tuple[int, ...], prices: PriceBook | None) -> float:
+    def _cost(self, event: TokenUsageUpdated, unpaid: Tokens, prices: PriceBook | None) -> float:
         if event.cost_usd is not None:
             stated = event.cost_usd if event.scope == "delta" else event.cost_usd - self.reported.cost_usd
             return max(0.0, stated)
@@ -204,18 +195,9 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
             return 0.0
         if source.id not in self.priced_by:
             self.priced_by += (source.id,)
-        input, read, written, output, reasoning = unpaid
-        return source.usd(
-            TokenUsageUpdated(
-                input_tokens=input + read + written,
-                cache_read_tokens=read,
-                cache_write_tokens=written,
-                output_tokens=output + reasoning,
-                reasoning_tokens=reasoning,
-            )
-        )
+        return source.usd(unpaid)
 
-    def _unpaid(self, event: TokenUsageUpdated) -> tuple[int, ...]:
+    def _unpaid(self, event: TokenUsageUpdated) -> Tokens:
         """The tokens that a report adds, by kind of token. Each kind is counted by itself, so that a contradictory
         report is never priced too low.
         """
@@ -227,8 +209,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         return tuple(after - before for after, before in zip(self.paid, paid, strict=True))
 
 
-def _kinds(usage: TokenUsageUpdated | Usage) -> tuple[int, ...]:
-    """The tokens by kind: uncached input, read from cache, written to cache, output, reasoning output."""
+def _kinds(usage: TokenUsageUpdated | Usage) -> Tokens:
     read, written, reasoning = usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens
     plain = max(0, usage.input_tokens - read - written), max(0, usage.output_tokens - reasoning)
     return plain[0], read, written, plain[1], reasoning

@@ -134,15 +134,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _cheaper(price: Price, than: Price) -> bool:
-    return any(a < b for a, b in zip(_rates(price), _rates(than), strict=True))
-
-
-def _rates(price: Price) -> tuple[float, ...]:
-    """Every rate, those not given as they count."""
-    into, out = price.input_usd_per_mtok, price.output_usd_per_mtok
-    cached = (price.cache_read_usd_per_mtok, price.cache_write_usd_per_mtok)
-    reasoning = price.reasoning_usd_per_mtok
-    return into, out, *(into if rate is None else rate for rate in cached), out if reasoning is None else reasoning
+    return any(a < b for a, b in zip(price.rates, than.rates, strict=True))
 
 
 def _shown(price: Price) -> str:

@@ -23,7 +23,6 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.calls import STRICTNESS
 from proctor.policies.limits import BUDGETS
 from proctor.policies.monitor.usage import PriceBook
@@ -45,7 +44,7 @@ def stack(**policies: dict[str, Any]) -> Policy:
 def usd(policy: Policy, model: str) -> float | None:
     """What a million input tokens of a model cost under a policy, in reports of a tenth of that."""
     source = PriceBook(price_tables(policy)).source(model)
-    return None if source is None else round(10 * source.usd(TokenUsageUpdated(input_tokens=100_000)), 6)
+    return None if source is None else round(10 * source.usd((100_000, 0, 0, 0, 0)), 6)
 
 
 def price(input: float) -> dict[str, float]:
