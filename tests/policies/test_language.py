@@ -202,6 +202,12 @@ def test_an_operand_may_be_of_the_call_being_judged(
     )
 
 
+def test_outputs_compare_as_typed() -> None:
+    """Only a call's input is read loosely."""
+    assert not holds({"path": "$.v", "equals": 1}, {"v": "1"}, loose=False)
+    assert not holds({"path": "$.v", "regex": "a"}, {"v": ["a"]}, loose=False)
+
+
 def test_what_was_forgotten_at_the_bound_refuses() -> None:
     """Past the bound neither `in` permits nor `not_in` lets pass."""
     full = About({}, SeenValues(full=True))

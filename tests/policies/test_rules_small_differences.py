@@ -42,6 +42,7 @@ def done(of: Any, id: str, tool: str, input: dict[str, Any], turn: int = 1) -> N
     ({"a": True}, {"a": 1}, False),
     ({"a": [False]}, {"a": [0]}, False),
     ({"a": 1}, {"a": 1.0}, True),
+    ({"a": [[1], {"b": 7}]}, {"a": [[1.0], {"b": 7.0}]}, True),
     ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
     ({"a": 1}, {"a": 2}, False),
 ])  # fmt: skip

@@ -86,12 +86,11 @@ async def test_what_is_no_answer_is_not_yes(asking: Policy, answer: Any) -> None
     """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on."""
 
     async def approver(request: ApprovalRequest) -> Any:
-        if isinstance(answer, Exception):
-            raise answer
         return answer
 
+    failing: Any = FakeApprover(None, error=answer) if isinstance(answer, Exception) else approver
     adapter = FakeAdapter([BASH, Ask(name="read")])
-    result = await run_once(adapter, "go", policies=[asking], approver=approver)
+    result = await run_once(adapter, "go", policies=[asking], approver=failing)
 
     assert [call.name for call in adapter.ran] == ["read"]
     assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."

@@ -31,7 +31,7 @@ from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FaultyStore, Pause
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, FaultyStore, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -389,6 +389,19 @@ async def test_a_publisher_that_hears_of_an_approval_finds_it_listed(denying: Ca
         await handle.cancel()
 
     assert listed == [1]
+
+
+async def test_a_publisher_that_raises_is_dropped_and_hurts_nothing(permissive: Policy) -> None:
+    """Observers cannot hurt a run."""
+    good, bad = FakePublisher(), FakePublisher(fails_at=3)
+    async with Supervisor(MemoryStore(), publishers=[bad, good]) as supervisor:
+        handle = await supervisor.start(FakeAdapter(STEPS), "go", policies=[permissive])
+        result = await handle.wait()
+        counts = supervisor.statistics()
+
+    assert result.status == "completed"
+    assert list(result.events) == good.events
+    assert (len(bad.events), counts.publishers_dropped) == (2, 1)
 
 
 async def test_a_client_that_is_not_installed_is_a_failed_run_with_its_own_error(permissive: Policy) -> None:

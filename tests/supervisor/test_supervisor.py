@@ -62,6 +62,19 @@ async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None
         await supervisor.start(saying(1), "go", policies=[permissive])
 
 
+async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
+    """Two runs would judge on half the session each."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
+        with pytest.raises(UsageError, match="a run that is not over"):
+            await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+        await handle.cancel()
+        await handle.wait()
+        again = await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+
+        assert (await again.wait()).status == "completed"
+
+
 async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy) -> None:
     """Backlog, then live, then the end; every event once."""
     async with Supervisor(MemoryStore()) as supervisor:
@@ -184,6 +197,8 @@ async def test_an_invalid_cursor_is_one_clear_error(after: Any) -> None:
         ({"store": MemoryStore}, "`store` is the class `MemoryStore`, not a store"),
         ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
         ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
+        ({"policies": []}, "`policies` is an empty list"),
+        ({"policies": Policy(name="p")}, "`policies` is one policy"),
         ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
     ],
 )
