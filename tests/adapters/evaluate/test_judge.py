@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -25,56 +24,34 @@ def rules_of(report: SessionReport) -> list[str]:
     return [violation.rule for violation in report.violations]
 
 
-def test_a_session_that_keeps_the_rules_passes(make_session: MakeSession, policy: Compile) -> None:
-    """Each rule with its status."""
-    report = judge_session(policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read"))
+def test_a_session_that_keeps_the_rules_passes_and_every_offending_call_is_named(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Each rule with its status; event, call and tool. A warning is a rule that was broken, too."""
+    kept = judge_session(policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read"))
+    broken = judge_session(policy({**NO_BASH, "action": "warn"}), make_session("read", "bash", "bash"))
+    first, _ = broken.violations
 
-    assert (report.passed, report.violations) == (True, [])
-    assert report.rules == {"no-bash": "held", "r": "held"}
-
-
-def test_every_offending_call_is_named_with_its_place(make_session: MakeSession, policy: Compile) -> None:
-    """Event, call and tool; what was expected and what happened."""
-    report = judge_session(policy(NO_BASH), make_session("read", "bash", "bash"))
-
-    assert [(v.seq, v.tool_call_id, v.tool_name) for v in report.violations] == [
-        (3, "c1", "bash"),
-        (5, "c2", "bash"),
-    ]
-    first = report.violations[0]
+    assert (kept.passed, kept.violations) == (True, [])
+    assert kept.rules == {"no-bash": "held", "r": "held"}
+    assert [(v.seq, v.tool_call_id, v.tool_name) for v in broken.violations] == [(3, "c1", "bash"), (5, "c2", "bash")]
     assert (first.rule, first.policy, first.kind) == ("no-bash", "p", "blocklist")
-    assert report.rules == {"no-bash": "violated"}
+    assert (broken.passed, broken.rules) == (False, {"no-bash": "violated"})
 
 
-def test_any_violation_fails_a_session_whatever_its_action(make_session: MakeSession, policy: Compile) -> None:
-    """A warning is a rule that was broken."""
-    report = judge_session(policy({**NO_BASH, "action": "warn"}), make_session("bash"))
-
-    assert not report.passed
-
-
-def test_a_call_that_was_asked_for_gets_a_decision(make_session: MakeSession, policy: Compile) -> None:
-    """As a gate would have answered it."""
+def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """As a gate would have answered it. The record of a gated run has its start too, which is the same call."""
     report = judge_session(policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"}))
+    once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
 
     assert isinstance(report.decisions, list)
     assert [(d.tool_call_id, d.action, d.violations) for d in report.decisions] == [
         ("a1", "deny", ["no-bash"]),
         ("a2", "allow", []),
     ]
-
-
-def test_a_call_that_was_asked_for_and_ran_breaks_a_rule_once(make_session: MakeSession, policy: Compile) -> None:
-    """The record of a gated run has both."""
-    report = judge_session(policy(NO_BASH), make_session(ASK, START))
-
-    assert rules_of(report) == ["no-bash"]
-
-
-def test_a_call_that_was_asked_for_and_ran_is_counted_once(make_session: MakeSession, policy: Compile) -> None:
-    """Its start is the same call."""
-    once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
-
+    assert rules_of(judge_session(policy(NO_BASH), make_session(ASK, START))) == ["no-bash"]
     assert judge_session(policy(once), make_session(ASK, START)).passed
     assert not judge_session(policy(once), make_session(ASK, START, "bash")).passed
 
@@ -127,22 +104,14 @@ def test_a_call_that_was_let_through_counts_from_that_moment(make_session: MakeS
 
 
 def test_the_end_of_a_complete_session_settles_what_is_owed(make_session: MakeSession, policy: Compile) -> None:
-    """A required call that never came is a violation at the last event."""
+    """A required call that never came is a violation at the last event; before the end it may still come."""
     required = policy({"type": "require", "id": "r", "tool": "verify"})
-
     report = judge_session(required, make_session("read"))
+    pending = judge_session(required, make_session("read", complete=False))
 
     assert [(v.rule, v.seq, v.tool_call_id) for v in report.violations] == [("r", 2, None)]
     assert report.rules == {"r": "violated"}
-
-
-def test_what_an_incomplete_session_owes_is_pending(make_session: MakeSession, policy: Compile) -> None:
-    """It may still come."""
-    required = policy({"type": "require", "id": "r", "tool": "verify"})
-
-    report = judge_session(required, make_session("read", complete=False))
-
-    assert (report.passed, report.rules) == (True, {"r": "pending"})
+    assert (pending.passed, pending.rules) == (True, {"r": "pending"})
 
 
 def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSession, policy: Compile) -> None:
@@ -178,24 +147,17 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
 
 
 def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: MakeSession, policy: Compile) -> None:
-    """Scripts rely on it."""
-    line = msgspec.json.decode(msgspec.json.encode(judge_session(policy(NO_BASH), make_session("bash"))))
-    written = msgspec.json.decode(msgspec.json.encode(judge_session(policy(NO_BASH), make_session(ASK))))
+    """Scripts rely on it; what is written can be read."""
+    report = judge_session(policy(NO_BASH), make_session("bash"))
+    asking = judge_session(policy(NO_BASH), make_session(ASK))
+    line, written = (msgspec.json.decode(msgspec.json.encode(each)) for each in (report, asking))
+    keys = ["rule", "policy", "kind", "action", "seq", "tool_call_id", "tool_name", "message", "details"]
 
     assert list(line) == ["session", "passed", "violations", "rules"]
-    assert list(line["violations"][0]) == [
-        "rule",
-        "policy",
-        "kind",
-        "action",
-        "seq",
-        "tool_call_id",
-        "tool_name",
-        "message",
-        "details",
-    ]
+    assert list(line["violations"][0]) == keys
     assert list(written) == ["session", "passed", "violations", "rules", "decisions"]
     assert written["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
+    assert msgspec.json.decode(msgspec.json.encode(asking), type=SessionReport) == asking
 
 
 def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
@@ -209,13 +171,6 @@ def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: Make
     assert (first[0].id, counts) == ("a", [])
     assert [report.passed for _, report in [first, *judged]] == [True, True]
     assert counts == [1, 2]
-
-
-def test_reports_survive_being_written_and_read(make_session: MakeSession, policy: Compile) -> None:
-    """A report is plain data."""
-    report: Any = judge_session(policy(NO_BASH), make_session(ASK, START, "read"))
-
-    assert msgspec.json.decode(msgspec.json.encode(report), type=SessionReport) == report
 
 
 def test_an_id_used_again_in_a_later_run_is_another_call(make_session: MakeSession, policy: Compile) -> None:

@@ -88,34 +88,21 @@ def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(ses
     ]
 
 
-def test_a_long_session_is_shown_only_around_the_offending_calls(make_session: MakeSession) -> None:
-    """What is left out is counted."""
-    session = make_session(*["look"] * 50, "pay", *["look"] * 50)
-
-    (text,) = failure_reports(session, report_of(session, violation(call="c50")))
-
-    lines = text.plain.splitlines()
-    assert "         ... 47 more calls" in lines
-    assert "  >   51. pay()  <-- violation" in lines
-    assert "         ... 49 more calls" in lines
-
-
-def test_what_is_wrong_with_the_end_is_marked_at_the_end(session: TraceSession) -> None:
-    """No call is to blame."""
-    (text,) = failure_reports(session, report_of(session, violation(call=None)))
-
-    assert "  > the session ended here  <-- violation" in text.plain.splitlines()
-
-
-def test_a_limit_exceeded_between_calls_is_marked_where_it_was(make_session: MakeSession) -> None:
-    """The event that reported it stands between the calls around it."""
-    usage = {"type": "token_usage_updated", "input_tokens": 9}
-    session = make_session("look", usage, "mail")
+def test_what_is_shown_of_a_trace_is_around_what_is_wrong(make_session: MakeSession, session: TraceSession) -> None:
+    """What is left out of a long session is counted; the end, and what is between calls, are marked there."""
+    long = make_session(*["look"] * 50, "pay", *["look"] * 50)
+    limited = make_session("look", {"type": "token_usage_updated", "input_tokens": 9}, "mail")
     over = violation("max_total_tokens", call=None, kind="max_total_tokens", seq=3)
 
-    (text,) = failure_reports(session, report_of(session, over))
+    def lines(of: TraceSession, found: ViolationRecord) -> list[str]:
+        (text,) = failure_reports(of, report_of(of, found))
+        return text.plain.splitlines()
 
-    assert text.plain.splitlines()[6:-2] == [
+    assert {"         ... 47 more calls", "  >   51. pay()  <-- violation", "         ... 49 more calls"} <= {
+        *lines(long, violation(call="c50"))
+    }
+    assert "  > the session ended here  <-- violation" in lines(session, violation(call=None))
+    assert lines(limited, over)[6:-2] == [
         "  trace:",
         "       1. look()",
         "  > what event 3 reports  <-- violation",
@@ -171,24 +158,17 @@ def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceS
     assert "3 sessions: 1 passed, 2 failed (3 violations)" in text
 
 
-def test_markup_in_names_is_shown_as_it_is(session: TraceSession) -> None:
-    """A rule may be called anything."""
-    summary = EvalSummary()
-    summary.add(report_of(session, violation("[red]x[/red]")))
-
-    assert "[red]x[/red]" in shown(summary_table(summary))
-
-
 def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: TraceSession) -> None:
-    """Thousands may fail."""
+    """Thousands may fail. A rule may be called anything."""
     summary = EvalSummary(keep=5)
     for _ in range(30):
-        summary.add(report_of(session, violation()))
+        summary.add(report_of(session, violation("[red]x[/red]")))
 
     text = shown(summary_table(summary, failed_shown=3))
 
     assert text.count("monday") == 3
     assert "... and 27 more that failed" in text
+    assert "[red]x[/red]" in text
 
 
 def test_junit_has_a_case_for_each_rule_of_each_session(session: TraceSession) -> None:

@@ -372,31 +372,27 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
 
 
 def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
-    """Of three calls one is its start, and two are left for both."""
+    """Of three calls one is its start, and two are left for both. Tokens that an agent tells count once a response is
+    over: 120 each, of 300, so that the fourth call comes after 360.
+    """
     if agent.name == "codex":
         pytest.skip("it has a test of its own")
-    agent.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
+    tells = CLIENTS[agent.name].tells_usage
+    tokens = ", max_total_tokens: {max: 300, action: deny}" if tells else ""
+    agent.policy.write_text(f"{{name: p, limits: {{max_tool_calls: {{max: 3, action: deny}}{tokens}}}}}")
     agent.install()
     prompt = agent.prompt(tuple([agent.shell(f"touch {agent.cwd}/sub{number}")] for number in range(3)))
     agent.run([agent.task(prompt)], [agent.shell(f"touch {agent.cwd}/after")])
+    rows = sqlite3.connect(agent.store).execute("SELECT data FROM events WHERE type = 'policy_violation'")
 
     assert sorted(file.name for file in agent.cwd.iterdir()) == ["sub0", "sub1"]
     assert agent.recorded("run_started") == ["run_started"]
-    if CLIENTS[agent.name].tells_usage:  # its four responses; the three others are of who started it
-        tokens = [event["input_tokens"] + event["output_tokens"] for event in agent.usage()]
-        assert (len(tokens), set(tokens)) == (7, {120})
+    broken = {json.loads(data)["rule"] for (data,) in rows}
+    assert broken == {"max_tool_calls", *(["max_total_tokens"] if tells else [])}
+    if tells:  # its four responses; the three others are of who started it
+        used = [event["input_tokens"] + event["output_tokens"] for event in agent.usage()]
+        assert (len(used), set(used)) == (7, {120})
         assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
-
-
-def test_tokens_that_an_agent_tells_count_once_a_response_is_over(agent: Any) -> None:
-    """120 each, of 300: the fourth call comes after 360."""
-    if not CLIENTS[agent.name].tells_usage:
-        pytest.skip("its log tells")
-    agent.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
-    agent.install()
-    agent.run(*[[agent.shell(f"touch {agent.cwd}/f{number}")] for number in range(4)])
-
-    assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1", "f2"]
 
 
 @pytest.fixture

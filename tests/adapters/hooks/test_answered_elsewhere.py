@@ -215,7 +215,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
     question = "Do you want to proceed?"
-    names, states = [f"by-{number}" for number in range(4)], {}
+    names, states = [f"by-{number}" for number in range(3)], {}
     at.prompts(*(f"touch {name}" for name in names))
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
@@ -365,18 +365,21 @@ def asking(session: Any) -> Asking:
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> None:
-    """Until then there is none."""
+    """Until then there is none. The client goes by its person: a call that ran in spite of a no is a violation."""
     assert asking.session.pre("c1", command="deploy").verdict == "ask"
     held, hook = asking.question()
     early = asking.judge.heard(hook, held)
     asking.answers(held, granted=granted)
     answer = asking.judge.heard(hook, held)
+    asking.session.post("c1", command="deploy")
 
     assert early is None
     assert answer is not None
     assert (answer.verdict, answer.reason) == (
         ("allow", "proctor: approved by ana") if granted else ("deny", "not today")
     )
+    if not granted:
+        assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
 
 
 def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
@@ -397,44 +400,28 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
     assert asking.question()[0] == asking.question("other")[0] == ""
 
 
-def test_a_no_that_comes_after_the_persons_yes_is_on_record_as_what_ran(asking: Asking) -> None:
-    """The client goes by its person; the call that ran in spite of a no is a violation."""
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers: bool) -> None:
+    """What the log shows of a refusal is a no; a call that the log has no result of has begun. With a yes of the page
+    at the same time that is the recorded answer, and the call is over without having run.
+    """
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
-    asking.answers(held, granted=False)
-    asking.judge.heard(hook, held)
-    asking.session.post("c1", command="deploy")
-
-    assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
-
-
-def test_a_person_who_answers_there_is_first(asking: Asking) -> None:
-    """What the log shows of a refusal is a no; a call that the log has no result of has begun."""
-    asking.session.pre("c1", command="deploy")
-    held, hook = asking.question()
-    undecided = asking.judge.heard(hook, held, gone_s=0.1)
-    asking.session.log.parent.mkdir(exist_ok=True)
-    asking.session.log.write_text('{"tool_use_id":"c1","type":"tool_result"}')
-    answer = asking.judge.heard(hook, held, gone_s=0.2)
-
-    assert undecided is None
-    assert answer is not None
-    assert "tool_approval_denied" in asking.types()
-    assert asking.types()[-1] == "tool_call_denied"
-
-
-def test_a_yes_of_the_page_with_a_no_at_the_terminal_runs_nothing(asking: Asking) -> None:
-    """Both at once: the page's is the recorded answer, and the call is over without having run."""
-    asking.session.pre("c1", command="deploy")
-    held, hook = asking.question()
-    asking.answers(held, granted=True)
-    answer = asking.judge.heard(hook, held, gone_s=0.1)
-    asking.session.batch("c1")
+    if answers:
+        asking.answers(held, granted=True)
+        answer = asking.judge.heard(hook, held, gone_s=0.1)
+        asking.session.batch("c1")
+    else:
+        assert asking.judge.heard(hook, held, gone_s=0.1) is None
+        asking.session.log.parent.mkdir(exist_ok=True)
+        asking.session.log.write_text('{"tool_use_id":"c1","type":"tool_result"}')
+        answer = asking.judge.heard(hook, held, gone_s=0.2)
 
     assert answer is not None
-    assert [type for type in asking.types() if type.startswith("tool_approval")][-1] == "tool_approval_granted"
-    assert asking.types()[-1] == "tool_call_failed"
-    assert "policy_violation" not in asking.types()[-2:]
+    ends = [type for type in asking.types() if type.startswith("tool_approval")]
+    assert ends[-1] == ("tool_approval_granted" if answers else "tool_approval_denied")
+    assert asking.types()[-1] == ("tool_call_failed" if answers else "tool_call_denied")
+    assert not answers or "policy_violation" not in asking.types()[-2:]
 
 
 def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:

@@ -76,7 +76,6 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
 
 
 PUSH = "Leave pushing to a person."
-NOTE = "policy `mine`, rule `deny-1`: `Bash` was requested"
 REFUSED: dict[str, Any] = {
     "cursor": {"permission": "deny", "agent_message": PUSH},
     "copilot": {"permissionDecision": "deny", "permissionDecisionReason": PUSH},
@@ -100,34 +99,23 @@ OPENED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("command", ["git push", "ls && git push", "sh -c 'git push'"])
-def test_a_push_is_denied_in_the_clients_words(session: Session, command: str) -> None:
-    """The model reads the policy's words."""
-    output = session.call(command)
+def test_each_answer_is_given_in_the_clients_words(session: Session) -> None:
+    """Of a push the model reads the policy's words. What is allowed positively is said where the client hears it;
+    what nothing allows is the client's question, and Cursor is told so at its own question about the command; a call
+    to be approved is denied where the client does not ask its person for a hook.
+    """
+    pushes = [session.call(command) for command in ("git push", "ls && git push", "sh -c 'git push'")]
+    allowed, unknown = session.call("ls && echo a"), session.call("curl example.com")
+    approval = json.dumps(session.call("make deploy"))
+    refused, asks = REFUSED[session.agent], CLIENTS[session.agent].asks
 
-    assert {name: output.get(name) for name in REFUSED[session.agent]} == REFUSED[session.agent]
-
-
-def test_what_is_allowed_positively_is_said_where_the_client_hears_it(session: Session) -> None:
-    """The others ask as they do."""
-    assert session.call("ls && echo a") == OPENED[session.agent]
-
-
-def test_what_nothing_allows_is_the_clients_question(session: Session) -> None:
-    """It is not opened; Cursor is told at its own question about the command."""
-    output = session.call("curl example.com")
-
-    assert "deny" not in json.dumps(output)
-    assert output.get("permissionDecision") is None
+    assert [{name: output.get(name) for name in refused} for output in pushes] == [refused] * 3
+    assert allowed == OPENED[session.agent]
+    assert "deny" not in json.dumps(unknown)
+    assert unknown.get("permissionDecision") is None
+    assert ('"ask"' in approval, '"deny"' in approval) == (asks, not asks)
     if session.agent == "cursor":
         assert session.hook("beforeShellExecution", command="curl example.com") == {"permission": "ask"}
-
-
-def test_a_call_to_be_approved_is_asked_about_or_denied(session: Session) -> None:
-    """Denied where the client does not ask its person for a hook."""
-    text = json.dumps(session.call("make deploy"))
-
-    assert ('"ask"' in text, '"deny"' in text) == ((True, False) if CLIENTS[session.agent].asks else (False, True))
 
 
 @pytest.mark.parametrize("agent", ["codex", "cursor"])
@@ -286,12 +274,6 @@ def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
     assert config.read_text() == strange
 
 
-OFF: dict[str, tuple[str, dict[str, Any]]] = {
-    "claude": (".claude/settings.json", {"disableAllHooks": True}),
-    "gemini": (".gemini/settings.json", {"hooksConfig": {"enabled": False}}),
-    "copilot": (".github/copilot/settings.json", {"disableAllHooks": True}),
-}
-
 Status = Callable[[str], Callable[[], str]]
 
 
@@ -316,25 +298,6 @@ def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         return lambda: hook(agent, "status")
 
     return put
-
-
-@pytest.mark.parametrize("agent", OFF)
-def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
-    agent: str, tmp_path: Path, installed_for: Status
-) -> None:
-    """Settings that are no settings leave it open, and count as off; other settings change nothing."""
-    name, off = OFF[agent]
-    status = installed_for(agent)
-    file = tmp_path / "work" / name
-    file.parent.mkdir(parents=True)
-    seen = []
-    for text in (json.dumps({"other": 1}), json.dumps(off), "[]", "{"):
-        file.write_text(text)
-        seen.append(status())
-
-    assert [": active" in one for one in seen] == [True, False, False, False]
-    assert f"hooks are switched off in `{file}`" in seen[1]
-    assert all(str(file) in one for one in seen[2:])
 
 
 def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path) -> None:
@@ -371,30 +334,41 @@ def test_starting_a_subagent_of_codex_is_a_task(name: str, tmp_path: Path) -> No
     assert output["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-RIVALS = [
-    ("claude", ".claude/settings.json", '{"hooks": {"PermissionRequest": []}}'),
-    ("cursor", ".cursor/hooks.json", '{"version": 1, "hooks": {"preToolUse": [{"command": "true"}]}}'),
-    ("opencode", ".opencode/plugins/theirs.ts", "export const Theirs = async () => ({})"),
-    ("opencode", "opencode.json", '{"plugin": ["theirs"]}'),
-    ("opencode", ".opencode/opencode.jsonc", '{"permission": "allow"} // all of it'),
+OFF = "hooks are switched off in `{}`"
+RIVAL = "`{}` can change what is decided here"
+FOLDERS: list[tuple[str, str, dict[str, str]]] = [
+    ("claude", ".claude/settings.json", {'{"a": 1}': "", '{"disableAllHooks": true}': OFF, "[]": "{}", "{": "{}"}),
+    ("gemini", ".gemini/settings.json", {'{"a": 1}': "", '{"hooksConfig": {"enabled": false}}': OFF, "[]": "{}"}),
+    ("copilot", ".github/copilot/settings.json", {"{}": "", '{"disableAllHooks": true}': OFF, "{": "{}"}),
+    ("claude", ".claude/settings.json", {"{}": "", '{"hooks": {"PermissionRequest": []}}': RIVAL}),
+    ("cursor", ".cursor/hooks.json", {"{}": "", '{"hooks": {"preToolUse": [{"command": "true"}]}}': RIVAL}),
+    ("opencode", ".opencode/plugins/theirs.ts", {"export const Theirs = async () => ({})": RIVAL}),
+    ("opencode", "opencode.json", {"{}": "", '{"plugin": ["theirs"]}': RIVAL}),
+    ("opencode", ".opencode/opencode.jsonc", {"{}": "", '{"permission": "allow"} // all of it': RIVAL}),
 ]
+"""Of an agent, a file in a folder, and what its status says where these stand in it."""
 
 
-@pytest.mark.parametrize(("agent", "name", "text"), RIVALS)
+@pytest.mark.parametrize(("agent", "name", "texts"), FOLDERS)
 def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
-    agent: str, name: str, text: str, tmp_path: Path, installed_for: Status
+    agent: str, name: str, texts: dict[str, str], tmp_path: Path, installed_for: Status
 ) -> None:
-    """Hooks and plugins of its own, and permissions; a file without them is not named."""
+    """By switching a person's hooks off, by hooks and plugins of its own, by permissions. Settings that are no
+    settings leave it open, and count as off; a file without any of them is not named.
+    """
     status = installed_for(agent)
     file = tmp_path / "work" / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    seen = [status()]
-    for content in ("{}", text):
-        file.write_text(content)
-        seen.append(status())
-    named = f"`{file}` can change what is decided here"
+    before = status()
+    for text, says in texts.items():
+        file.write_text(text)
+        shown = status()
+        assert (": active" in shown) is (says in ("", RIVAL)), text
+        assert says.format(file) in shown
+        assert (str(file) in shown) is bool(says)
 
-    assert [named in one for one in seen] == [False, name.endswith(".ts"), True]
+    assert ": active" in before
+    assert str(file) not in before
 
 
 def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:

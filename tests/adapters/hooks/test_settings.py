@@ -62,35 +62,27 @@ def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("text", ["{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}'])
-def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str) -> None:
-    """The person is told which file to repair."""
+COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it first"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, r"settings\.json") for text in ("{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}')),
+        *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
+    ],
+)
+def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
+    """The person is told which file to repair, and where a comment stands, which would be lost."""
     path = tmp_path / "settings.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"settings\.json"):
+    with pytest.raises(UsageError, match=why):
         install(path, wanted(tmp_path))
-
-    assert path.read_text() == text
-
-
-@pytest.mark.parametrize("text", ["{ // mine\n}", '{"a": 1, /* mine */ "b": 2}'])
-def test_a_comment_is_not_lost_but_named(tmp_path: Path, text: str) -> None:
-    """Where it stands; the file is as it was."""
-    path = tmp_path / "settings.json"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=r"settings\.json:1:\d+: a comment, which would be lost; remove it first"):
-        install(path, wanted(tmp_path))
-
-    assert path.read_text() == text
-
-
-def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
-    """Without the words of the operating system's codes."""
-    (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as refused:
-        install(tmp_path / "file" / "settings.json", wanted(tmp_path))
+        install(path / "below", wanted(tmp_path))
 
-    assert str(refused.value) == f"`{tmp_path}/file/settings.json` cannot be read: not a directory"
+    assert path.read_text() == text
+    assert str(refused.value) == f"`{path}/below` cannot be read: not a directory"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -104,32 +104,24 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
 
 
 @pytest.mark.anyio
-async def test_what_a_client_reports_arrives_with_its_end() -> None:
-    """A client that nobody told to stop has completed its run."""
-    stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    reports = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
-    await CallGate(launch(permit), stream).report(reports)
-    stream.close()
-    await read(stream, seen)
-
-    assert seen == reports
-
-
-@pytest.mark.anyio
-async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> None:
-    """Neither what was asked about meanwhile, nor what a client says that was told to stop."""
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped: bool) -> None:
+    """Neither what was asked about meanwhile, nor what a client says that was told to stop. One that nobody told to
+    has completed its run.
+    """
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = CallGate(launch(permit), stream)
     first = await link.propose(ToolCall(id="a", name="x"))
-    link.stop()
+    if stopped:
+        link.stop()
     second = await link.propose(ToolCall(id="b", name="x"))
-    message = MessageReceived(role="assistant", content="done")
-    await link.report([message, RunCompleted(output="done")])
+    reports = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
+    await link.report(reports)
     stream.close()
     await read(stream, seen)
 
-    assert (first.allowed, second.allowed, second.stop) == (True, False, True)
-    assert seen == [message]
+    assert (first.allowed, second.allowed, second.stop) == (True, not stopped, stopped)
+    assert seen == (reports[:1] if stopped else reports)
 
 
 @pytest.mark.anyio
@@ -152,9 +144,13 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("permitted", [False, True])
-async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy(permitted: bool) -> None:
-    """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way."""
+@pytest.mark.parametrize(("offers", "permitted"), [(False, False), (False, True), (True, True)])
+async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy(
+    offers: bool, permitted: bool
+) -> None:
+    """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way. What the
+    policy offers is not put to it: then the client has reasons of its own, and nothing counts the attempt.
+    """
     proposed: list[ToolCall] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
@@ -163,31 +159,14 @@ async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy
 
     call = ToolCall(id="a", name="x")
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    recorded = await CallGate(replace(launch(gate), narrow=lambda tools: []), stream).attempted(call)
+    offered = replace(launch(gate), narrow=lambda tools: list(tools) if offers else [])
+    recorded = await CallGate(offered, stream).attempted(call)
     stream.close()
     await read(stream, seen)
 
-    assert (recorded, proposed) == (True, [call])
+    assert (recorded, proposed) == ((False, []) if offers else (True, [call]))
     assert [(event.type, event.error) for event in seen] == (
-        [("tool_call_failed", {"message": "not run: the client has no such tool"})] if permitted else []
+        [("tool_call_failed", {"message": "not run: the client has no such tool"})]
+        if permitted and not offers
+        else []
     )
-
-
-@pytest.mark.anyio
-async def test_what_a_client_denied_and_the_policy_offers_is_not_put_to_it() -> None:
-    """Then the client has reasons of its own, and nothing counts the attempt."""
-    offered: list[str] = []
-
-    def narrow(tools: Sequence[str]) -> list[str]:
-        offered.extend(tools)
-        return list(tools)
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        raise AssertionError(call)
-
-    stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    recorded = await CallGate(replace(launch(gate), narrow=narrow), stream).attempted(ToolCall(id="a", name="x"))
-    stream.close()
-    await read(stream, seen)
-
-    assert (recorded, offered, seen) == (False, ["x"], [])

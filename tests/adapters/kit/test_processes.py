@@ -100,61 +100,38 @@ async def test_children_that_left_their_session_and_ignore_terminate_are_killed(
         assert sleepers(70002) == []
 
 
-@pytest.mark.anyio
-async def test_a_grandchild_orphaned_after_the_first_look_is_remembered() -> None:
-    """Ancestry is remembered: an orphan whose parent is gone is still of the tree."""
-    async with started(f"setsid bash -c 'env -i {sleeper(70003)} & wait' & echo $! ") as process:
-        tree = ProcessTree(process.pid)
-        seen = tree.snapshot()
-        for child in psutil.Process(process.pid).children():
-            child.send_signal(signal.SIGKILL)
-
-        await tree.kill()
-
-        assert len(seen) >= 3
-        assert sleepers(70003) == []
+LEAVES: dict[str, tuple[str, int]] = {
+    "orphaned after the first look": ("setsid bash -c 'env -i {} & wait' & echo $! ", 1),
+    "forked twice": (DEAF + "(setsid bash -c '{} & {} &' ) ; true", 2),
+    "cleared its environment": ("(env -i bash -c '{} &') ; true", 1),
+    "forks without end": ("(while :; do (setsid sleep {} &) ; done) & true", 0),
+}
+"""What a tree does, and how many of it are seen first."""
 
 
 @pytest.mark.anyio
-async def test_a_double_forked_orphan_is_found_by_its_mark() -> None:
-    """Forked twice and in a session of its own before the first look: only the environment tells."""
-    mark = uuid.uuid4().hex
-    script = f"{DEAF} (setsid bash -c '{sleeper(70004)} & {sleeper(70004)} &' ) ; true"
-    async with started(script, mark) as process:
-        unmarked = ProcessTree(process.pid).snapshot()
-        orphans = await those_up(70004, 2)
-        tree = ProcessTree(process.pid, mark=mark)
+@pytest.mark.parametrize("how", LEAVES)
+async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str) -> None:
+    """Ancestry is remembered; of a double fork into a session of its own only the environment tells; an orphan in the
+    root's session is of the tree without that. All is stopped before anything is killed: nothing is born in between.
+    """
+    script, orphans = LEAVES[how]
+    seconds, mark = 70003 + list(LEAVES).index(how), uuid.uuid4().hex
+    filled = script.replace("{}", sleeper(seconds) if orphans else str(seconds))
+    async with started(filled, mark if orphans != 1 else None) as process:
+        unmarked = set(ProcessTree(process.pid).snapshot())
+        seen = await those_up(seconds, orphans)
+        tree = ProcessTree(process.pid, mark=mark if orphans != 1 else None)
+        if how == "orphaned after the first look":
+            assert len(tree.snapshot()) >= 3
+            for child in psutil.Process(process.pid).children():
+                child.send_signal(signal.SIGKILL)
 
-        await tree.kill()
-
-        assert len(orphans) == 2
-        assert not set(orphans) & set(unmarked)
-        assert sleepers(70004) == []
-
-
-@pytest.mark.anyio
-async def test_an_orphan_that_cleared_its_environment_is_found_by_the_session_of_the_root() -> None:
-    """An orphan in the root's session is of the tree even when it carries no mark."""
-    async with started(f"(env -i bash -c '{sleeper(70005)} &') ; true") as process:
-        orphans = await those_up(70005, 1)
-        tree = ProcessTree(process.pid)
-
-        await tree.kill()
-
-        assert len(orphans) == 1
-        assert sleepers(70005) == []
-
-
-@pytest.mark.anyio
-async def test_a_tree_that_forks_without_end_is_gone_after_one_kill() -> None:
-    """Everything is stopped before anything is killed, so nothing is born between look and kill."""
-    script = "(while :; do (setsid sleep 70006 &) ; done) & true"
-    mark = uuid.uuid4().hex
-    async with started(script, mark) as process:
-        evidence = await ProcessTree(process.pid, mark=mark).kill(20)
+        evidence = await tree.kill(20)
 
         assert "survivors" not in evidence
-        assert sleepers(70006) == []
+        assert sleepers(seconds) == []
+        assert how != "forked twice" or not set(seen) & unmarked
 
 
 @pytest.mark.anyio
@@ -180,23 +157,14 @@ async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.Mo
 
 @pytest.mark.anyio
 async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
-    """Waiting for the tree does not reap it."""
+    """Waiting for the tree does not reap it; of a root that is gone already the tree is empty."""
     async with started("true") as process:
         await ProcessTree(process.pid).kill()
-
         assert await process.wait() == -signal.SIGKILL
+        gone = ProcessTree(process.pid)
 
-
-@pytest.mark.anyio
-async def test_a_root_that_is_gone_already_makes_an_empty_tree() -> None:
-    """A pid without a process is no error."""
-    process = await anyio.open_process(["true"])
-    await process.aclose()
-
-    tree = ProcessTree(process.pid)
-
-    assert tree.snapshot() == []
-    assert await tree.kill() == {"killed": []}
+        assert gone.snapshot() == []
+        assert await gone.kill() == {"killed": []}
 
 
 @pytest.mark.anyio

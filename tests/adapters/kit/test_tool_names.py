@@ -164,35 +164,27 @@ def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_pat
     assert found == ["deny", "deny", "deny", "allow"]
 
 
-def test_the_same_policy_judges_recorded_commands_of_both_clients(tmp_path: Path) -> None:
-    """`bash` is Claude's `Bash` and Codex's `shell`, under whatever name its rollout has."""
+def test_the_same_policy_judges_recorded_calls_of_both_clients(tmp_path: Path) -> None:
+    """`bash` is Claude's `Bash` and Codex's `shell`, under whatever name its rollout has; a file is outside the
+    folder that the record names; a patch is one call with several paths.
+    """
     deny = {"tool_rules": [{"deny": ["bash"]}]}
-    push = {
-        "rules": [
-            {"type": "blocklist", "tools": [{"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}]}
-        ]
-    }
-
+    push = {"tool_rules": [{"deny": [{"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}]}]}
     claude = claude_log(tmp_path, ("Bash", {"command": "ls"}), ("Bash", {"command": "ls; git push"}))
-    codex = codex_rollout(
-        tmp_path, function("exec_command", cmd="ls"), function("shell", command=["bash", "-lc", "ls; git push"])
-    )
-
+    shell = function("shell", command=["bash", "-lc", "ls; git push"])
+    codex = codex_rollout(tmp_path, function("exec_command", cmd="ls"), shell)
     assert [refused(deny, claude), refused(deny, codex)] == [["Bash", "Bash"], ["shell", "shell"]]
     assert [refused(push, claude), refused(push, codex)] == [["Bash"], ["shell"]]
 
-
-def test_the_same_policy_judges_recorded_writes_of_both_clients(tmp_path: Path) -> None:
-    """A file outside the folder that the record names; a patch is one call with several paths."""
     outside = {"tool": ["write", "edit", "delete", "move"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
     policy = {"rules": [{"type": "blocklist", "tools": [outside]}]}
-
     inside, out = {"file_path": "/work/repo/a", "content": ""}, {"file_path": "/work/x", "content": ""}
     assert refused(policy, claude_log(tmp_path, ("Write", inside), ("Write", out))) == ["Write"]
-    assert refused(policy, codex_rollout(tmp_path, PATCH)) == ["apply_patch"]
+    patch = codex_rollout(tmp_path, PATCH)
+    assert refused(policy, patch) == ["apply_patch"]
     for act in ("write", "edit", "delete", "move", "apply_patch"):
-        assert refused({"tool_rules": [{"deny": [act]}]}, codex_rollout(tmp_path, PATCH)) == ["apply_patch"]
-    assert refused({"tool_rules": [{"deny": ["bash", "read"]}]}, codex_rollout(tmp_path, PATCH)) == []
+        assert refused({"tool_rules": [{"deny": [act]}]}, patch) == ["apply_patch"]
+    assert refused({"tool_rules": [{"deny": ["bash", "read"]}]}, patch) == []
 
 
 def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
@@ -262,12 +254,6 @@ def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(a
     assert found(tool_rules=[{"deny": ["bahs"]}]) == [("unknown_tool", "refuse")]
     written = [{"type": "blocklist", "tools": [{"tool": "write", "where": where}]}]
     assert found(rules=written) == [("unknown_input", "refuse")]
-
-
-def test_what_an_adapter_can_do_is_a_value() -> None:
-    """Plans are kept by it."""
-    assert hash(ClaudeAdapter().capabilities) == hash(ClaudeAdapter().capabilities)
-    assert ClaudeAdapter().capabilities == ClaudeAdapter().capabilities
 
 
 def test_records_of_no_known_client_are_judged_by_what_tools_are_mostly_called(tmp_path: Path) -> None:

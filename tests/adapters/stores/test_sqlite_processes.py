@@ -151,7 +151,7 @@ def test_a_store_whose_creation_was_killed_can_be_opened(tmp_path: Path) -> None
     dice = random.Random(21)
     path = tmp_path / "record.db"
     with victims(path) as killed:
-        for n in range(40):
+        for n in range(25):
             acks = killed.kill_one(f"n{n}", after_acks=0, spins=dice.randrange(120_000))
             record = Record()
             anyio.run(record.read_on, path)

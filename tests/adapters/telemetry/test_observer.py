@@ -170,13 +170,13 @@ async def test_a_run_is_part_of_the_trace_of_whoever_starts_it(traces: Traces) -
     assert [parent.span_id for parent in parents if parent] == [request.get_span_context().span_id] * 2
 
 
-@pytest.mark.parametrize("given", ["", "00-zz-1-1", "x" * 10_000, 7, None, {"a": 1}])
-async def test_a_trace_context_that_makes_no_sense_is_left_alone(given: object, traces: Traces) -> None:
+async def test_a_trace_context_that_makes_no_sense_is_left_alone(traces: Traces) -> None:
     """The run is the root of a trace of its own."""
-    metadata = {"traceparent": given}
-    await run_once(FakeAdapter(), "go", policies=[OPEN], metadata=metadata, publishers=[traces.observer()])
+    for given in ("", "00-zz-1-1", "x" * 10_000, 7, None, {"a": 1}):
+        metadata = {"traceparent": given}
+        await run_once(FakeAdapter(), "go", policies=[OPEN], metadata=metadata, publishers=[traces.observer()])
 
-    assert traces.one("invoke_agent").parent is None
+    assert [span.parent for span in traces.named("invoke_agent")] == [None] * 6
 
 
 async def test_the_calls_of_a_sub_agent_are_inside_the_call_that_started_it(traces: Traces) -> None:

@@ -132,9 +132,22 @@ async def test_a_plug_in_that_raises_ends_nothing(raised: BaseException) -> None
     assert await Recipient("raising://here").send("t", "b") is False
 
 
+async def asking_run(folder: Path) -> None:
+    """A run whose client asks its person itself."""
+    run = RunInfo(run_id="run_1", session_id="s", provider="claude-code", spec={"asks": "claude-code"})
+    request = ToolApprovalRequested(
+        run_id="run_1", session_id="s", approval_id="run_1.1", tool_call_id="c", tool_name="Bash",
+        tool_input={"command": "git push"}, input_digest="d", held=True,
+    )  # fmt: skip
+    async with SQLiteStore(folder / "runs.db") as store:
+        await store.create_run(run)
+        await store.append([RunStarted(run_id="run_1", session_id="s"), request])
+
+
 def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
     """The command, why, whose run, a link; no secret. A receiver that fails is asked again; a restart tells nothing
-    again, and what was answered meanwhile is not told.
+    again, and what was answered meanwhile is not told. That of a client that asks itself is told with where to answer
+    it, and its card has no answer.
     """
     with web_server.site(tmp_path):
         pass  # makes the store
@@ -143,8 +156,14 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
         first, again = receiver.next(), receiver.next()
         body = {"answer": "deny", "input_digest": event["input_digest"]}
         answered = site.ask("POST", f"/api/approvals/{event['approval_id']}/answer", body=body, token=BEN)
-    with serving(tmp_path, receiver) as site, waiting(site) as later:
-        third = receiver.next()
+    with serving(tmp_path, receiver) as site:
+        with waiting(site) as later:
+            third = receiver.next()
+        anyio.run(asking_run, tmp_path)
+        message = receiver.next()
+        approval = site.get("/api/approvals/run_1.1")
+        body = {"answer": "grant", "input_digest": approval["input_digest"]}
+        refused = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
 
     assert (first["status"], again["status"]) == (500, 200)
     assert first["message"] == again["message"]
@@ -157,6 +176,9 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
     assert lines[-1].endswith(f"/#/approvals/{event['approval_id']}")
     assert answered.data["answer"] == "denied"
     assert third["message"].splitlines()[-1].endswith(f"/#/approvals/{later['approval_id']}")
+    assert "Answer it in the agent's terminal." in message["message"].splitlines()
+    assert approval["asks_itself"]
+    assert refused.status == 409
     assert receiver.got.empty()
 
 
@@ -200,33 +222,6 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         chromium.close()
         run = site.until(f"/api/runs/{event['run_id']}", lambda run: run["status"] == "completed")
         assert run["waiting"] == 0
-
-
-def test_a_client_that_asks_itself_is_answered_there(tmp_path: Path, receiver: Receiver) -> None:
-    """Its request is told, with where to answer it, and its card has no answer."""
-
-    async def asking_run() -> None:
-        run = RunInfo(run_id="run_1", session_id="s", provider="claude-code", spec={"asks": "claude-code"})
-        request = ToolApprovalRequested(
-            run_id="run_1", session_id="s", approval_id="run_1.1", tool_call_id="c", tool_name="Bash",
-            tool_input={"command": "git push"}, input_digest="d", held=True,
-        )  # fmt: skip
-        async with SQLiteStore(tmp_path / "runs.db") as store:
-            await store.create_run(run)
-            await store.append([RunStarted(run_id="run_1", session_id="s"), request])
-
-    with web_server.site(tmp_path):
-        pass
-    with serving(tmp_path, receiver) as site:
-        anyio.run(asking_run)
-        message = receiver.next()
-        [approval] = site.get("/api/approvals")["approvals"]
-        body = {"answer": "grant", "input_digest": approval["input_digest"]}
-        answered = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
-
-    assert "Answer it in the agent's terminal." in message["message"].splitlines()
-    assert approval["asks_itself"]
-    assert answered.status == 409
 
 
 @pytest.mark.parametrize(
