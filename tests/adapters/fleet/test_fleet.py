@@ -91,7 +91,8 @@ async def test_workers_are_on_both_nodes_and_have_runs_until_they_are_drained(
 
         handle = await fleet.start(spec(policy=ASKING))
         await waiting_approval(store, handle.run_id)
-        assert {one.state for one in await workers.ask("drain", timeout_s=1)} == {"draining"}
+        assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
+        await workers.until(lambda found: [one.state for one in found] == ["draining"])
         os.kill(second.pid, signal.SIGKILL)
         [back] = await workers.until(lambda found: [one.state for one in found] == ["drained"])
         assert (back.name, back.pid == second.pid) == (second.name, False)

@@ -1,4 +1,4 @@
-"""A small real MCP server for the tests: tools that leave traces, a resource, a prompt."""
+"""A small real MCP server for the tests: tools that leave traces or ask their client, a resource, a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+from mcp.types import SamplingMessage, TextContent
+from pydantic import BaseModel
 
 server = MCPServer("small")
 
@@ -42,6 +44,46 @@ def greeting() -> str:
 def ask(topic: str) -> str:
     """A prompt."""
     return f"tell me about {topic}"
+
+
+class Name(BaseModel):
+    """What a person is asked for."""
+
+    name: str
+
+
+@server.tool()
+async def complete(text: str, ctx: Context[Any, Any]) -> str:
+    """Have the client's model go on with a text."""
+    message = SamplingMessage(role="user", content=TextContent(type="text", text=text))
+    answer = await ctx.session.create_message([message], max_tokens=9)
+    content: Any = answer.content
+    return f"the model said {content.text}"
+
+
+@server.tool(name="ask")
+async def ask_a_person(question: str, ctx: Context[Any, Any]) -> str:
+    """Ask a person."""
+    answer = await ctx.elicit(question, Name)
+    return f"{answer.action} {answer.data.name if answer.action == 'accept' else ''}".strip()
+
+
+@server.tool()
+def bash(command: str) -> str:
+    """Stands for a tool that runs commands."""
+    return f"ran {command}"
+
+
+@server.tool()
+def execute_command(command: str) -> str:
+    """Another such tool, under another name."""
+    return f"ran {command}"
+
+
+@server.tool()
+def write_file(path: str, content: str) -> str:
+    """Stands for a tool that writes."""
+    return f"wrote {path}"
 
 
 if __name__ == "__main__":

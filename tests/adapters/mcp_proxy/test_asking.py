@@ -12,7 +12,7 @@ import pytest
 from mcp.types import CreateMessageResult, ElicitResult, ErrorData, TextContent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
-COMMAND = [sys.executable, str(Path(__file__).with_name("asking_server.py"))]
+COMMAND = [sys.executable, str(Path(__file__).with_name("server.py"))]
 
 
 class Person:
