@@ -66,12 +66,9 @@ async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncI
 
 @NEEDS_RAY
 @pytest.mark.anyio
-async def test_workers_are_on_both_nodes_and_have_runs_until_they_are_drained(
-    workers: Workers, store: SQLiteStore
-) -> None:
+async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
     """Placed by Ray; runs are taken from the store, approvals answered by way of it. A drained node takes nothing
-    more: its worker leaves when what it has is over, and what is put down then runs on the other. One that has runs
-    stays; where it dies it comes back without taking more, its run waits for another, and one placed anew works.
+    more: its worker leaves when what it has is over, and what is put down then runs on the other.
     """
     async with Fleet(store) as fleet:
         handles = [await fleet.start(spec()) for _ in range(10)]
@@ -88,16 +85,29 @@ async def test_workers_are_on_both_nodes_and_have_runs_until_they_are_drained(
         left = await workers.ask("drain", node=first.node)
         assert [(one.name, one.state) for one in left] == [(first.name, "drained")]
         assert [one.node for one in await workers.working(1)] == [second.node]
+        assert (await (await fleet.start(spec())).wait()).status == "completed"
+        assert len(await workers.ask("up", workers=2)) == 2
 
+
+@NEEDS_RAY
+@pytest.mark.anyio
+async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
+    workers: Workers, store: SQLiteStore
+) -> None:
+    """One that has runs stays. Its run waits for another; drained again it goes, and one placed anew works."""
+    async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         await waiting_approval(store, handle.run_id)
         assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
-        await workers.until(lambda found: [one.state for one in found] == ["draining"])
-        os.kill(second.pid, signal.SIGKILL)
-        [back] = await workers.until(lambda found: [one.state for one in found] == ["drained"])
-        assert (back.name, back.pid == second.pid) == (second.name, False)
+        found = await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
+        [busy] = [one for one in found if one.running]
+
+        os.kill(busy.pid, signal.SIGKILL)
+
+        back = await workers.until(lambda found: [one.state for one in found if one.name == busy.name] == ["drained"])
+        assert busy.pid not in [one.pid for one in back]
         assert {one.state for one in await workers.ask("drain")} <= {"drained"}
-        assert len(await workers.ask("up", workers=2)) == 2
+        await workers.ask("up", workers=2)
         await workers.working()
         await approved(store, fleet, handle)
         assert (await handle.wait()).run_id == f"{handle.run_id}.2"
