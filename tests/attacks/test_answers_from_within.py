@@ -38,38 +38,32 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("way", "command"),
-    [
-        pytest.param(line, words, id=f"{name}, {way}")
-        for way, line in WAYS.items()
-        for name, words in COMMANDS.items()
-        if name == "approve" or way == "as it is"
-    ],
-)
-async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path, way: str, command: str) -> None:
-    """The command says so and does nothing, from wherever in the run's tree it is called."""
-    path, answer = tmp_path / "runs.db", tmp_path / "output"
-    async with SQLiteStore(path) as store:
-        await store.create_run(RunInfo(run_id="r", session_id="s"))
-        await store.append([requested("r.1")])
-    line = shlex.join([sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)])
-    script = tmp_path / "ask"
-    script.write_text(f"#!/bin/bash\n{line} > {answer}.part 2>&1\nmv {answer}.part {answer}\n")
-    script.chmod(0o755)
+CALLS = """
+import sys
+from proctor.adapters.cli import main
+for words in sys.argv[2:]:
+    try:
+        main([*words.split(), "--store", sys.argv[1]])
+    except SystemExit as ended:
+        print("ended with", ended.code)
+"""
+"""Calls commands about a store, one after another."""
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_what_a_run_starts_answers_nothing_and_ends_nothing(waiting: Path, tmp_path: Path, way: str) -> None:
+    """The commands say so and do nothing, from wherever in the run's tree they are called."""
+    script, output = asking(waiting, tmp_path, *COMMANDS.values())
     run = Subprocesses(uuid4().hex)
 
     await run.run(["bash", "-c", way.format(script)], cwd=tmp_path)
-    with anyio.fail_after(PATIENCE_S):
-        while not answer.exists():
-            await anyio.sleep(0.01)
+    answer = await until(output)
     await run.end()
-    async with SQLiteStore(path) as store:
-        states = [approval.state for approval in await store.approvals()]
+    async with SQLiteStore(waiting) as store:
         orders = await store.blocks()
 
-    assert "is for people" in answer.read_text()
-    assert (states, list(orders)) == (["requested"], [])
+    assert answer.count("is for people") == len(COMMANDS)
+    assert (await state_of(waiting), list(orders)) == ("requested", [])
 
 
 DAEMON = """
@@ -85,10 +79,10 @@ os.execve(sys.argv[1], sys.argv[1:2], {"PATH": os.environ["PATH"]})
 """
 
 
-def asking(path: Path, folder: Path, command: str) -> tuple[Path, Path]:
-    """A program that calls the command, and where its answer will be."""
+def asking(path: Path, folder: Path, *commands: str) -> tuple[Path, Path]:
+    """A program that calls the commands, and where their answers will be."""
     output, script = folder / "output", folder / "ask"
-    line = shlex.join([sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)])
+    line = shlex.join([sys.executable, "-c", CALLS, str(path), *commands])
     script.write_text(f"#!/bin/bash\n{line} > {output}.part 2>&1\nmv {output}.part {output}\n")
     script.chmod(0o755)
     (folder / "daemon.py").write_text(DAEMON)
@@ -141,22 +135,16 @@ async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
     assert await state_of(waiting) == "requested"
 
 
-def commanded(path: Path, command: str) -> list[str]:
-    """The words of a command about that store."""
-    return [sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)]
-
-
-OUTSIDE = {**COMMANDS, "lift": "kill --lift", "reap": "reap"}
-
-
-@pytest.mark.parametrize("command", OUTSIDE.values(), ids=OUTSIDE)
-async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waiting: Path, command: str) -> None:
+async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waiting: Path) -> None:
     """Whoever started it is still there, which shows nothing: so is an agent's shell."""
-    ended = await anyio.run_process(commanded(waiting, command), check=False, start_new_session=True)
+    commands = [*COMMANDS.values(), "kill --lift", "reap"]
+    calls = [sys.executable, "-c", CALLS, str(waiting), *commands]
+    ended = await anyio.run_process(calls, start_new_session=True)
+    answer = ended.stderr.decode()
 
-    assert ended.returncode == 2
-    assert "no terminal" in ended.stderr.decode()
-    assert f"set PROCTOR_TOKEN to a token of `{waiting}-tokens`" in ended.stderr.decode()
+    assert ended.stdout.decode().splitlines() == ["ended with 2"] * len(commands)
+    assert answer.count("no terminal") == len(commands)
+    assert answer.count(f"set PROCTOR_TOKEN to a token of `{waiting}-tokens`") == len(commands)
     assert await state_of(waiting) == "requested"
 
 

@@ -188,25 +188,25 @@ def test_what_shows_events_live_has_none(planted_store: Planted, command: tuple[
     assert found_in_json(*came, *rest) == []
 
 
-def test_an_exported_run_judged_again_shows_none(planted_store: Planted, tmp_path: Path) -> None:
+def test_an_exported_run_judged_again_shows_none(
+    planted_store: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """`eval` on what the store has, and its reports in files."""
-    (tmp_path / "p.json").write_text(json.dumps({"name": "p", "tool_rules": [{"deny": ["delete"], "reason": ALL}]}))
+    monkeypatch.chdir(tmp_path)
+    Path("p.json").write_text(json.dumps({"name": "p", "tool_rules": [{"deny": ["delete"], "reason": ALL}]}))
     lines = [encode_event(event).decode() for event in planted_store.events if event.run_id == "ended"]
     exact = {"type": "tool_call", "id": "c", "name": "delete", "arguments": {"path": ALL}}
-    (tmp_path / "own.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "s", "events": [exact, exact]}) + "\n")
+    Path("own.jsonl").write_text("\n".join(lines) + "\n")
+    Path("other.jsonl").write_text(json.dumps({"id": "s", "events": [exact, exact]}) + "\n")
     for trace, format in (("own.jsonl", "events"), ("other.jsonl", "sessions")):
         for more in ((), ("--json",)):
-            done = subprocess.run(
-                [
-                    *(*PROCTOR, "eval", "--policy", "p.json", "--format", format, *more),
-                    *("--junit", "j.xml", "--sarif", "s.json", trace),
-                ],
-                capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path,
-            )  # fmt: skip
-            assert done.returncode == 1, done.stderr
-            written = [(tmp_path / name).read_text() for name in ("j.xml", "s.json")]
-            assert found_in_json(done.stdout, done.stderr, *written) == []
+            options = ["--policy", "p.json", "--format", format, *more, "--junit", "j.xml", "--sarif", "s.json"]
+            with pytest.raises(SystemExit) as ended:
+                main(["eval", *options, trace])
+            shown = capfd.readouterr()
+            assert ended.value.code == 1, shown.err
+            written = [Path(name).read_text() for name in ("j.xml", "s.json")]
+            assert found_in_json(shown.out, shown.err, *written) == []
 
 
 def test_a_search_of_runs_does_not_tell_what_is_hidden(planted_store: Planted) -> None:

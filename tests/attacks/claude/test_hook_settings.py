@@ -118,17 +118,16 @@ needs_root = pytest.mark.skipif(
 )
 
 
+UNDOING = {"disableAllHooks": True, "env": {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x", "PYTHONPATH": "/x"}}
+
+
 @needs_root
-@pytest.mark.parametrize(
-    "repository",
-    [{"disableAllHooks": True}, {"env": {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x", "PYTHONPATH": "/x"}}],
-)
 def test_managed_settings_are_not_undone_by_a_repositorys(
-    armed: Armed, repository: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What `proctor hook settings --managed` prints holds whatever the repository and the person's settings say."""
     mounted = armed.managed(tmp_path / "managed")
-    armed.write(armed.repository, repository)
+    armed.write(armed.repository, UNDOING)
     real = subprocess.run
 
     def in_a_namespace(command: list[str], **how: Any) -> Any:
@@ -141,13 +140,10 @@ def test_managed_settings_are_not_undone_by_a_repositorys(
     assert "LD_PRELOAD=/x" not in (armed.claude.cwd / "seen").read_text()
 
 
-@pytest.mark.parametrize(
-    "repository", [{"disableAllHooks": True}, {"env": {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x"}}]
-)
-def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed, repository: dict[str, Any]) -> None:
+def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed) -> None:
     """What `proctor hook install` writes into the folder goes before what the repository brings."""
     armed.project()
-    armed.write(armed.repository, repository)
+    armed.write(armed.repository, UNDOING)
     armed.tries("env > seen")
 
     assert not armed.never.exists()
