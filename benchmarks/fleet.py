@@ -117,13 +117,14 @@ async def _recovery(workers: _Workers, runs: int) -> float:
 
 async def _held(workers: _Workers, runs: int) -> list[Row]:
     """What runs cost that wait for a person, all at once."""
-    before = [psutil.Process(one.pid).memory_info().rss for one in workers.up()]
+    processes = [psutil.Process(one.pid) for one in workers.up()]
+    before = [process.memory_info().rss for process in processes]
     async with SQLiteStore(workers.path) as store, Fleet(store) as fleet:
         spec = RunSpec.of("scripted", "Go", policies=ASKING, options={"script": HELD}, context=_about("held"))
         for _ in range(runs):
             await fleet.start(spec)
         await _all_waiting(store, runs)
-        after = [psutil.Process(one.pid).memory_info().rss for one in workers.up()]
+        after = [process.memory_info().rss for process in processes]
         started = sorted(
             info.started_at.timestamp()
             for info in [info async for info in all_runs(store)]

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import psutil
 from answering import token_for
+from warm_proctor import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -104,10 +105,11 @@ def environment(place: Path) -> dict[str, str]:
     folder = place.parent
     shims = folder / "bin"
     shims.mkdir(exist_ok=True)
-    for name, arguments in (("proctor", "-m proctor.adapters.cli"), ("python", "")):
+    for name, program in (("proctor", warm_proctor()), ("python", sys.executable)):
         shim = shims / name
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
-        shim.chmod(0o755)
+        if not shim.exists():
+            shim.symlink_to(program) if name == "proctor" else shim.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+            shim.chmod(0o755)
     path = f"{shims}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
     env.pop("PROCTOR_STORE", None)

@@ -20,9 +20,9 @@ from proctor.supervisor import RunInfo, Store, Supervisor, export_lines, prune, 
 from proctor.supervisor.testing import FakeAdapter
 
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")
-FEW, MANY = 8_000, 24_000
-"""Events of about a KiB each: 8 and 24 MiB of them."""
-CAPACITY = 5 * 1024 * 1024
+FEW, MANY = 4_000, 12_000
+"""Events of about a KiB each: 4 and 12 MiB of them."""
+CAPACITY = 5 * 512 * 1024
 """Bytes by which a peak may differ: a page more or less, not a third of the record."""
 BATCH = 500
 Reader = Callable[[Store], Awaitable[object]]

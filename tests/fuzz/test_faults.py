@@ -69,10 +69,10 @@ def test_a_caller_that_goes_away_leaves_a_whole_record(monkeypatch: pytest.Monke
 def test_a_signal_at_any_moment_leaves_no_unfinished_run(sent: signal.Signals) -> None:
     """At some moments; the long run takes many. What was killed is ended by the next who looks."""
     chance, latest = random.Random(sent), signals._latest()
-    moments = [chance.randint(first, latest) for first in (1, *[latest - signals.AFTER_IMPORTS] * 2)]
+    moments = [chance.randint(first, latest) for first in (1, latest - signals.AFTER_IMPORTS)]
     found = [signals.signalled(moment, sent, ends=False)[1] for moment in moments]
 
-    assert found == [[], [], []]
+    assert found == [[], []]
 
 
 def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
@@ -90,7 +90,7 @@ def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
 )
 def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seconds of it; the long run makes trouble for minutes."""
-    monkeypatch.setattr(chaos, "SECONDS", 12.0)
+    monkeypatch.setattr(chaos, "SECONDS", 8.0)
     share = run(1, 0)
 
     assert share.found == []
