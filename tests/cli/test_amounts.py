@@ -24,7 +24,13 @@ AS_WRITTEN = {"policies/stack/locks.py": "a price, as the policy that is compare
 @pytest.mark.parametrize(
     ("unit", "amount", "shown"),
     [
-        *(("USD", 0.1, "$0.10"), ("USD", 1, "$1.00"), ("USD", 0, "$0.00"), ("USD", 1234.5, "$1,234.50")),
+        *(("USD", 0.1, "$0.10"), ("USD", 1, "$1.00"), ("USD", 0, "$0.00"), ("USD", 1234.567, "$1,234.57")),
+        *(
+            ("USD", 0.01, "$0.01"),
+            ("USD", 0.0123, "$0.0123"),
+            ("USD", 0.00041, "$0.00041"),
+            ("USD", 4e-7, "$0.0000004"),
+        ),
         *(("tokens", 1, "1 token"), ("tokens", 12_000, "12,000 tokens"), ("tool calls", 1, "1 tool call")),
         *(("runs at once", 1, "1 run at once"), ("runs at once", 2, "2 runs at once"), ("turns", 0, "0 turns")),
         *(("ms", 1, "1 ms"), ("ms idle", 20_000, "20,000 ms idle"), ("tokens", 0.5, "0.5 tokens")),
@@ -43,12 +49,10 @@ def test_every_kind_of_limit_says_one_of_its_unit(kind: Any) -> None:
     assert (used_of(kind.unit, 0.1, 1) == "$0.10 of $1.00") == kind.is_money
 
 
-def test_a_plural_may_be_more_than_an_s() -> None:
+def test_one_of_a_thing_is_one_and_a_plural_may_be_more_than_an_s() -> None:
     """It is given then."""
-    assert [counted(n, "class of calls", "classes of calls") for n in (1, 2)] == [
-        "1 class of calls",
-        "2 classes of calls",
-    ]
+    assert [counted(n, "call") for n in (0, 1, 2, 1234)] == ["0 calls", "1 call", "2 calls", "1,234 calls"]
+    assert counted(2, "class of calls", "classes of calls") == "2 classes of calls"
 
 
 def money_written_by(text: str) -> Iterator[int]:
@@ -63,32 +67,25 @@ def money_written_by(text: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_one_file_writes_money() -> None:
-    """Of the product; the page has the same function once more, in its own language."""
-    found = {
-        str(path.relative_to(PRODUCT))
+def test_one_file_writes_money_and_no_text_counts_by_itself() -> None:
+    """Of the product; the page has the same function once more, in its own language. A count with its noun is written
+    by `counted`, not with an `s` that is added where it is written.
+    """
+    texts = {
+        str(path.relative_to(PRODUCT)): path.read_text()
         for folder in ("policies", "supervisor", "adapters")
         for path in (PRODUCT / folder).rglob("*.py")
-        if any(True for _ in money_written_by(path.read_text()))
+    }
+    money = {name for name, text in texts.items() if re.search(r"\$|USD", text) and any(money_written_by(text))}
+    counting = {
+        name for name, text in texts.items() if re.search(r"""(['"])s\1 (\* \(|if )|== 1 else (['"])s\3""", text)
     }
     pages = {path.name for path in (PRODUCT / "adapters" / "web" / "page").glob("*.js") if "`$$" in path.read_text()}
 
-    assert found == {HERE, *AS_WRITTEN}
+    assert money == {HERE, *AS_WRITTEN}
+    assert counting == {"adapters/kit/display_text.py"}
     assert pages == {"format.js"}
     assert list(money_written_by('f"{x} USD"\nf"costs ${x}"\nf"{x} tokens"')) == [1, 2]
-
-
-def test_no_text_counts_by_itself() -> None:
-    """A count with its noun is written by `counted`, not with an `s` that is added where it is written."""
-    found = {
-        f"{path.relative_to(PRODUCT)}: {line.strip()}"
-        for folder in ("policies", "supervisor", "adapters")
-        for path in (PRODUCT / folder).rglob("*.py")
-        for line in path.read_text().splitlines()
-        if re.search(r"""(['"])s\1 (\* \(|if )|== 1 else (['"])s\3""", line)
-    }
-
-    assert {each.partition(":")[0] for each in found} == {"adapters/kit/display_text.py"}
 
 
 def test_the_page_writes_money_alike() -> None:

@@ -1,10 +1,12 @@
-"""`--context`: what is typed is what rules see."""
+"""`--context`: what is typed is what rules see; a `when` that asks for what a session lacks is reported."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,14 +37,10 @@ def test_a_value_is_the_text_that_was_typed(key: str, text: str) -> None:
     ],
 )
 def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) -> None:
-    """By `:=`."""
+    """By `:=`; so may a field be none on purpose, which holds for nothing but `exists: false`."""
     assert at("metadata.x", f"metadata.x:={typed}") == value
-
-
-def test_a_field_may_be_none_on_purpose() -> None:
-    """Which holds for nothing but `exists: false`."""
-    assert at("user_role", "user_role:=null") is None
-    assert at("tenant", 'tenant:="1.10"') == "1.10"
+    if not isinstance(value, (float, list, dict, bool)):
+        assert at("tenant", f"tenant:={typed}") == value
 
 
 @pytest.mark.parametrize(
@@ -162,3 +160,39 @@ def at(key: str, given: str) -> Any:
     for part in key.split("."):
         found = found[part] if isinstance(found, dict) else getattr(found, part)
     return found
+
+
+LACKING = """
+name: p
+tool_rules: [{deny: [bash], id: no-bash, action: ACTION, when: [{path: $.user_role, not_equals: admin}]}]
+"""
+SESSION = {"id": "s", "events": [{"type": "tool_call", "id": "1", "name": "read", "input": {}}]}
+TESTS = """\
+policies: [p.yaml]
+tests:
+  - {name: one, calls: [{tool: read}]}
+  - {name: two, context: {user_role: dev}, calls: [{tool: read}]}
+"""
+
+
+@pytest.mark.parametrize("action", ["warn", "deny", "cancel"])
+def test_a_rule_whose_context_is_missing_could_not_be_judged(cli: Any, place: Path, action: str) -> None:
+    """Whatever its action: nobody knows whether it holds. `eval`, `narrow` and `test` say so, and exit with 1."""
+    place.joinpath("p.yaml").write_text(LACKING.replace("ACTION", action))
+    place.joinpath("s.jsonl").write_text(json.dumps(SESSION) + "\n")
+    place.joinpath("t.yaml").write_text(TESTS)
+    judged = ("--policy", "p.yaml", "--format", "sessions", "s.jsonl")
+    programs, people = cli("eval", *judged, "--json"), cli("eval", *judged)
+    (line,), shown = programs.lines, " ".join(people.out.split())
+    narrowed, tested = cli("narrow", *judged), cli("test", "t.yaml")
+
+    assert [answer.code for answer in (programs, people, narrowed, tested)] == [1, 1, 1, 1]
+    assert (line["unjudged"], line["passed"]) == (["no-bash"], False)
+    assert line["violations"][0]["details"]["missing_context"] == ["$.user_role"]
+    assert "could not be judged" in shown
+    assert "$.user_role" in shown
+    assert "suggestion: give the context that it asks for: `--context NAME=VALUE`" in shown
+    assert "`no-bash`" in narrowed.err
+    assert "$.user_role" in tested.out
+    assert "1 passed, 1 failed" in tested.out
+    assert [cli(command, *judged, "--context", "user_role=dev").code for command in ("eval", "narrow")] == [0, 0]

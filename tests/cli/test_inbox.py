@@ -1,4 +1,4 @@
-"""`approvals`: what waits, and what comes while it watches."""
+"""`approvals`: what waits. It and `tail` follow what comes, from before there is a store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,17 @@ from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.operations.timeline import TimelineItems
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import encode_event, load_policies
-from proctor.policies.events import Event, RunCompleted, RunStarted, ToolApprovalGranted, ToolApprovalRequested
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    RunCompleted,
+    RunStarted,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+)
 from proctor.supervisor import RunResult, run_once
 from proctor.supervisor.testing import FakeApprover
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 
@@ -56,29 +66,48 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, pla
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
 
 
-def test_it_watches_what_comes_and_what_becomes_of_it(tmp_path: Path) -> None:
-    """From before the store exists, for writes of any process, until it is interrupted."""
-    path = tmp_path / "later.db"
-    command = [sys.executable, "-m", "proctor.adapters.cli", "approvals", "--watch", "--json", "--store", str(path)]
+@contextmanager
+def following(*words: str) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
+    """A command that goes on, by what reads so many lines of it; Ctrl-C ends it in order."""
+    command = [sys.executable, "-m", "proctor.adapters.cli", *words, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
     watchdog.start()
     try:
         assert process.stdout is not None
-        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), request(1), request(2))
-        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
-        anyio.run(store, path, granted(1), RunCompleted(run_id="run_1", session_id="s"))
-        seen += [json.loads(process.stdout.readline()) for _ in range(2)]
+        lines = process.stdout
+        yield lambda count: [json.loads(lines.readline()) for _ in range(count)]
         process.send_signal(signal.SIGINT)
-        code = process.wait(30)
+        assert process.wait(PATIENCE_S) in (0, 3)
     finally:
         watchdog.cancel()
         process.kill()
         process.communicate()
 
+
+def test_approvals_are_watched_with_what_becomes_of_them(tmp_path: Path) -> None:
+    """From before the store exists, for writes of any process, until it is interrupted."""
+    path = tmp_path / "later.db"
+    with following("approvals", "--watch", "--store", str(path)) as next_lines:
+        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), request(1), request(2))
+        seen = next_lines(2)
+        anyio.run(store, path, granted(1), RunCompleted(run_id="run_1", session_id="s"))
+        seen += next_lines(2)
+
     assert [line["approval_id"] for line in seen] == ["run_1.1", "run_1.2", "run_1.1", "run_1.2"]
     assert [(line["state"], line["by"]) for line in seen[2:]] == [("granted", "ana"), ("withdrawn", None)]
-    assert code in (0, 3)
+
+
+def test_tail_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:
+    """What another process stores, of whatever run."""
+    path, seen = tmp_path / "later.db", []
+    with following("tail", "-f", "--store", str(path)) as next_lines:
+        for n in range(3):
+            ids: Any = {"run_id": f"r{n}", "session_id": f"s{n}"}
+            anyio.run(store, path, RunStarted(**ids), MessageReceived(content=n, **ids))
+            seen += [(line["run_id"], line["type"]) for line in next_lines(2)]
+
+    assert seen == [(f"r{n}", type) for n in range(3) for type in ("run_started", "message_received")]
 
 
 ASKING = """

@@ -36,24 +36,17 @@ async def fill(store: Store) -> None:
     await store.append([*old, *later])
 
 
-@pytest.fixture
-def path(place: Path) -> Path:
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of such a store."""
+    path = tmp_path_factory.mktemp("many") / "many.db"
 
     async def made() -> None:
-        async with SQLiteStore(place / "many.db") as store:
+        async with SQLiteStore(path) as store:
             await fill(store)
 
     anyio.run(made)
-    return place / "many.db"
-
-
-def test_kill_finds_a_run_however_many_came_after_it(cli: Cli, path: Path) -> None:
-    """The one that goes on is the oldest of all."""
-    killed = cli("kill", "--all", "--store", path, "--wait", "0", "--json")
-
-    assert [line["run_id"] for line in killed.lines] == ["run_going"]
-    assert killed.code == 3
+    return path
 
 
 def test_a_run_is_named_by_its_beginning_however_old(cli: Cli, path: Path) -> None:
@@ -68,24 +61,23 @@ def test_a_beginning_that_many_runs_share_is_refused(cli: Cli, path: Path) -> No
 
 
 def test_tail_shows_the_latest_however_many_came_before(cli: Cli, path: Path) -> None:
-    """In the order in which they were stored."""
-    block_data = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
-
-    assert block_data == [
-        (f"run_later{LATER_RUNS - 2}", "run_completed"),
-        (f"run_later{LATER_RUNS - 1}", "run_started"),
-        (f"run_later{LATER_RUNS - 1}", "run_completed"),
-    ]
-
-
-def test_tail_names_the_run_of_each_line(cli: Cli, path: Path) -> None:
-    """By its whole id, above the lines of that run."""
+    """In the order in which they were stored, below the whole id of their run."""
+    tailed = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
     lines = [line.strip() for line in cli("tail", "--store", path, "-n", 3).out.splitlines()]
-    names = [f"run_later{LATER_RUNS - 2}", f"run_later{LATER_RUNS - 1}"]
+    before, last = (f"run_later{LATER_RUNS - n}" for n in (2, 1))
 
-    assert lines[0] == names[0]
-    assert f"{names[1]} under no policy" in lines[2]
+    assert tailed == [(before, "run_completed"), (last, "run_started"), (last, "run_completed")]
+    assert lines[0] == before
+    assert f"{last} under no policy" in lines[2]
     assert len(lines) == 4
+
+
+def test_kill_finds_a_run_however_many_came_after_it(cli: Cli, path: Path) -> None:
+    """The one that goes on is the oldest of all."""
+    killed = cli("kill", "--all", "--store", path, "--wait", "0", "--json")
+
+    assert [line["run_id"] for line in killed.lines] == ["run_going"]
+    assert killed.code == 3
 
 
 @pytest.mark.anyio
@@ -104,7 +96,7 @@ async def test_what_tail_follows_continues_from_what_it_has_shown(name: str | No
     expected = [event for event in stored if run is None or event.run_id == run.run_id]
     with anyio.fail_after(PATIENCE_S):
         async with aclosing(cast(Any, following(store, run, before.cursor))) as events:
-            block_data = [await anext(events) for _ in expected]
+            followed = [await anext(events) for _ in expected]
 
     assert [event.run_id for event in shown] == (["run_going"] if run else [f"run_later{LATER_RUNS - 1}"] * 2)
-    assert block_data == expected
+    assert followed == expected

@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Cli = Any
 RUN = ("run", "--policy", "org.yaml", "--store", "runs.db", "--adapter")
 
 
-@pytest.mark.parametrize(
-    ("extra", "library", "arguments"),
-    [
-        ("claude", "claude_agent_sdk", (*RUN, "claude", "x")),
-        ("codex", "codex_cli_bin", (*RUN, "codex", "x")),
-        ("otel", "opentelemetry", (*RUN, "scripted", "--set", "script=script.json", "--otel", "x")),
-        ("mcp", "mcp", ("mcp", "--policy", "org.yaml", "--", "true")),
-        ("web", "starlette", ("serve",)),
-        ("postgres", "psycopg", ("runs", "--store", "postgresql://h/x")),
-        ("ray", "ray", ("fleet", "status")),
-        ("audit", "cryptography", ("audit", "head", "--store", "runs.db", "--sign", "key.pem")),
-        (
-            "audit",
-            "cryptography",
-            ("audit", "verify", "--store", "runs.db", "--anchor", "heads.json", "--key", "key.pem"),
-        ),
-    ],
-)
-def test_a_missing_extra_is_named(
-    extra: str, library: str, arguments: tuple[str, ...], cli: Cli, place: Path
-) -> None:
+NEEDING = [
+    ("claude", "claude_agent_sdk", (*RUN, "claude", "x")),
+    ("codex", "codex_cli_bin", (*RUN, "codex", "x")),
+    ("otel", "opentelemetry", (*RUN, "scripted", "--set", "script=script.json", "--otel", "x")),
+    ("mcp", "mcp", ("mcp", "--policy", "org.yaml", "--", "true")),
+    ("web", "starlette", ("serve",)),
+    ("postgres", "psycopg", ("runs", "--store", "postgresql://h/x")),
+    ("ray", "ray", ("fleet", "status")),
+    ("audit", "cryptography", ("audit", "head", "--store", "runs.db", "--sign", "key.pem")),
+    (
+        "audit",
+        "cryptography",
+        ("audit", "verify", "--store", "runs.db", "--anchor", "heads.json", "--key", "key.pem"),
+    ),
+]
+PROGRAM = """
+import contextlib, io, json, sys
+libraries, commands = map(json.loads, sys.argv[1:])
+sys.modules.update(dict.fromkeys(libraries))
+from proctor.adapters.cli import main
+for words in commands:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main(words)
+        except SystemExit as ended:
+            print(json.dumps([ended.code, said.getvalue()]))
+"""
+"""Commands where none of some libraries is installed: what each exits with, and what it says."""
+
+
+def test_a_missing_extra_is_named(cli: Cli, place: Path) -> None:
     """In one line, and never as an error of ours."""
     (place / "script.json").write_text('{"steps": [{"output": "done"}]}')
     (place / "key.pem").write_text("")
-    if extra == "audit":
-        assert cli("store", "--make", "--store", "runs.db").code == 0
-        (place / "heads.json").write_text(cli("audit", "head", "--store", "runs.db").out)
-    without = f"import sys; sys.modules[{library!r}] = None; from proctor.adapters.cli import main; main()"
-    command = [sys.executable, "-c", without, *arguments]
-    run = subprocess.run(command, env={**os.environ, "PATH": str(place)}, capture_output=True, text=True)
+    assert cli("store", "--make", "--store", "runs.db").code == 0
+    (place / "heads.json").write_text(cli("audit", "head", "--store", "runs.db").out)
+    given = [[library for _, library, _ in NEEDING], [words for _, _, words in NEEDING]]
+    command = [sys.executable, "-c", PROGRAM, *map(json.dumps, given)]
+    ran = subprocess.run(command, env={**os.environ, "PATH": str(place)}, capture_output=True, text=True)
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
 
-    assert run.returncode in (2, 3), run.stderr
-    assert f"pip install '.[{extra}]'" in run.stderr
-    assert len(run.stderr.splitlines()) == 1
+    assert len(answers) == len(NEEDING), ran.stderr
+    for (extra, _, words), (code, said) in zip(NEEDING, answers, strict=True):
+        assert code in (2, 3), (words, said)
+        assert f"pip install '.[{extra}]'" in said, (words, said)
+        assert len(said.splitlines()) == 1, (words, said)

@@ -11,47 +11,34 @@ Cli = Any
 RUN = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
 
 
-def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli) -> None:
-    """A call allowed, one prevented, one that waited in vain, and a limit that ends the run (README, demo)."""
+def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli, place: Path) -> None:
+    """A call allowed, one prevented, one that waited in vain, and a limit that ends the run (README, demo). Every
+    command that it recommends works. It has a store of its own, and leaves what is there as it is.
+    """
+    theirs = place / "state" / "proctor" / "runs.db"
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_bytes(b"a store of another version")
     demo = cli("demo")
+    commands = [line.partition("#")[0].split() for line in demo.out.splitlines() if line.startswith("  proctor ")]
 
     assert demo.code == 0
     for shown in ("allowed   bash", "denied    bash", "Move them to attic/", "pending   deploy", "expired   deploy"):
         assert shown in demo.out
     assert "interrupted         org/max_total_tokens" in demo.out
     assert "This is never said" not in demo.out.partition("0.0s")[2]
-
-
-def test_every_command_the_demo_recommends_works(cli: Cli) -> None:
-    """What it prints to type next is real."""
-    demo = cli("demo")
-    commands = [line.partition("#")[0].split() for line in demo.out.splitlines() if line.startswith("  proctor ")]
-
+    assert theirs.read_bytes() == b"a store of another version"
     assert len(commands) == 4
     assert [cli(*command[1:]).code for command in commands] == [0, 0, 0, 0]
     assert "call-2): deny" in cli(*commands[1][1:]).out
 
 
-def test_the_demo_does_not_depend_on_the_store_of_the_home(cli: Cli, place: Path) -> None:
-    """It has one of its own, and leaves what is there as it is."""
-    theirs = place / "state" / "proctor" / "runs.db"
-    theirs.parent.mkdir(parents=True, exist_ok=True)
-    theirs.write_bytes(b"a store of another version")
-
-    assert cli("demo").code == 0
-    assert theirs.read_bytes() == b"a store of another version"
-
-
 def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
     """One event a line, the result last."""
     lines = cli("demo", "--json").lines
+    about_runs = [line["type"] for line in lines if line["type"].startswith("run_")]
 
     assert lines[-1]["type"] == "run_result"
-    assert [line["type"] for line in lines if line["type"].startswith("run_")] == [
-        "run_started",
-        "run_cancelled",
-        "run_result",
-    ]
+    assert about_runs == ["run_started", "run_cancelled", "run_result"]
 
 
 def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
@@ -67,17 +54,13 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
 
 
 def test_a_run_as_json_gives_events_and_a_result(cli: Cli, ran: Any) -> None:
-    """The last line is the result."""
+    """The last line is the result; all of it is a trace for `eval`."""
+    judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
+
     assert ran.code == 1
     assert ran.lines[-1]["status"] == "completed"
     assert ran.lines[-1]["policy"]["action"] == "deny"
     assert [line["seq"] for line in ran.lines[:-1]] == list(range(1, len(ran.lines)))
-
-
-def test_what_a_run_prints_can_be_judged_again(cli: Cli, ran: Any) -> None:
-    """`run --json` is a trace for `eval`."""
-    judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
-
     assert [found["rule"] for found in judged.lines[0]["violations"]] == ["deny-1"]
 
 
@@ -110,21 +93,14 @@ def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Cli, place: Path) -
 
 
 def test_an_agent_that_fails_is_exit_code_3(cli: Cli, place: Path) -> None:
-    """Its own message is the error."""
-    place.joinpath("agent.yaml").write_text("steps:\n  - fail: the model is overloaded\n")
-    run = cli(*RUN, "Try")
-
-    assert run.code == 3
-    assert run.err == "error: the model is overloaded\n"
-
-
-def test_a_failed_run_as_json_ends_with_a_result_too(cli: Cli, place: Path) -> None:
-    """Whoever reads lines finds the end, and what was used until then."""
+    """Its own message is the error; whoever reads lines finds the end, and what was used until then."""
     place.joinpath("agent.yaml").write_text(
         "steps:\n  - usage: {input_tokens: 50}\n  - fail: the model is overloaded\n"
     )
+    run = cli(*RUN, "Try")
     last = cli(*RUN, "--json", "Try").lines[-1]
 
+    assert (run.code, run.err) == (3, "error: the model is overloaded\n")
     assert (last["type"], last["status"], last["reason"]) == ("run_result", "failed", "the model is overloaded")
     assert last["usage"]["input_tokens"] == 50
 

@@ -12,7 +12,6 @@ import pytest
 from proctor.adapters.kit.display_text import amount, took
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
-from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.ports.stored_types import RunInfo
 
 Cli = Any
@@ -85,17 +84,13 @@ def test_which_runs_are_listed(listed: Cli, given: tuple[str, ...], expected: st
     assert [line["run_id"] for line in listed("--json", *given).lines] == expected.split()
 
 
-def test_json_has_every_figure(listed: Cli) -> None:
-    """As the store has them, and how long it took in milliseconds."""
+def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: Cli) -> None:
+    """As the store has them, and how long it took in milliseconds; on standard error, and only where it is cut."""
     [line] = listed("--json", "--session", "ses_2").lines
 
     assert (line["calls"], line["violations"], line["duration_ms"]) == (2, 1, 75_000)
     assert (line["usage"]["input_tokens"], line["usage"]["cost_usd"]) == (12_345, 0.5)
     assert (line["tenant"], line["labels"], line["started_seq"], line["ended_seq"]) == ("t0", {"env": "prod"}, 1, 5)
-
-
-def test_a_list_that_is_cut_says_how_to_go_on(listed: Cli) -> None:
-    """On standard error; one that is whole says nothing."""
     assert listed("--limit", "2").err == "older ones: `--before run_2`, or a larger `--limit`\n"
     assert listed("--limit", "4").err == ""
 
@@ -124,30 +119,6 @@ def test_times_and_counts_are_short() -> None:
     assert [amount(n) for n in (0, 999, 1_000, 99_940, 99_960, 999_499, 999_500, 2_500_000_000)] == [
         *("0", "999", "1.0k", "99.9k", "100k", "999k", "1.0M", "2.5G"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("cost", "shown"),
-    [
-        (0, "$0.00"),
-        (0.1, "$0.10"),
-        (0.01, "$0.01"),
-        (0.0123, "$0.0123"),
-        (0.00041, "$0.00041"),
-        (0.0000004, "$0.0000004"),
-        (1, "$1.00"),
-        (3.75, "$3.75"),
-        (1234.567, "$1,234.57"),
-    ],
-)
-def test_an_amount_of_money_is_written_in_one_way(cost: float, shown: str) -> None:
-    """On a list, in a summary, in a budget, beside tokens."""
-    assert dollars(cost) == shown
-
-
-def test_one_of_a_thing_is_one() -> None:
-    """1 call, 2 calls."""
-    assert [counted(n, "call") for n in (0, 1, 2, 1234)] == ["0 calls", "1 call", "2 calls", "1,234 calls"]
 
 
 AGENT = """

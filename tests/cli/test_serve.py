@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
 from ipaddress import ip_address
@@ -25,61 +26,70 @@ Cli = Any
 SERVE = (sys.executable, "-m", "proctor.adapters.cli", "serve", "--listen", "127.0.0.1:0")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_it_prints_a_url_that_works_and_ends_in_order(place: Path, end: int) -> None:
-    """The token stands behind `#`, which no browser sends; nothing else is said of it."""
-    process = subprocess.Popen(SERVE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        url, _, token = process.stdout.readline().strip().partition("#token=")
-        with urlopen(
-            Request(f"{url}api/runs", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE_S
-        ) as answer:
-            assert json.load(answer) == {"runs": [], "next": None}
-    finally:
-        process.send_signal(end)
-        out, err = process.communicate(timeout=PATIENCE_S)
+class Serving:
+    """`proctor serve`, with the first line that it prints: a URL, behind `#` the token."""
 
-    assert (process.returncode, out, err) == (0, "", "serving until Ctrl-C\n")
+    def __init__(self, *words: str, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.url, _, self.token = self.line.strip().partition("#token=")
+        self.out = self.err = ""
+
+    def opened(self, path: str, **more: Any) -> Any:
+        """The answer to a request."""
+        headers = {"Authorization": f"Bearer {self.token}", "Origin": self.url.rstrip("/")}
+        return urlopen(Request(f"{self.url}{path}", headers=headers), timeout=PATIENCE_S, **more)
+
+    def end(self, by: int = signal.SIGTERM) -> int:
+        """Its exit code, once it has ended; what else it wrote is known then."""
+        self.process.send_signal(by)
+        self.out, self.err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode
 
 
-def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
-    """They are closed in order."""
-    process = subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        url, _, token = process.stdout.readline().strip().partition("#token=")
-        request = Request(f"{url}api/changes", headers={"Authorization": f"Bearer {token}"})
-        with urlopen(request, timeout=PATIENCE_S) as stream:
-            assert stream.readline() == b": open\n"
-            process.terminate()
-            rest = stream.read()
-    finally:
-        process.communicate(timeout=PATIENCE_S)
+@pytest.fixture
+def serving(place: Path) -> Iterator[Callable[..., Serving]]:
+    """Starts servers, which end with the test."""
+    started: list[Serving] = []
 
-    assert process.returncode == 0
+    def start(*words: str, **env: str) -> Serving:
+        started.append(Serving(*words, **env))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.end()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> None:
+    """The token stands behind `#`, which no browser sends; nothing else is said of it. Open streams are closed."""
+    server = serving()
+    with server.opened("api/runs") as answer:
+        assert json.load(answer) == {"runs": [], "next": None}
+    with server.opened("api/changes") as stream:
+        assert stream.readline() == b": open\n"
+        code = server.end(by)
+        rest = stream.read()
+
+    assert (code, server.out, server.err) == (0, "", "serving until Ctrl-C\n")
     assert b"Traceback" not in rest
 
 
-def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path) -> None:
+def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path, serving: Any) -> None:
     """On standard error, where a service manager keeps it."""
     assert cli("store", "--make", "--store", "runs.db").code == 0
-    process = subprocess.Popen(
-        [*SERVE, "--store", "runs.db"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().partition("#")[0]
-        place.joinpath("runs.db").unlink()
-        answers = [_status_of(f"{url}healthz") for _ in range(2)]
-    finally:
-        process.terminate()
-        _, err = process.communicate(timeout=PATIENCE_S)
+    server = serving("--store", "runs.db")
+    place.joinpath("runs.db").unlink()
+    answers = [_status_of(f"{server.url}healthz") for _ in range(2)]
 
-    assert answers == [503, 503]
-    assert err.count("web.store_unreachable") == 1
-    assert "was removed while it was in use" in err
-    assert process.returncode == 0
+    assert (server.end(), answers) == (0, [503, 503])
+    assert server.err.count("web.store_unreachable") == 1
+    assert "was removed while it was in use" in server.err
 
 
 def _status_of(url: str) -> int:
@@ -108,24 +118,16 @@ def certificate(place: Path) -> tuple[Path, Path]:
     return place / "cert.pem", place / "key.pem"
 
 
-def test_it_speaks_tls_with_a_certificate(place: Path, certificate: tuple[Path, Path]) -> None:
+def test_it_speaks_tls_with_a_certificate(certificate: tuple[Path, Path], serving: Any) -> None:
     """Under an https URL, whose page may ask; plain HTTP is not answered."""
     cert, key = map(str, certificate)
-    process = subprocess.Popen([*SERVE, "--cert", cert, "--key", key], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        url, _, token = process.stdout.readline().strip().partition("#token=")
-        headers = {"Authorization": f"Bearer {token}", "Origin": url.rstrip("/")}
-        trusting = ssl.create_default_context(cafile=cert)
-        with urlopen(Request(f"{url}api/runs", headers=headers), timeout=PATIENCE_S, context=trusting) as answer:
-            assert json.load(answer) == {"runs": [], "next": None}
-        with pytest.raises((URLError, ConnectionError, HTTPException)):
-            urlopen(f"http{url.removeprefix('https')}api/runs", timeout=PATIENCE_S)
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE_S)
+    server = serving("--cert", cert, "--key", key)
+    with server.opened("api/runs", context=ssl.create_default_context(cafile=cert)) as answer:
+        assert json.load(answer) == {"runs": [], "next": None}
+    with pytest.raises((URLError, ConnectionError, HTTPException)):
+        urlopen(f"http{server.url.removeprefix('https')}api/runs", timeout=PATIENCE_S)
 
-    assert url.startswith("https://127.0.0.1:")
+    assert server.url.startswith("https://127.0.0.1:")
 
 
 def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certificate: tuple[Path, Path]) -> None:
@@ -139,23 +141,15 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certifica
     assert "is not an address" in cli("serve", "--proxy", "ops.example").err
 
 
-def test_a_token_of_the_environment_is_not_printed(place: Path) -> None:
+def test_a_token_of_the_environment_is_not_printed(serving: Any) -> None:
     """Whoever set it has it."""
-    token = "a-token-of-the-environment"
-    environment = {**os.environ, "PROCTOR_WEB_TOKEN": token}
-    process = subprocess.Popen([*SERVE, "--json"], stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        url = json.loads(process.stdout.readline())["url"]
-        with urlopen(
-            Request(f"{url}api/me", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE_S
-        ) as answer:
-            assert json.load(answer)["roles"] == ["see", "answer", "stop"]
-    finally:
-        process.terminate()
-        out, _ = process.communicate(timeout=PATIENCE_S)
+    server = serving("--json", PROCTOR_WEB_TOKEN="a-token-of-the-environment")
+    server.url, server.token = json.loads(server.line)["url"], "a-token-of-the-environment"
+    with server.opened("api/me") as answer:
+        assert json.load(answer)["roles"] == ["see", "answer", "stop"]
+    server.end()
 
-    assert token not in url + out
+    assert server.token not in server.line + server.out
 
 
 def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
@@ -194,20 +188,20 @@ def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...],
     assert answer.out == ""
 
 
-def test_a_token_that_could_be_guessed_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the environment too; it is not repeated."""
-    monkeypatch.setenv("PROCTOR_WEB_TOKEN", "short")
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("PROCTOR_WEB_TOKEN", "short", "at least 16 characters"),
+        ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
+    ],
+)
+def test_neither_a_token_that_could_be_guessed_nor_a_supervised_run_serves(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    """The token is not repeated; the run would hand itself the one to its own approvals."""
+    monkeypatch.setenv(name, value)
     answer = cli("serve", "--listen", "127.0.0.1:0")
 
     assert answer.code == 2
-    assert "at least 16 characters" in answer.err
+    assert message in answer.err
     assert "short" not in answer.err
-
-
-def test_a_supervised_run_cannot_serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would hand itself the token to its own approvals."""
-    monkeypatch.setenv("PROCTOR_RUN", "run_x")
-    answer = cli("serve")
-
-    assert answer.code == 2
-    assert "does not work within a supervised run" in answer.err

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_proctor import warm_proctor
 
 Cli = Any
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy")
 
 
 @contextmanager
 def going(policy: str, *more: str) -> Iterator[Any]:
     """A run in a process of its own, its events as they come."""
-    process = subprocess.Popen([*PROCTOR, *RUN, policy, *more, "go"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([warm_proctor(), *RUN, policy, *more, "go"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process
@@ -97,35 +97,18 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, wait
 
 
 def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str) -> None:
-    """The beginning of the run's id and the number."""
+    """The beginning of the run's id and the number; the model is told the words, and the reason is for the record."""
     with going(waits) as process:
         request = until(process, "tool_approval_requested")
         run, _, number = request["approval_id"].partition(".")
-        answer = cli("deny", f"{run[:12]}.{number}", "--json", "--by", "ana")
-        until(process, "tool_call_denied")
-
-    assert answer.lines[0]["answer"] == "denied"
-    assert cli("approvals", "--json").out == ""
-
-
-def test_the_model_is_told_the_words_of_whoever_denies(cli: Cli, waits: str) -> None:
-    """From another process; the reason is for the record alone."""
-    with going(waits) as process:
-        request = until(process, "tool_approval_requested")
-        answer = cli("deny", request["approval_id"], "--tell", "Use the staging host.", "--reason", "it is Friday")
+        words = ("--tell", "Use the staging host.", "--reason", "it is Friday", "--by", "ana")
+        answer = cli("deny", f"{run[:12]}.{number}", "--json", *words)
         declined = until(process, "tool_approval_denied")
         refused = until(process, "tool_call_denied")
 
-    assert answer.code == 0
+    assert answer.lines[0]["answer"] == "denied"
     assert (declined["reason"], refused["tell_model"]) == ("it is Friday", "Use the staging host.")
-
-
-def test_an_answer_to_what_is_not_asked_is_exit_code_2(cli: Cli, ran: Any) -> None:
-    """It names the approval."""
-    answer = cli("approve", f"{ran.lines[-1]['run_id']}.9")
-
-    assert answer.code == 2
-    assert "there is no approval" in answer.err
+    assert cli("approvals", "--json").out == ""
 
 
 @pytest.mark.parametrize("target", ["run", "last", "session", "tenant", "all"])
@@ -156,20 +139,19 @@ def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Cli, silent: str) -> Non
     assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
 
 
-def test_kill_waits_for_a_number_of_seconds(cli: Cli) -> None:
-    """Anything else is refused."""
-    killed = cli("kill", "--all", "--wait", "nan")
+def test_kill_needs_exactly_one_target_that_goes_on(cli: Cli, ran: Any) -> None:
+    """Neither none nor two, none that is over or that nobody knows; it waits for a number of seconds."""
+    waits = cli("kill", "--all", "--wait", "nan")
 
-    assert (killed.code, killed.out, killed.err) == (2, "", "error: `--wait SECONDS`: `nan` is not a number\n")
-
-
-def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
-    """Neither none nor two; a run that is over cannot be ended."""
+    assert (waits.code, waits.out, waits.err) == (2, "", "error: `--wait SECONDS`: `nan` is not a number\n")
     assert cli("kill").code == 2
     assert cli("kill", "--all", "--tenant", "acme").code == 2
     assert "it is completed" in cli("kill", "--run", "last").err
     assert "it is completed" in cli("kill", "last").err
     assert cli("kill", "--all").err == "nothing to cancel: none of these runs is active\n"
+    assert "there is no session `typo`" in cli("kill", "--session", "typo").err
+    assert "there is no approval" in cli("approve", f"{ran.lines[-1]['run_id']}.9").err
+    assert cli("show", "run_zzz").err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
 
 
 @pytest.mark.parametrize("command", [("approve", "x.1"), ("deny", "x.1"), ("kill", "--all")])
@@ -196,14 +178,6 @@ def test_a_process_below_a_supervised_one_is_known_without_its_mark(ran: Any) ->
     assert "is for people" in marked.stderr
 
 
-def test_kill_says_that_there_is_no_such_session(cli: Cli, ran: Any) -> None:
-    """A misspelt one is no success."""
-    answer = cli("kill", "--session", "typo")
-
-    assert answer.code == 2
-    assert "there is no session `typo`" in answer.err
-
-
 def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts and outputs are in it; so is the folder that is made for it."""
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
@@ -215,59 +189,27 @@ def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_that_is_no_store_is_left_as_it_is(cli: Cli, place: Path) -> None:
-    """Named by --store or by PROCTOR_STORE."""
+def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2 for a file or a place that can hold none, 3 where the machine failed; one line says which."""
     place.joinpath("notes.txt").write_text("my notes")
-    answer = cli("runs", "--store", "notes.txt")
+    place.joinpath("folder").mkdir()
+    place.joinpath("cut.db").write_bytes((place / "state" / "proctor" / "runs.db").read_bytes()[:-4096])
+    run = ("run", "--adapter", "shell", "--policy", "org.yaml")
+    for words, store, code, message in (
+        (("runs",), "notes.txt", 2, "`notes.txt` is not a proctor store"),
+        (("runs",), "cut.db", 3, "`cut.db` is truncated"),
+        ((*run, "true"), "folder", 2, "`folder` is a folder, not a store; name a file in it"),
+        ((*run, "true"), "none/runs.db", 2, "`none/runs.db` cannot be created: there is no folder `none`"),
+    ):
+        answer = cli(*words, "--store", store)
 
-    assert answer.code == 2
-    assert "`notes.txt` is not a proctor store" in answer.err
+        assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1), answer
+        assert message in answer.err
     assert place.joinpath("notes.txt").read_text() == "my notes"
-
-
-def test_a_damaged_store_is_exit_code_3(cli: Cli, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said in one line; the machine failed."""
-    store = place / "state" / "proctor" / "runs.db"
-    place.joinpath("cut.db").write_bytes(store.read_bytes()[:-4096])
-    monkeypatch.setenv("PROCTOR_STORE", "cut.db")
-    answer = cli("runs")
-
-    assert answer.code == 3
-    assert answer.err.count("\n") == 1
-    assert "`cut.db` is truncated" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("folder", "`folder` is a folder, not a store; name a file in it"),
-        ("none/runs.db", "`none/runs.db` cannot be created: there is no folder `none`"),
-    ],
-)
-def test_a_place_that_can_hold_no_store_is_exit_code_2(cli: Cli, place: Path, path: str, message: str) -> None:
-    """Nothing is made there, and nothing runs."""
-    (place / "folder").mkdir()
-    answer = cli("run", "--adapter", "shell", "--policy", "org.yaml", "--store", path, "true")
-
-    assert (answer.code, answer.err) == (2, f"error: {message}\n")
     assert not (place / "none").exists()
-
-
-def test_a_state_directory_that_cannot_be_made_is_exit_code_3(cli: Cli, place: Path) -> None:
-    """It says which option helps."""
-    place.joinpath("state").write_text("a file where a directory should be")
-    answer = cli("store", "--make")
-
-    assert answer.code == 3
-    assert "name a file with `--store`" in answer.err
-
-
-def test_show_of_what_is_not_there_says_how_to_find_it(cli: Cli, ran: Any) -> None:
-    """By an id nobody has."""
-    answer = cli("show", "run_zzz")
-
-    assert answer.code == 2
-    assert answer.err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "notes.txt"))
+    unmade = cli("store", "--make")
+    assert (unmade.code, "name a file with `--store`" in unmade.err) == (3, True)
 
 
 QUICK = "name: agent\nsteps: [{say: done}]\n"

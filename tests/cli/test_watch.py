@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from answering import token_for
 from terminal import Terminal
+from warm_proctor import warm_proctor
 
 from proctor.adapters.kit.process_tree import RUN_MARK
 
 Cli = Any
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
-WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy, input: {to: production}}\n"
+STEP = "  - {call: deploy, input: {to: production}, if_denied: [{say: Then not.}]}\n"
+WAITING = f"name: agent\ntools: [deploy]\nsteps:\n{STEP * 3}"
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
     policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 3000") + budgets)
     files = ("--set", "script=waits.yaml", "--policy", "team.yaml", "--policy", "org.yaml")
     words = ("run", "--adapter", "scripted", *files, "--no-prompt", "--context", "tenant=acme", "x")
-    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
+    with subprocess.Popen([warm_proctor(), *words], stdout=subprocess.DEVNULL) as run:
         while not (lines := cli("approvals", "--json").lines):
             assert run.poll() is None
             time.sleep(0.05)
@@ -41,8 +43,11 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
 
 
 def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: str) -> None:
-    """Whole ids, no colour, no line wider than 80 columns; the limits with what is used of them."""
+    """Whole ids, no colour, no line wider than 80 columns; the limits with what is used of them. Programs get one
+    line.
+    """
     shown = cli("watch")
+    [line] = cli("watch", "--json").lines
 
     assert shown.code == 0
     assert "1 going on, 1 waiting for a person" in shown.out
@@ -52,12 +57,6 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     assert "team/plan in 5h00m\n  [                    ] 0 of 4 calls used, 4 left" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "\x1b" not in shown.out
-
-
-def test_programs_get_one_line(cli: Cli, waiting: str) -> None:
-    """Runs with their limits, approvals, blocks."""
-    [line] = cli("watch", "--json").lines
-
     assert line["runs"][0]["tenant"] == "acme"
     assert {limit["limit"]: limit["used"] for limit in line["runs"][0]["limits"]} == {"max_total_tokens": 0}
     assert [approval["approval_id"] for approval in line["approvals"]] == [waiting]
@@ -98,65 +97,44 @@ def terminal() -> Iterator[Callable[..., Board]]:
         one.close()
 
 
-def test_the_board_of_a_terminal_changes_and_ctrl_c_leaves_it(cli: Cli, waiting: str, terminal: Any) -> None:
-    """The call waits, is approved elsewhere, and is gone; exit code 0, and the terminal is as it was."""
-    board = terminal()
-    board.until("1 waiting for a person")
-    cli("approve", waiting)
-    board.until("0 going on, 0 waiting for a person")
-    board.process.send_signal(signal.SIGINT)
-
-    assert board.ended() == 0
-    assert "Traceback" not in board.text
-    assert termios.tcgetattr(board._its) == board.settings
-
-
-def test_a_call_is_approved_by_keys(cli: Cli, waiting: str, terminal: Any) -> None:
-    """`a` shows the whole call and asks for words; the run goes on, and the words are on record under the name."""
+def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str, terminal: Any) -> None:
+    """`a` shows the whole call and asks for words for the record, `d` for words to the model, also such as are not
+    ASCII, a slip taken back with Backspace; `x` ends the run once that is confirmed, and Escape leaves it as it is.
+    """
+    run, first = waiting.rpartition(".")[0], int(waiting.rpartition(".")[2])
     board = terminal("--by", "ana")
     board.until(f"> pending  {waiting}")
     board.press("a")
-    shown = board.until("Enter approves it")
-    assert 'to: "production"' in shown
+    assert 'to: "production"' in board.until("Enter approves it")
     board.press("looks fine\r")
-    board.until("0 going on, 0 waiting for a person")
-    board.press("q")
-
-    assert board.ended() == 0
-    granted = next(line for line in cli("show", "last", "--json").lines if line["type"] == "tool_approval_granted")
-    assert (granted["by"], granted["reason"]) == ("ana", "looks fine")
-
-
-def test_a_call_is_denied_with_words_to_the_model(cli: Cli, waiting: str, terminal: Any) -> None:
-    """Also words that are not ASCII; a slip is taken back with Backspace."""
-    board = terminal()
-    board.until(waiting)
+    board.until(f"pending  {run}.{first + 1}")
+    board.press("k")
+    board.until(f"> pending  {run}.{first + 1}")
     board.press("d")
     board.until("Words to the model")
     board.press("Erst dié\x7fe Prüfung\r")
-    board.until("0 going on, 0 waiting for a person")
-
-    refused = next(line for line in cli("show", "last", "--json").lines if line["type"] == "tool_call_denied")
-    assert refused["tell_model"] == "Erst die Prüfung"
-
-
-def test_a_run_is_ended_once_that_is_confirmed(cli: Cli, waiting: str, terminal: Any) -> None:
-    """Escape leaves it as it is."""
-    run = waiting.rpartition(".")[0]
-    board = terminal()
-    board.until(waiting)
+    board.until(f"pending  {run}.{first + 2}")
+    board.press("k")
+    board.until(f"> pending  {run}.{first + 2}")
     board.press("x")
     board.until(f"Enter ends {run}")
     board.press("\x1b")
     board.until("Enter ends", gone=True)
-    assert cli("runs", "--status", "running", "--json").lines
+    assert cli("runs", "--status", "waiting", "--json").lines
     board.press("x")
     board.until(f"Enter ends {run}")
     board.press("too dear\r")
     board.until("0 going on, 0 waiting for a person")
+    board.press("q")
 
-    assert next(line for line in cli("runs", "--json").lines)["status"] == "cancelled"
-    assert "too dear" in cli("show", "last").out
+    assert board.ended() == 0
+    recorded = {line["type"]: line for line in reversed(cli("show", "last", "--json").lines)}
+    granted, refused, end = (
+        recorded[f"{each}"] for each in ("tool_approval_granted", "tool_call_denied", "run_cancelled")
+    )
+    assert (granted["by"], granted["reason"]) == ("ana", "looks fine")
+    assert refused["tell_model"] == "Erst die Prüfung"
+    assert (end["by"], "too dear" in end["reason"]) == ("ana", True)
 
 
 def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: Any) -> None:
@@ -193,13 +171,20 @@ def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str
     board.until("expires")
 
 
-def test_a_supervised_run_answers_nothing(cli: Cli, waiting: str, terminal: Any) -> None:
-    """Its mark is seen, as in `approve`."""
+def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Cli, waiting: str, terminal: Any) -> None:
+    """Its mark is seen, as in `approve`. What others end is seen to go; the terminal is as it was; exit code 0."""
     board = terminal(**{RUN_MARK: "run_of_the_agent"})
     board.until(waiting)
     board.press("a")
     board.until("Enter approves it")
     board.press("\r")
-
     board.until("is for people")
     assert cli("approvals", "--json").lines
+    board.press("\x1b")
+    cli("kill", "--all")
+    board.until("0 going on, 0 waiting for a person")
+    board.process.send_signal(signal.SIGINT)
+
+    assert board.ended() == 0
+    assert "Traceback" not in board.text
+    assert termios.tcgetattr(board._its) == board.settings
