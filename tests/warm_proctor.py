@@ -106,9 +106,9 @@ def warm_proctor() -> str:
     program, place = folder / "proctor", str(folder / "socket")
     program.write_text(CLIENT.format(python=sys.executable, place=place))
     program.chmod(0o755)
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
+    command = [sys.executable, "-c", SERVER, place]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    server = subprocess.Popen(command, **pipes, cwd="/", start_new_session=True)  # of no test's folder
     assert server.stdin is not None
     assert server.stdout is not None
     atexit.register(shutil.rmtree, folder)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from warm_proctor import warm_proctor
 
 Cli = Any
 
@@ -32,47 +32,26 @@ def traces(place: Path) -> Path:
     return path
 
 
-def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path) -> None:
-    """Exit code 1, the failure in full, and the sums."""
-    judged = cli("eval", "--policy", "org.yaml", traces)
-
-    assert judged.code == 1
-    assert "FAILED deny-1 (deny)" in judged.out
-    assert "2 sessions: 1 passed, 1 failed (1 violation)" in judged.out
-
-
-def test_eval_of_sessions_that_keep_the_rules_is_fine(cli: Cli) -> None:
-    """From standard input, exit code 0."""
-    judged = cli("eval", "--policy", "org.yaml", "-", stdin=session("good", "read"))
-
-    assert judged.code == 0
-    assert "1 session: 1 passed, 0 failed" in judged.out
-
-
-def test_eval_as_json_is_one_line_a_session(cli: Cli, traces: Path) -> None:
-    """What api.md names, for programs."""
+def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place: Path) -> None:
+    """Exit code 1, the failure in full, unless fewer are to be shown, and the sums; 0 where all keep the rules. For
+    programs one line a session, for continuous integration JUnit and SARIF.
+    """
+    reports = ("--junit", "out.xml", "--sarif", "out.sarif")
+    judged = cli("eval", "--policy", "org.yaml", traces, *reports)
+    short = cli("eval", "--policy", "org.yaml", traces, "--failures", "0")
+    kept = cli("eval", "--policy", "org.yaml", "-", stdin=session("good", "read"))
     good, bad = cli("eval", "--json", "--policy", "org.yaml", traces).lines
 
+    assert (judged.code, kept.code) == (1, 0)
+    assert "FAILED deny-1 (deny)" in judged.out
+    assert "2 sessions: 1 passed, 1 failed (1 violation)" in judged.out
+    assert ("FAILED" in short.out, "1 failed" in short.out) == (False, True)
+    assert "1 session: 1 passed, 0 failed" in kept.out
     assert (good["session"], good["passed"], good["violations"]) == ("good", True, [])
     assert (bad["session"], bad["passed"]) == ("bad", False)
     assert bad["violations"][0]["tool_call_id"] == "c1"
-
-
-def test_eval_writes_junit_and_sarif(cli: Cli, traces: Path, place: Path) -> None:
-    """For continuous integration."""
-    judged = cli("eval", "--policy", "org.yaml", traces, "--junit", "out.xml", "--sarif", "out.sarif")
-
-    assert judged.code == 1
     assert ElementTree.parse(place / "out.xml").getroot().tag == "testsuites"
     assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
-
-
-def test_eval_shows_a_limited_number_of_failures_in_full(cli: Cli, traces: Path) -> None:
-    """The sums are over all of them."""
-    judged = cli("eval", "--policy", "org.yaml", traces, "--failures", "0")
-
-    assert "FAILED" not in judged.out
-    assert "1 failed" in judged.out
 
 
 @pytest.mark.parametrize(
@@ -159,43 +138,30 @@ def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Cli, ran: An
     assert called == [{"session": "s", "tools": ["read"], "hidden": ["delete"]}]
 
 
-def test_explain_tells_why_a_stored_call_was_refused(cli: Cli, ran: Any) -> None:
-    """By the policies stored with the run."""
-    run_id = ran.lines[-1]["run_id"]
-    block_data = cli("explain", run_id)
+def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: Cli, ran: Any) -> None:
+    """By the policies stored with the run. `--refused` leaves out what was allowed; the end stands below in any case,
+    and in no line of JSON. By its number one event alone; one at which nothing was decided is an error.
+    """
+    whole, short = cli("explain", ran.lines[-1]["run_id"]), cli("explain", "last", "--refused")
+    seq = next(line["seq"] for line in ran.lines if line.get("tool_name") == "delete")
 
-    assert block_data.code == 0
-    assert "bash (call-1): allow" in block_data.out
-    assert "delete (call-2): deny" in block_data.out
-    assert "deny-1: deny, " in block_data.out
-
-
-def test_explain_tells_how_the_run_ended_and_leaves_out_what_was_allowed(cli: Cli, ran: Any) -> None:
-    """`--refused` is for long runs; the end stands below in any case, and in no line of JSON."""
-    whole, short = cli("explain", "last"), cli("explain", "last", "--refused")
-
+    assert whole.code == 0
     assert "bash (call-1): allow" in whole.out
     assert "(call-1)" not in short.out
-    assert "delete (call-2): deny" in short.out
+    assert all("delete (call-2): deny" in each.out for each in (whole, short))
+    assert "deny-1: deny, " in whole.out
     assert whole.out.splitlines()[-1] == short.out.splitlines()[-1]
     assert re.fullmatch(r"event \d+  completed .*", short.out.splitlines()[-1])
     assert len(cli("explain", "last", "--refused", "--json").lines) == 1
+    assert [line["decision"]["action"] for line in cli("explain", "--json", "last", seq).lines] == ["deny"]
+    assert cli("explain", "last", "1").code == 2
 
 
 def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
     """By name, and why, as the one who ended it said."""
     place.joinpath("waits.yaml").write_text("name: agent\nsteps: [{silence: forever}]\n")
-    words = (
-        sys.executable,
-        "-m",
-        "proctor.adapters.cli",
-        "run",
-        "--adapter",
-        "scripted",
-        "--set",
-        "script=waits.yaml",
-    )
-    with subprocess.Popen([*words, "x"], stdout=subprocess.DEVNULL) as run:
+    words = ("run", "--adapter", "scripted", "--set", "script=waits.yaml", "x")
+    with subprocess.Popen([warm_proctor(), *words], stdout=subprocess.DEVNULL) as run:
         while not cli("runs", "--status", "running", "--json").out:
             assert run.poll() is None
             time.sleep(0.05)
@@ -210,10 +176,10 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
 def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
     """With the command that does it."""
     store = json.loads(cli("store", "--json").out)["path"]
-    block_data = cli(*words, store)
+    answer = cli(*words, store)
 
-    assert block_data.code == 2
-    assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in block_data.err
+    assert answer.code == 2
+    assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in answer.err
 
 
 def test_diff_breaks_no_id(cli: Cli, traces: Path, place: Path) -> None:
@@ -223,15 +189,6 @@ def test_diff_breaks_no_id(cli: Cli, traces: Path, place: Path) -> None:
     place.joinpath("open.yaml").write_text("name: open\n")
 
     assert name in cli("diff", "open.yaml", "org.yaml", "own.jsonl").out
-
-
-def test_explain_of_one_event_tells_only_that(cli: Cli, ran: Any) -> None:
-    """By its number; one at which nothing was decided is an error."""
-    seq = next(line["seq"] for line in ran.lines if line.get("tool_name") == "delete")
-    one = cli("explain", "--json", "last", seq)
-
-    assert [line["decision"]["action"] for line in one.lines] == ["deny"]
-    assert cli("explain", "last", "1").code == 2
 
 
 def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Cli, place: Path) -> None:
@@ -317,27 +274,18 @@ def test_sessions_are_judged_in_the_context_they_ran_in(cli: Cli, place: Path) -
     assert [line["new_passed"] for line in differing.lines if line["session"] == "two"] in ([], [True])
 
 
-def test_eval_says_whose_sessions_broke_rules(cli: Cli, place: Path) -> None:
-    """User, role, tenant and labels of the run, where they are recorded."""
+def test_whose_sessions_break_rules_is_said(cli: Cli, place: Path) -> None:
+    """User, role, tenant and labels of the run, where they are recorded; `diff` says it so that they can be told
+    before it is so.
+    """
     place.joinpath("when.yaml").write_text(WHEN)
-    place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana", labels={"job": "mail"}))
-    judged = cli("eval", "--policy", "when.yaml", "own.jsonl")
-    (line,) = cli("eval", "--policy", "when.yaml", "--json", "own.jsonl").lines
-
-    assert "  whose:      user=ana tenant=acme labels.job=mail\n" in judged.out
-    assert line["whose"] == {"user": "ana", "tenant": "acme", "labels": {"job": "mail"}}
-
-
-def test_diff_says_whose_sessions_would_be_refused(cli: Cli, place: Path) -> None:
-    """So that they can be told before it is so."""
     place.joinpath("before.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: warn"))
-    place.joinpath("after.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: deny"))
-    place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana"))
-    block_data = cli("diff", "before.yaml", "after.yaml", "own.jsonl")
-    (line,) = cli("diff", "before.yaml", "after.yaml", "--json", "own.jsonl").lines
+    place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana", labels={"job": "mail"}))
+    for words in (("eval", "--policy", "when.yaml", "own.jsonl"), ("diff", "before.yaml", "when.yaml", "own.jsonl")):
+        (line,) = cli(*words, "--json").lines
 
-    assert "user=ana" in block_data.out
-    assert line["whose"] == {"user": "ana", "tenant": "acme"}
+        assert "user=ana tenant=acme labels.job=mail\n" in cli(*words).out
+        assert line["whose"] == {"user": "ana", "tenant": "acme", "labels": {"job": "mail"}}
 
 
 def test_eval_gives_the_fields_that_are_promised(cli: Cli, place: Path) -> None:

@@ -45,7 +45,10 @@ async def store_id(path: Path | str) -> str:
 
 
 def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -> None:
-    """Once: it is there with its owner, then it has one end that says so, and nothing is left to do."""
+    """Once: it is there with its owner, then it has one end that says so; nothing is left to do, as where there is
+    no store.
+    """
+    assert (cli("reap").code, cli("reap").err) == (0, "nothing to end: there are no lost runs\n")
     started = killed_run(place)
     listed = cli("runs", "--status", "lost", "--json").lines
     reaped = cli("reap")
@@ -112,11 +115,3 @@ def test_what_nobody_started_is_withdrawn_when_that_is_asked_for(cli: Cli, place
     assert statuses == {"old": "cancelled", "young": "cancelled"}
     assert (end["type"], "and never started" in end["reason"]) == ("run_cancelled", True)
     assert cli("reap", "--created-older-than", "soon").code == 2
-
-
-def test_no_store_has_nothing_to_end(cli: Cli, place: Path) -> None:
-    """It is not made, and that is fine."""
-    reaped = cli("reap")
-
-    assert (reaped.code, reaped.out) == (0, "")
-    assert reaped.err == "nothing to end: there are no lost runs\n"
