@@ -253,6 +253,13 @@ KEPT_EVERY = 1_000
 STORE_PAUSE_S = 1.0
 
 
+async def begin(store: Store, cursor: CursorFile) -> None:
+    """Store the end of the log as the position where none is stored: what comes from now on is sent."""
+    if cursor.read() is None:
+        async with Subscriptions(store).subscribe(after=0) as events:
+            cursor.write(str(events.cursor))
+
+
 class Deliverer(Protocol):
     """Delivers one event after another."""
 

@@ -92,6 +92,13 @@ def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, p
     assert "was removed while it was in use" in server.err
 
 
+def test_what_happens_once_the_url_is_printed_is_sent(place: Path, serving: Any) -> None:
+    """The webhook has its position in the log by then: a run that starts at once is not missed."""
+    serving("--webhook", "http://127.0.0.1:9/", PROCTOR_WEBHOOK_SECRET="a-secret-both-sides-know")
+
+    assert [path for path in place.rglob("*.webhook-*") if path.suffix != ".lock"]
+
+
 def _status_of(url: str) -> int:
     try:
         with urlopen(url, timeout=PATIENCE_S) as answer:

@@ -135,14 +135,14 @@ async def _served(
     serving: Callable[[Store], Coroutine[Any, Any, None]],
     store: str | None,
     url: str,
-    senders: Callable[[Store, AsyncExitStack], list[Sender]],
+    senders: Callable[[Store, AsyncExitStack], Coroutine[Any, Any, list[Sender]]],
     *,
     as_json: bool,
 ) -> None:
     import anyio
 
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
-        sending = senders(kept, stack)
+        sending = await senders(kept, stack)
         _echo_warnings()
         # Exactly: the token at its end is a secret, and whoever started this has to have it.
         print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
@@ -159,7 +159,7 @@ async def _served(
 Sender: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _senders(
+async def _senders(
     kept: Store,
     stack: AsyncExitStack,
     *,
@@ -168,17 +168,23 @@ def _senders(
     page: str,
     store: str | None,
 ) -> list[Sender]:
-    """The senders of events and requests that are configured; raises UsageError while another process sends."""
-    from ...web.webhook import cursor_of, send
+    """The senders of events and requests that are configured, each with its position stored.
+
+    Raises UsageError while another process sends.
+    """
+    from ...web.webhook import begin, cursor_of, send
 
     found: list[Sender] = []
     if target is not None:
-        found.append(partial(send, kept, target, stack.enter_context(cursor_of(beside(store), target.url))))
+        cursor = stack.enter_context(cursor_of(beside(store), target.url))
+        await begin(kept, cursor)
+        found.append(partial(send, kept, target, cursor))
     recipients, own_page = notified
     for recipient in recipients:
         from ...web.notify import notify
 
         cursor = stack.enter_context(cursor_of(beside(store), recipient.address, "notify"))
+        await begin(kept, cursor)
         found.append(partial(notify, kept, recipient, own_page or page, cursor))
     return found
 
