@@ -107,8 +107,9 @@ def warm_proctor() -> str:
     program.write_text(CLIENT.format(python=sys.executable, place=place))
     program.chmod(0o755)
     command = [sys.executable, "-c", SERVER, place]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    server = subprocess.Popen(command, **pipes, cwd="/", start_new_session=True)  # of no test's folder
+    server = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
+    )  # in no test's folder: what is left there is ended
     assert server.stdin is not None
     assert server.stdout is not None
     atexit.register(shutil.rmtree, folder)
