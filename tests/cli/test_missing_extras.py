@@ -34,11 +34,11 @@ libraries, commands = map(json.loads, sys.argv[1:])
 sys.modules.update(dict.fromkeys(libraries))
 from proctor.adapters.cli import main
 for words in commands:
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
             main(words)
         except SystemExit as ended:
-            print(json.dumps([ended.code, said.getvalue()]))
+            print(json.dumps([ended.code, errors.getvalue()]))
 """
 """Commands where none of some libraries is installed: what each exits with, and what it says."""
 
@@ -55,7 +55,7 @@ def test_a_missing_extra_is_named(cli: Cli, place: Path) -> None:
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
 
     assert len(answers) == len(NEEDING), ran.stderr
-    for (extra, _, words), (code, said) in zip(NEEDING, answers, strict=True):
-        assert code in (2, 3), (words, said)
-        assert f"pip install '.[{extra}]'" in said, (words, said)
-        assert len(said.splitlines()) == 1, (words, said)
+    for (extra, _, words), (code, errors) in zip(NEEDING, answers, strict=True):
+        assert code in (2, 3), (words, errors)
+        assert f"pip install '.[{extra}]'" in errors, (words, errors)
+        assert len(errors.splitlines()) == 1, (words, errors)
