@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import events as ev
-from ..errors import Violation, wrong_type
+from ..errors import PolicyError, Violation, wrong_type
 from ..limits import LIMITS
-from ..policy import Policy
+from ..policy import Policy, members_of
 from ..reading.load import check_policy
-from ..rules.net_shorthand import NetLine
+from ..rules.net_shorthand import NetLine, line_problems
 from ..rules.petri_net import Net
-from ..stack.clauses import net_name
+from ..stack.clauses import net_name, scope_of
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
 from .limit_checker import finding_of
 from .memory import EMPTY, message_text
@@ -34,6 +34,10 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
     if not isinstance(net, str | NetLine | Net):
         raise ValueError(wrong_type("a net", net))
     check_policy(Policy(name="added", nets=[net]))
+    if not isinstance(net, Net):
+        names = scope_of(members_of(on.program.policy))
+        for _, message in line_problems(net if isinstance(net, str) else net.line, scope=names):
+            raise PolicyError(message)
     name = net_name(net)
     if _active(on, name):
         raise ValueError(f"a net `{name}` is active already")
