@@ -1,4 +1,4 @@
-"""`import coding_agent`: the policies of `examples/coding_agent` and the README on a real agent, whichever it is."""
+"""The policies of `examples/coding_agent` and of the README on a real agent, whichever it is."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Run:
     """A machine that was told to begin, with what it recorded and commanded; `store` makes it durable."""
 
     def __init__(self, *rules: Any, asks: bool = False, warns_of: str = "") -> None:
-        denies = (Deny(("*",), action="request_approval"),) if asks else ()
+        denies: tuple[Deny, ...] = (Deny(("*",), action="request_approval"),) if asks else ()
         denies += (Deny((warns_of,), action="warn"),) if warns_of else ()
         policy = Policy(name="p", limits=Limits(max_tool_calls=9_999), rules=rules, tool_rules=denies)
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())

@@ -170,7 +170,7 @@ def from_record(shell: Shell) -> Shell:
 
 
 def from_snapshot(shell: Shell) -> Shell:
-    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())  # type: ignore[attr-defined]
+    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())
     machine = RunMachine.restore(shell.machine.snapshot(), judge, **SETTINGS)
     return Shell(machine, shell.record, shell.stored)
 
@@ -274,7 +274,7 @@ def test_a_judge_that_was_kept_needs_only_the_run() -> None:
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     for n in range(4):
         shell.happens(interface.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
-    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())  # type: ignore[attr-defined]
+    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())
     machine = RunMachine.resume(identity(), judge, record, judged_to=shell.machine.seq)
     following = Shell(machine, record)
     answered = following.happens(interface.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
@@ -333,7 +333,7 @@ def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_k
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
     resumed_machine = machine()
-    judge = COMPILED.restore(resumed_machine._state.monitor.snapshot())  # type: ignore[attr-defined]
+    judge = COMPILED.restore(resumed_machine._state.monitor.snapshot())
     restored = RunMachine.restore(resumed_machine.snapshot(), judge, **settings)
     other = msgspec.structs.replace(call, input={"to": "x"})
     related = [

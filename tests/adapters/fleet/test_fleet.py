@@ -204,7 +204,7 @@ async def finished(store: Store, fleet: Fleet, handles: list[FleetHandle]) -> No
 
 
 @NEEDS_RAY
-@needs_own_server
+@needs_own_server  # type: ignore[untyped-decorator]
 @pytest.mark.anyio
 async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(house: RayHouse) -> None:
     """On PostgreSQL, one after the other, each with runs in every phase: they are accounted for, and no call is

@@ -188,7 +188,8 @@ def many_runs(store: Path, count: int) -> Iterator[Process]:
 def starts(many: Process) -> str:
     """Have it start one more: `started`, or the code of the error."""
     many.go_on("one more")
-    return many.until("")
+    code: str = many.until("")
+    return code
 
 
 async def killed(store: Path) -> list[KillOutcome]:
@@ -202,7 +203,7 @@ def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: 
 
     async def looked_at_and_lifted() -> Counter[str]:
         async with SQLiteStore(store) as opened:
-            found = Counter([run.status async for run in all_runs(opened)])
+            found: Counter[str] = Counter([run.status async for run in all_runs(opened)])
             refused.extend([starts(many) for many in three])
             await KillSwitch(opened).lift(by="ana", everything=True)
             return found

@@ -84,7 +84,7 @@ def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.
     assert at_once
 
 
-@needs_own_server
+@needs_own_server  # type: ignore[untyped-decorator]
 def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path) -> None:
     """The server goes on serving meanwhile, and does what it did before."""
     database = OwnServer()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import coding_agent
 import pytest
+
+from tests import coding_agent
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import coding_agent
 import pytest
 
 from proctor.policies import parse_policies
 from proctor.supervisor import run_once
+from tests import coding_agent
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import coding_agent
 import pytest
 
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.traces import read_sessions
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.supervisor import run_once
+from tests import coding_agent
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 

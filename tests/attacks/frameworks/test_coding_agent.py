@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import agents
-import coding_agent
 import framework_bench
 import pytest
 
 from proctor.adapters import OpenAIAgentsAdapter
 from proctor.policies import parse_policies
 from proctor.supervisor import PolicyViolationError, run_once
+from tests import coding_agent
 
 pytestmark = pytest.mark.anyio
 
