@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from .events.calls import STRICTNESS
-from .rules.petri_net import Net, NetState
+from .language.selectors import Selector
+from .monitor.monitor import Monitor
+from .monitor.program import CompiledRule
+from .policy import Policy
+from .rules.petri_net import Net, NetState, Transition
 from .rules.rule import Fact, Link, Rule, items_of, plain_names
-from .stack.clauses import clauses_of
+from .stack.clauses import Clause, clauses_of
 from .stack.merge import budget_in_words, checked_stack, effective_budgets, effective_limits
 from .values.amounts import figure
 from .values.globs import is_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import TypeAlias
-
-    from .language.selectors import Selector
-    from .monitor.monitor import Monitor
-    from .monitor.program import CompiledRule
-    from .policy import Policy
-    from .rules.petri_net import Transition
-    from .stack.clauses import Clause
-
 
 NodeShape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
 """A tool's calls, a rule between them, a condition other than a call; a net's places and transitions."""

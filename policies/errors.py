@@ -9,14 +9,10 @@ ProctorError                    .code
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeAlias
-
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
 RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]

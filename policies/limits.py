@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -13,14 +13,7 @@ from msgspec import Meta
 from .events.run_context import Usage
 from .rules.rule import ClauseRecord, RuleAction
 from .values import paths
-from .values.model_base import Amount, Name, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from .values.model_base import Issue
-
+from .values.model_base import Amount, Issue, Name, Record
 
 PART = r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)"
 """One amount of time; a duration is one or several of them, the larger first."""

@@ -7,28 +7,20 @@ written once, beside its record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
 
-from .language.selectors import ListedTools, VirtualTool, selector_problems
+from .language.selectors import ListedTools, NameScope, VirtualTool, selector_problems
 from .limits import Budget, Limits
 from .rules.lists import AllowlistMachine, BlocklistMachine
+from .rules.machine import Machine
 from .rules.net_shorthand import NetLine, net_of
 from .rules.petri_net import Net
 from .rules.rule import Roles, Rule, Statement, names
-from .values.model_base import Amount, Base, Name, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from .language.selectors import NameScope
-    from .rules.machine import Machine
-    from .values.model_base import Issue
-
+from .values.model_base import Amount, Base, Issue, Name, Record
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 

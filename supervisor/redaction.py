@@ -5,23 +5,19 @@ from __future__ import annotations
 import hmac
 import os
 import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import re2
 
-from proctor.policies.events import Encoded
+from proctor.policies.events import Encoded, Event
 
 from .errors import UsageError
 from .secret_patterns import COMMANDS, PROGRAMS, TRIGGERS, names_secret, shipped, words_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from proctor.policies.events import Event
 
 VARIABLE = "PROCTOR_REDACTION"
 """The environment variable with the default for every process: `off`, or a YAML file."""

@@ -9,12 +9,15 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ..events.run_context import RunContext, Tool
 from ..language.conditions import all_in
+from ..language.facts import NamingKind, ToolTable
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName
@@ -28,14 +31,16 @@ from ..values.globs import matcher
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
+from ..values.work_budget import Work
 from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
-from .played_rule import SplitComponent
+from .played_rule import PlayedRule, SplitComponent
 from .texts import texts_apart
 from .values import (
     MISSING,
     MOST_LITERALS,
     OPAQUE,
+    Atom,
     also_met_by,
     are_covered,
     atoms_of,
@@ -49,16 +54,6 @@ from .values import (
     rows,
     samples,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..events.run_context import RunContext, Tool
-    from ..language.facts import NamingKind, ToolTable
-    from ..values.work_budget import Work
-    from .played_rule import PlayedRule
-    from .values import Atom
-
 
 MOST_INPUTS = 3_000
 """How many inputs of one tool are tried."""

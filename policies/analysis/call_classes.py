@@ -10,32 +10,22 @@ places of inputs.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..events.run_context import needed
-from ..language.conditions import has_references
-from ..language.facts import CallNames
-from ..language.selectors import ToolWhere, VirtualName
-from ..policy import members_of, virtual_tools_of
+from ..events.run_context import Tool, needed
+from ..language.conditions import Condition, has_references
+from ..language.facts import CallNames, NamingKind, ToolTable
+from ..language.selectors import NameScope, Selector, ToolWhere, VirtualName
+from ..policy import Policy, members_of, virtual_tools_of
 from ..rules.rule import items_of
+from ..stack.clauses import Clause
 from ..values.globs import is_plain, matcher, overlaps
 from ..values.paths import compile_path, path_steps
 from ..values.work_budget import Work
 from .values import placed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeAlias
-
-    from ..events.run_context import Tool
-    from ..language.conditions import Condition
-    from ..language.facts import NamingKind, ToolTable
-    from ..language.selectors import NameScope, Selector
-    from ..policy import Policy
-    from ..stack.clauses import Clause
-
 
 ANY_OTHER = "any other tool"
 """How a name is shown that no pattern but `*` matches."""

@@ -7,12 +7,14 @@ every call, and remembers nothing of what the search was answered.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN
-from .session_search import BOUNDED_BY, ending_alike
+from ..stack.merge import BudgetEntry, LimitEntry
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Outcome, Standard
+from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
 from .session_search import AmountCertificate as Amount
 from .session_search import BudgetCertificate as Budget
 from .session_search import NothingCertificate as Nothing
@@ -20,12 +22,7 @@ from .session_search import ProofCertificate as Proof
 from .session_search import SameRuleCertificate as SameRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..stack.merge import BudgetEntry, LimitEntry
-    from .components import Component, InputClass, Outcome, Standard
     from .played_rule import PlayedRule
-    from .session_search import Certificate, Side, State
 
 
 def check(certificate: Certificate) -> list[str]:

@@ -6,31 +6,27 @@ number. A state is a representative with its own ordinal and turn, as machines l
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from ..events.run_context import RunContext
+from ..language.facts import ToolTable
 from ..monitor.call_table import LOOSE, CallState, ParsedOutput
 from ..monitor.memory import SessionFacts, UserText
 from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
 from ..monitor.violations import REFUSES_LATER
 from ..rules.count import CountMachine
-from ..rules.machine import Machine
+from ..rules.machine import Finding, Machine
 from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..rules.repetition import LoopMachine
+from ..stack.merge import LimitEntry
 from ..values.regexes import Regex
 from .explorer import copied
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from ..events.run_context import RunContext
-    from ..language.facts import ToolTable
-    from ..rules.machine import Finding
-    from ..stack.merge import LimitEntry
 
 NOTHING, WARN, ASK, DENY = range(4)
 """A rule's findings against a call, by strictness; `cancel` refuses the call as `deny` does."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from functools import cached_property, reduce
 from operator import and_
@@ -23,16 +23,13 @@ from ..language.facts import NO_TOOLS, CallNames
 from ..monitor.call_table import CallState, ParsedOutput
 from ..monitor.memory import SessionFacts, UserText
 from ..monitor.usage import TokenMeter
+from ..rules.machine import Machine
 from ..rules.petri_net import Net
 from ..rules.rule import names
-from ..values.work_budget import OutOfWork
+from ..stack.clauses import Clause
+from ..values.work_budget import OutOfWork, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
-
-    from ..rules.machine import Machine
-    from ..stack.clauses import Clause
-    from ..values.work_budget import Work
     from .call_classes import CallClass, InputPredicate, Kinds
 
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..events.calls import STRICTNESS
+from ..events.run_context import Capabilities
 from ..limits import LIMITS
 from ..monitor.usage import PriceBook
-from ..policy import members_of
+from ..policy import Policy, members_of
 from ..rules.rule import Obligation, Of, names, times
 from ..stack.clauses import Clause
 from ..stack.locks import loosened
-from ..stack.merge import effective_budgets, effective_limits, price_tables
+from ..stack.merge import BudgetEntry, LimitEntry, effective_budgets, effective_limits, price_tables
 from ..values.amounts import figure
-from .call_classes import CallClass
-from .findings import finding
+from ..values.work_budget import Work
+from .call_classes import CallClass, Kinds
+from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..events.run_context import Capabilities
-    from ..policy import Policy
-    from ..stack.merge import BudgetEntry, LimitEntry
-    from ..values.work_budget import Work
-    from .call_classes import Kinds
-    from .findings import PreflightFinding
     from .reachability import Saturation
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import UNSET
 
-from ..events.run_context import PORTABLE
+from ..events.run_context import PORTABLE, Capabilities, RunContext, Tool
 from ..language.conditions import Condition, all_in, as_written, paths_in
-from ..language.selectors import ToolWhere
+from ..language.selectors import Selector, ToolWhere
 from ..language.shell_commands import NamedCommand
-from ..policy import Allow, Deny, members_of
+from ..policy import Allow, Deny, Policy, members_of
 from ..rules.lists import Blocklist
 from ..rules.net_shorthand import refilled, required
 from ..rules.petri_net import Net
@@ -25,16 +24,7 @@ from ..stack.merge import effective_budgets
 from ..values.globs import is_plain, matcher
 from ..values.paths import compile_path
 from ..values.work_budget import Work
-from .findings import Findings, PreflightFinding, finding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..events.run_context import Capabilities, RunContext, Tool
-    from ..language.selectors import Selector
-    from ..policy import Policy
-    from .findings import Severity
-
+from .findings import Findings, PreflightFinding, Severity, finding
 
 ALIKE = 0.7
 """How much a name must be like a known one to be taken for it, where there may be others."""

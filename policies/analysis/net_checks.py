@@ -8,23 +8,20 @@ can (Karp and Miller's argument, kept true for priorities, capacities and silent
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..rules.petri_net import Net, NetMachine, NetState
 from ..rules.rule import names
+from ..stack.clauses import Clause
 from ..values.work_budget import Work
 from .explorer import System
-from .findings import finding
+from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
-    from ..stack.clauses import Clause
     from .call_classes import Kinds
-    from .findings import PreflightFinding
 
 
 MAX_STATES = 3_000

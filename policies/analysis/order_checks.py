@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..rules.rule import LARGEST, names
+from ..stack.clauses import Clause
 from .call_classes import ANY_OTHER, CallClass
-from .findings import finding
-from .reachability import END, BoundExceeded, Product
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..stack.clauses import Clause
-    from .explorer import System
-    from .findings import PreflightFinding
-    from .reachability import Saturation, Step
+from .explorer import System
+from .findings import PreflightFinding, finding
+from .reachability import END, BoundExceeded, Product, Saturation, Step
 
 
 def find_orders(possible: Saturation, systems: list[System]) -> Iterator[PreflightFinding]:

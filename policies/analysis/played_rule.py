@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
+from ..events.run_context import RunContext
 from ..language.conditions import has_references
+from ..language.facts import ToolTable
 from ..language.selectors import ToolWhere, VirtualTool
+from ..monitor.program import CompiledRule
 from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
 from ..rules.python_check import Check
 from ..rules.rule import Rule, items_of
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, RuleComponent, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
-
-    from ..events.run_context import RunContext
-    from ..language.facts import ToolTable
-    from ..monitor.program import CompiledRule
-    from ..stack.clauses import Clause
-    from .components import InputClass, Outcome
+from ..stack.clauses import Clause
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Outcome, RuleComponent, filled
 
 
 def _is_followed(key: str) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,22 +17,17 @@ from ..language.selectors import ToolWhere
 from ..monitor.program import Program, program_of
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
-from ..stack.clauses import clauses_of
+from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import merge_policies
+from ..values.work_budget import Work
 from .certificate import check
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
+from .replaying import Replayed
 from .session_search import NothingCertificate, Side
 from .values import are_covered, atoms_of, candidates, documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..stack.clauses import Clause
-    from ..values.work_budget import Work
-    from .replaying import Replayed
 
 MOST_CONTEXTS = 64
 ONE_CONTEXT = "every run of a session has the same context"

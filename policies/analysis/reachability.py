@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ..stack.clauses import Clause
-from .call_classes import CallClass, InputPredicate
-from .explorer import ENDINGS, MAX_FACETS, Ending, combinations, shortest
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-    from typing import Any, TypeAlias
-
-    from .call_classes import Kinds
-    from .explorer import Price, System
+from .call_classes import CallClass, InputPredicate, Kinds
+from .explorer import ENDINGS, MAX_FACETS, Ending, Price, System, combinations, shortest
 
 
 class Step(NamedTuple):

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from ..events.calls import STRICTNESS, rule_name
+from ..language.selectors import ToolWhere
 from ..rules.petri_net import Net
-from ..rules.rule import Rule, items_of
+from ..rules.rule import Cap, Rule, items_of
 from ..stack.clauses import Clause
-from .explorer import systems_of
-from .findings import finding
+from .explorer import System, systems_of
+from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
-    from ..language.selectors import ToolWhere
-    from ..rules.rule import Cap
     from .call_classes import CallClass, Kinds, NameReach
-    from .explorer import System
-    from .findings import PreflightFinding
 
 
 WORDS = ("id", "reason", "description", "tell_model", "action")

@@ -8,17 +8,19 @@ through. If not, a rule that refused it joins the search. A proof with some rule
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+from ..events.run_context import RunContext, Tool
 from ..monitor.program import Program
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
-from ..values.work_budget import OutOfWork
+from ..values.work_budget import OutOfWork, Work
 from .alphabet import Alphabet
 from .certificate import check
-from .components import IN_FLIGHT, BudgetComponent, LimitComponent, RuleComponent, Standard, overlaps
-from .explorer import SearchEndedError
+from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, Standard, overlaps
+from .explorer import Explored, SearchEndedError
 from .played_rule import PlayedRule
 from .replaying import Replayed, ShortSessions, replay, replay_amount
 from .session_search import (
@@ -34,14 +36,6 @@ from .session_search import (
     ending_alike,
     explore,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..events.run_context import RunContext, Tool
-    from ..values.work_budget import Work
-    from .components import Component
-    from .explorer import Explored
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""

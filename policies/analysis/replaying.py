@@ -8,40 +8,36 @@ one input at a time.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events as ev
 from ..errors import Violation
 from ..events.calls import ToolCall
+from ..events.run_context import RunContext, Tool
 from ..language.conditions import is_argument, is_output, output_ref
 from ..language.selectors import ToolWhere
 from ..limits import LIMITS
 from ..monitor.monitor import Monitor
+from ..monitor.program import Program
 from ..monitor.state import MonitorState
 from ..monitor.violations import REFUSES_LATER
 from ..rules.machine import Machine
 from ..rules.per_key import without_key
 from ..rules.provenance import Provenance
 from ..rules.rule import Rule, items_of
+from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.regexes import Regex
-from ..values.work_budget import OutOfWork
+from ..values.work_budget import OutOfWork, Work
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, filled, overlaps
+from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, Standard, filled, overlaps
 from .session_search import ASKING, FAILED, REFUSED, RUNNING, SessionStep
-from .values import MISSING, atoms_of, candidates, documents, samples
+from .values import MISSING, Atom, atoms_of, candidates, documents, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ..events.run_context import RunContext, Tool
-    from ..monitor.program import Program
-    from ..stack.merge import LimitEntry
-    from ..values.work_budget import Work
-    from .components import Standard
     from .played_rule import PlayedRule
-    from .values import Atom
 
 MOST_TRIES = 64
 """How many ways are tried to choose the values that a search left open."""

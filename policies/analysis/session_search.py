@@ -6,20 +6,17 @@ searched is a certificate, which `certificate.check` verifies.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .components import ASK, DENY, IN_FLIGHT, NOTHING
-from .explorer import shortest
+from ..monitor.program import Program
+from ..stack.merge import BudgetEntry, LimitEntry
+from ..values.work_budget import Work
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, Component, InputClass, Outcome, Standard
+from .explorer import Explored, Price, shortest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from ..monitor.program import Program
-    from ..stack.merge import BudgetEntry, LimitEntry
-    from ..values.work_budget import Work
-    from .components import Component, InputClass, Outcome, Standard
-    from .explorer import Explored, Price
     from .played_rule import PlayedRule
 
 

@@ -6,21 +6,17 @@ import itertools
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import UNSET
 
-from ..language.conditions import all_in, is_argument, is_output
+from ..language.conditions import Condition, all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
 from ..values.json_values import is_number, number_of, scalars_in, text_of
 from ..values.paths import path_steps
 from ..values.work_budget import OutOfWork
 from .texts import texts_apart
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ..language.conditions import Condition
 
 MISSING: Any = object()
 """In the place of a value: there is none."""

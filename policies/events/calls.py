@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import msgspec
 
-from ..errors import Action, Violation, wrong_type
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ..errors import RefusalCause
-
+from ..errors import Action, RefusalCause, Violation, wrong_type
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}

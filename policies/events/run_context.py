@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 PORTABLE: Final[dict[str, tuple[str, ...]]] = {
     "bash": ("command",),

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, UnsetType, field
 
 from ..values import paths, regexes
 from ..values.globs import glob_problems
 from ..values.json_values import is_number, scalars_in
-from ..values.model_base import Positive, Record
+from ..values.model_base import Issue, Positive, Record
 from .operators import ALL_OPERATORS, LENGTHS, MEMBERSHIPS, ORDERINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from ..values.model_base import Issue
-
 
 Expand: TypeAlias = Callable[[str | Sequence[str]], tuple[str, ...]]
 """Names with aliases replaced by the tools they stand for."""

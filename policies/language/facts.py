@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from ..events.run_context import PORTABLE, needed, optional, root_of
+from ..events.run_context import PORTABLE, RunContext, Tool, needed, optional, root_of
+from ..values.globs import Matcher
 from ..values.model_base import UNCLEAR, aliased
-from ..values.paths import compile_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import TypeAlias
-
-    from ..events.run_context import RunContext, Tool
-    from ..values.globs import Matcher
-    from ..values.paths import PathFn
-    from .conditions import OutputRef
+from ..values.paths import PathFn, compile_path
+from .conditions import OutputRef
 
 
 class Remembered(Protocol):

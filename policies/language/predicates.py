@@ -7,8 +7,8 @@ missing path, and an ordering that cannot be made holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -17,16 +17,10 @@ from ..values import paths, regexes
 from ..values.json_values import container_of, is_number, scalars_in, text_of, unkeepable
 from ..values.model_base import UNCLEAR, has_unclear
 from ..values.paths import inside, place_of
-from .conditions import OutputRef, as_written, has_references, is_argument, is_output, output_ref
+from .conditions import Condition, Expand, OutputRef, as_written, has_references, is_argument, is_output, output_ref
 from .facts import Facts
 from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
 from .shell_commands import NamedCommands, would_run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeAlias
-
-    from .conditions import Condition, Expand
 
 
 def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:

@@ -6,28 +6,19 @@ predicate on the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from ..values import paths, regexes
-from ..values.globs import glob_problems, matcher
+from ..values.globs import Matcher, glob_problems, matcher
 from ..values.json_values import texts_in
-from ..values.model_base import Name, Record, circle, has_unclear
-from .conditions import Condition
-from .facts import Facts
+from ..values.model_base import Issue, Name, Record, Where, circle, has_unclear
+from .conditions import Condition, OutputRef
+from .facts import CallNames, Facts
 from .predicates import compile_conditions, condition_words, explained, met, unlisted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any, TypeAlias
-
-    from ..values.globs import Matcher
-    from ..values.model_base import Issue, Where
-    from .conditions import OutputRef
-    from .facts import CallNames
 
 
 class ToolWhere(Record, frozen=True):

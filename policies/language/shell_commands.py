@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
 from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
-from ..shell.words import split
+from ..shell.words import Shell, split
 from ..values.json_values import container_of, texts_in
 from .facts import Facts
 from .operators import Reading
 
 if TYPE_CHECKING:
     from ..shell.programs import LinePart
-    from ..shell.words import Shell
 
 Words: TypeAlias = Sequence[str | None]
 """The words of a command; None where only the shell knows one."""

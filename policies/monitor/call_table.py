@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted
+from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted, ToolEvent, ToolOutcome
 from ..events.calls import UNREADABLE, fingerprint, mark, matches_digest
-from ..language.facts import NamingKind
+from ..events.run_context import RunContext, Usage
+from ..language.conditions import OutputRef
+from ..language.facts import CallNames, Directories, NamingKind
 from ..language.selectors import VirtualName
-from ..rules.machine import Evaluate
+from ..rules.machine import Evaluate, EvaluatedCall, Finding, Spend
 from ..values.json_values import is_number, parsed_output, text_of
 from .limit_checker import BudgetState, LimitState
-from .memory import EMPTY, SessionFacts, UserText
+from .memory import EMPTY, SeenValues, SessionFacts, UserText
 from .program import CallPlan, CompiledRule
 from .usage import TokenMeter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    from ..events import ToolEvent, ToolOutcome
-    from ..events.run_context import RunContext, Usage
-    from ..language.conditions import OutputRef
-    from ..language.facts import CallNames, Directories
-    from ..rules.machine import EvaluatedCall, Finding, Spend
-    from .memory import SeenValues
-
 
 AskedRule: TypeAlias = tuple[Evaluate, Any, int, CompiledRule]
 """What evaluates a call: a rule's function, the rule's state, and the slots that the call matches."""

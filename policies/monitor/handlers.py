@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
 from .. import events as ev
 from ..errors import PolicyError, Violation, wrong_type
+from ..events import NetJoined, NetLeft
 from ..limits import LIMITS
 from ..policy import Policy, members_of
 from ..reading.load import check_policy
 from ..rules.net_shorthand import NetLine, line_problems
 from ..rules.petri_net import Net
 from ..stack.clauses import net_name, scope_of
-from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
+from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, CallState, Grant, RuleName
 from .limit_checker import finding_of
 from .memory import EMPTY, message_text
+from .program import CompiledRule
 from .state import MonitorState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeAlias
-
-    from ..events import NetJoined, NetLeft
-    from .call_table import CallState, RuleName
-    from .program import CompiledRule
 
 
 def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None:

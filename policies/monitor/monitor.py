@@ -6,8 +6,8 @@ events of a session into a new monitor gives the state that was live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -17,41 +17,35 @@ from ..errors import EventError, Violation, wrong_type
 from ..events.calls import (
     STRICTNESS,
     UNREADABLE,
+    AsyncCheck,
     Decision,
+    LimitWarning,
     NeedsChecks,
     ToolCall,
     check_input,
     tell_model_default,
 )
+from ..events.run_context import Usage
+from ..language.conditions import Condition
+from ..language.facts import NamingKind
 from ..language.selectors import ToolWhere
 from ..language.shell_commands import commands_of
+from ..limits import BudgetAccount
 from ..rules.lists import AllowlistMachine
-from ..rules.petri_net import NetMachine, net_status
+from ..rules.net_shorthand import NetLine
+from ..rules.petri_net import Net, NetMachine, Stance, net_status
+from ..shell.words import Shell
 from ..values.globs import matcher
 from ..values.json_values import is_number
 from ..values.paths import compile_path
 from . import handlers
-from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState
+from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState, RuleName
 from .handlers import HANDLERS, add_net, remove_net
+from .limit_checker import LimitStatus
+from .program import CompiledRule
 from .snapshots import write
+from .state import MonitorState
 from .violations import id_in_use, of_rule, unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any, TypeAlias
-
-    from ..events.calls import AsyncCheck, LimitWarning, ToolCall
-    from ..events.run_context import Usage
-    from ..language.conditions import Condition
-    from ..language.facts import NamingKind
-    from ..limits import BudgetAccount
-    from ..rules.net_shorthand import NetLine
-    from ..rules.petri_net import Net, Stance
-    from ..shell.words import Shell
-    from .call_table import RuleName
-    from .limit_checker import LimitStatus
-    from .program import CompiledRule
-    from .state import MonitorState
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:

@@ -7,21 +7,22 @@ is first seen, so that an event visits only the rules that name its tool.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..errors import Action, PolicyError
+from ..events.run_context import RunContext, Tool
 from ..language.conditions import OutputRef
-from ..language.facts import NO_TOOLS, NoCall, ToolTable
+from ..language.facts import NO_TOOLS, CallNames, NamingKind, NoCall, ToolTable
 from ..language.predicates import compile_when
-from ..language.selectors import Subject
-from ..policy import Approval, members_of
-from ..rules.machine import Machine
-from ..rules.net_shorthand import net_of
+from ..language.selectors import NameScope, Subject
+from ..policy import Allow, Approval, Deny, Policy, members_of
+from ..rules.machine import Machine, UpcomingCall
+from ..rules.net_shorthand import NetLine, net_of
 from ..rules.per_key import Keyed, without_key
-from ..rules.petri_net import Net, NetMachine
+from ..rules.petri_net import Mappers, Net, NetMachine, OnResults, Validators
 from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
 from ..stack.clauses import clauses_of, net_name, scope_of
@@ -31,19 +32,6 @@ from ..values.paths import compile_path
 from ..values.regexes import Regex
 from .limit_checker import BudgetChecker, LimitChecker
 from .usage import PriceBook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import TypeAlias
-
-    from ..events.run_context import RunContext, Tool
-    from ..language.facts import CallNames, NamingKind
-    from ..language.selectors import NameScope
-    from ..policy import Allow, Deny, Policy
-    from ..rules.machine import UpcomingCall
-    from ..rules.net_shorthand import NetLine
-    from ..rules.petri_net import Mappers, OnResults, Validators
-
 
 PLANS_KEPT = 256
 """How many different plans are kept for the calls of one tool."""

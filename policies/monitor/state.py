@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Literal
 
+from .. import events as ev
+from ..errors import Violation
 from ..events.calls import check_input, input_digest
+from ..events.run_context import RunContext
+from ..language.conditions import OutputRef
+from ..language.facts import NamingKind
+from ..rules.machine import Finding
+from ..rules.net_shorthand import NetLine
+from ..rules.petri_net import Net
+from ..stack.merge import BudgetEntry
 from ..values.foreign_code import error_text
 from .call_table import (
     DECIDED,
@@ -20,30 +30,16 @@ from .call_table import (
     CallState,
     CallTable,
     ParsedOutput,
+    Relation,
+    RuleName,
     Session,
     States,
     check_id,
 )
+from .limit_checker import Exceeded
 from .memory import SeenValues, SessionFacts
+from .program import CallPlan, CompiledRule, MatchedRule, Program
 from .violations import of_limit, of_rule, raised
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Literal
-
-    from .. import events as ev
-    from ..errors import Violation
-    from ..events.run_context import RunContext
-    from ..language.conditions import OutputRef
-    from ..language.facts import NamingKind
-    from ..rules.machine import Finding
-    from ..rules.net_shorthand import NetLine
-    from ..rules.petri_net import Net
-    from ..stack.merge import BudgetEntry
-    from .call_table import Relation, RuleName
-    from .limit_checker import Exceeded
-    from .program import CallPlan, CompiledRule, MatchedRule, Program
-
 
 PLANS_BOUND = 128
 """How many tools' bound plans a session keeps; a model may invent any number of names."""

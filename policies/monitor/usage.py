@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -12,15 +12,9 @@ from ..errors import EventError, wrong_type
 from ..events import TokenUsageUpdated
 from ..events.run_context import TOKENS, Usage
 from ..policy import Price
+from ..stack.merge import PriceTables
 from ..values.globs import matcher
 from ..values.json_values import is_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, TypeAlias
-
-    from ..stack.merge import PriceTables
-
 
 Tokens: TypeAlias = tuple[int, ...]
 """Tokens by kind: uncached input, read from the cache, written to the cache, output, reasoning output."""

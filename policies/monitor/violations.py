@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ..errors import Violation
-from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER
-from ..limits import LIMITS
+from ..errors import Action, Enforcement, Violation
+from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER, ToolCall
+from ..limits import LIMITS, Budget, Limit
 from ..rules.machine import Finding
-from ..stack.merge import LimitEntry
+from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.foreign_code import error_text
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..errors import Action, Enforcement
-    from ..events.calls import ToolCall
-    from ..limits import Budget, Limit
-    from ..stack.merge import BudgetEntry
-    from .call_table import CallState, Session
-    from .program import CompiledRule
-
+from .call_table import CallState, Session
+from .program import CompiledRule
 
 REFUSES_LATER = frozenset({*LIMITS, "budget", "circuit_breaker"})
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from ..limits import BUDGETS, LIMITS, spellings
 from ..rules.rule import Rule
-from ..values.model_base import Record
+from ..values.model_base import Base, Record
 from . import schema
 from .rewriting import as_written
 from .schema import (
@@ -22,22 +23,14 @@ from .schema import (
     OneOf,
     Open,
     PythonCode,
+    Shape,
     Text,
     did_you_mean,
     either,
     fields_of,
     wanted,
 )
-from .tree import ListNode, MapNode, Scalar, describe, join
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ..values.model_base import Base
-    from .schema import Shape
-    from .tree import Node, ProblemReport, TextSpan
-
+from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, describe, join
 
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""

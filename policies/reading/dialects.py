@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from .rewriting import (
     RULE_KEYS,
@@ -25,13 +25,7 @@ from .rewriting import (
     with_plain_nets,
 )
 from .schema import is_near, snake_case
-from .tree import ListNode, MapNode, Scalar, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from .tree import Node, ProblemReport
-
+from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe
 
 _CONTRACT_KEYS = ("tool", "preconditions", "forbids_after", *RULE_KEYS)
 _PRIOR_KEYS = ("requires_prior_tool", "resource", "with_output", "description")

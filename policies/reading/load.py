@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -14,6 +15,7 @@ from ..language.selectors import NameScope, person_problems, selector_problems
 from ..policy import Policy, members_of
 from ..rules import RULES
 from ..rules.net_shorthand import line_problems
+from ..values.model_base import Issue
 from ..values.regexes import read_together
 from .convert import Converter, place_of
 from .dialects import is_contract, is_policy, policies_of_tests, policy_of_contracts, rewritten
@@ -23,6 +25,7 @@ from .tree import (
     MAX_TEXT,
     ListNode,
     MapNode,
+    Node,
     ProblemReport,
     Unreadable,
     check_size,
@@ -31,14 +34,6 @@ from .tree import (
     record_node,
     set_paths,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-    from ..values.model_base import Issue
-    from .tree import Node
-
 
 _NAMED = (
     ("id", ("tool_rules", "rules"), ("id",)),

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from .load import parse_policies, policy_nodes
 from .rewriting import with_durations
 from .sources import SUFFIXES, read_json, read_source
-from .tree import NOWHERE, ListNode, MapNode, ProblemReport, Scalar, Unreadable, children
+from .tree import NOWHERE, ListNode, MapNode, Node, ProblemReport, Scalar, Unreadable, children
 from .yaml_source import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .tree import Node
 
 
 class _Comment(NamedTuple):

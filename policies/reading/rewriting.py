@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any, TypeGuard
 
 from ..limits import BUDGETS, LIMITS, PERCENT, duration_ms, spellings
 from .schema import did_you_mean, snake_case
-from .tree import ListNode, MapNode, Scalar, describe, join
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, TypeGuard
-
-    from .tree import Node, ProblemReport
-
+from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe, join
 
 _SPECIAL = re.compile(r"[*?\[\]]")
 _NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}

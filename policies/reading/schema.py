@@ -6,8 +6,8 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
@@ -16,11 +16,6 @@ from ..policy import Policy
 from ..rules import RULES
 from ..rules.rule import Rule
 from ..values.model_base import Base
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from typing import TypeAlias
-
 
 SYNONYMS = {
     "halt": "cancel",

@@ -6,8 +6,8 @@ import json
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from .tree import (
     MAX_DEPTH,
@@ -15,6 +15,7 @@ from .tree import (
     NOWHERE,
     ListNode,
     MapNode,
+    Node,
     ProblemReport,
     Scalar,
     TextSpan,
@@ -26,13 +27,6 @@ from .tree import (
     set_paths,
 )
 from .yaml_source import integer, read_yaml, whole_characters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeAlias
-
-    from .tree import Node
-
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import yaml
 
-from .tree import MAX_BORROWED, MAX_DEPTH, ListNode, MapNode, Scalar, TextSpan, Unreadable, check_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from .tree import Node, ProblemReport
-
+from .tree import (
+    MAX_BORROWED,
+    MAX_DEPTH,
+    ListNode,
+    MapNode,
+    Node,
+    ProblemReport,
+    Scalar,
+    TextSpan,
+    Unreadable,
+    check_count,
+)
 
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..errors import wrong_type
+from ..errors import RefusalCause, wrong_type
 from ..language.facts import CallNames
-from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
+from ..language.selectors import Bound, NameScope, Slot, Subject, ToolWhere, VirtualName, selector_problems
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
-from ..values.model_base import Name, Natural, Positive, Record, circle
-from .machine import EVERY_SLOT, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
+from ..values.model_base import Issue, Name, Natural, Positive, Record, Where, circle
+from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, UpcomingCall
 from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-    from typing import TypeAlias
-
-    from ..errors import RefusalCause
-    from ..language.selectors import Bound, Subject, VirtualName
-    from ..values.model_base import Issue, Where
-    from .machine import Evaluate, UpcomingCall
-
 
 MAX_SILENT = 10_000
 """How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""

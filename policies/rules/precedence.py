@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Hashable
+from typing import Literal
 
 import msgspec
 
-from ..language.selectors import HUMAN, Selector, is_person
-from .machine import Finding, Machine, listed, slots_of
+from ..language.selectors import HUMAN, NameScope, Selector, is_person
+from .machine import EvaluatedCall, Finding, Machine, ToolReturn, UpcomingCall, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import Fact, Link, Roles, Rule, items_of, names
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from ..language.selectors import NameScope
-    from .machine import EvaluatedCall, ToolReturn, UpcomingCall
-
 
 PERSON = "a person's approval"
 

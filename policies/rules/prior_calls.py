@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from ..language.conditions import Condition, has_references
+from ..language.conditions import Condition, OutputRef, has_references
+from ..language.facts import Facts
 from ..language.predicates import compile_conditions, explained
-from ..language.selectors import HUMAN, Selector, Slot, ToolWhere, selector_problems
+from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, selector_problems
 from ..values import paths, regexes
 from ..values.json_values import given_texts, unkeepable
-from ..values.model_base import Natural, Record, aliased, also_of
+from ..values.model_base import Issue, Natural, Record, aliased, also_of
 from ..values.regexes import VIEW, Regex
-from .machine import BOUND, listed
+from .machine import BOUND, EvaluatedCall, ToolReturn, UpcomingCall, listed
 from .precedence import PERSON, asks_person, calls_in
 from .rule import Fact, items_of, names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ..language.conditions import OutputRef
-    from ..language.facts import Facts
-    from ..language.selectors import NameScope
-    from ..values.model_base import Issue
-    from .machine import EvaluatedCall, ToolReturn, UpcomingCall
-
 
 PER_KEY = 32
 """How many earlier calls with the same bound values are kept, the latest ones."""

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ..events.calls import ToolCall
 from ..events.run_context import RunContext, Usage
-from ..language.selectors import Selector
+from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
-from .machine import BOUND, Finding, Machine, RuleState, slots_of
+from ..values.model_base import Issue
+from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .rule import CheckAnswer, Rule, names, refusal, restricts_tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from ..language.selectors import NameScope
-    from ..values.model_base import Issue
-from .machine import EvaluatedCall, ToolReturn
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Hashable, Iterator
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from ..language.selectors import Selector
+from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
-from ..values.model_base import Natural, Positive
+from ..values.model_base import Issue, Natural, Positive
 from .count import Count
-from .machine import BOUND, Finding, Machine, slots_of
+from .machine import BOUND, EvaluatedCall, Finding, Machine, ToolReturn, UpcomingCall, slots_of
 from .machine import RuleState as NoState
 from .rule import Roles, Rule, names, restricts_tool, times
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
-    from typing import TypeAlias
-
-    from ..language.selectors import NameScope
-    from ..values.model_base import Issue
-from .machine import EvaluatedCall, ToolReturn, UpcomingCall
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 64

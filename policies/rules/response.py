@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
 
-from ..language.selectors import Selector
+from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Positive
-from .machine import Finding, Machine, listed, slots_of
+from .machine import EvaluatedCall, Finding, Machine, UpcomingCall, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from ..language.selectors import NameScope
-from .machine import EvaluatedCall, UpcomingCall
 
 
 class Require(Rule, tag="require", frozen=True):

@@ -6,24 +6,17 @@ Preflight, pictures and explanations use these methods only, so that a new famil
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from ..language.conditions import Condition, has_arguments, when_problems
-from ..language.selectors import ListedTools, Selector, selector_problems
+from ..language.selectors import ListedTools, NameScope, Selector, ToolWhere, selector_problems
 from ..values import paths
-from ..values.model_base import Name, Record
+from ..values.model_base import Issue, Name, Record
 from .machine import Finding, Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, TypeAlias
-
-    from ..language.selectors import NameScope, ToolWhere
-    from ..values.model_base import Issue
 
 
 def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
+from collections.abc import Hashable, Iterator
 from collections.abc import Sequence as AbcSequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from ..language.selectors import Selector, Slot, ToolWhere, selector_problems
-from ..values.model_base import Name
-from .machine import Finding, Machine, listed, slots_of
+from ..language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
+from ..values.model_base import Issue, Name
+from .machine import EvaluatedCall, Finding, Machine, UpcomingCall, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import Cap, Link, Note, Of, Roles, Rule, chain, names
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
-
-    from ..language.selectors import NameScope, VirtualName
-    from ..values.model_base import Issue
-    from .machine import EvaluatedCall, UpcomingCall
-    from .rule import Drawing
-
+from .rule import Cap, Drawing, Link, Note, Of, Roles, Rule, chain, names
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 

@@ -7,17 +7,11 @@ options change how the rest of a line is read. What is not listed here as unders
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from .words import NUMBER, split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .words import Shell, Word
-
+from .words import NUMBER, Shell, Word, split
 
 _SHELLS_OWN = re.compile(
     r"PATH|ENV|BASH.*|SHELLOPTS|PS[0-4]|PROMPT_.*|POSIXLY_CORRECT|(S?RANDOM|SECONDS|LINENO|OPTIND|HISTCMD)|EPOCH.*|E?UID"

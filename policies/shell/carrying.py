@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
-from .words import split
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .words import Word
+from .words import Word, split
 
 
 class Carries(msgspec.Struct, frozen=True, kw_only=True):

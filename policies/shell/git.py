@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .carrying import Carries, carries, gives_other, options
-from .words import split
+from .words import Word, split
 from .wrappers import UNKNOWN, Nested, Prefix, behind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .words import Word
-
 
 _OPTIONS = options(
     alone="0-9",

@@ -8,15 +8,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
 from .words import Word, literal, split
 from .wrappers import UNKNOWN, Nested
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):

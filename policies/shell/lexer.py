@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .builtins import changes_meaning
-from .words import HARMLESS_TARGETS, NUMBER, Cursor, WordBuilder, literal
+from .words import HARMLESS_TARGETS, NUMBER, Cursor, Word, WordBuilder, literal
 
 if TYPE_CHECKING:
-    from typing import Final
-
     from .programs import CommandCollector
-    from .words import Word
 
 
 META: Final = " \t\n|&;()<>"

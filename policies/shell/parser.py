@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -12,13 +12,7 @@ from ..errors import UnjudgeableLineError
 from .builtins import changes_meaning, changes_program_meaning
 from .lexer import Redirections, Scanner
 from .programs import DYNAMIC, REDIRECT, CommandCollector, LinePart
-from .words import Word, WordBuilder, check_characters, check_depth, literal, split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from .words import Shell
-
+from .words import Shell, Word, WordBuilder, check_characters, check_depth, literal, split
 
 RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
 _RESERVED_WORD = re.compile(r"(?:[a-z]+|!|\{|\}|\[\[|\]\])(?=[ \t\n;&|()<>]|\Z)")

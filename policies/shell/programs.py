@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -19,14 +20,8 @@ from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
-from .words import HARMLESS_TARGETS, UNSEEN, literal, split
+from .words import HARMLESS_TARGETS, UNSEEN, Shell, Word, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .words import Shell, Word
-
 
 _SHELLS = """
     zsh ksh ksh93 mksh pdksh oksh yash fish csh tcsh nu xonsh elvish pwsh powershell cmd cmd.exe wsl repeat

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
 from ..errors import UnjudgeableLineError
-
-if TYPE_CHECKING:
-    from typing import Final, NoReturn, TypeAlias
-
 
 ANYTHING = "(?s:.*)"
 NUMBER = "[0-9]*"

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import msgspec
 
 from .builtins import changes_program_meaning
 from .words import UNSEEN, Shell, Word, literal
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from ..events.calls import STRICTNESS
-from ..language.selectors import NameScope
-from ..policy import Allow, Deny, OnViolation, members_of, virtual_tools_of
+from ..language.selectors import NameScope, Selector, VirtualTool
+from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
+from ..rules.machine import Machine
 from ..rules.net_shorthand import NetLine, net_of
 from ..rules.petri_net import Net, NetMachine
-from ..rules.rule import Rule
+from ..rules.rule import Roles, Rule
 from .merge import effective_action
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ..language.selectors import Selector, VirtualTool
-    from ..policy import Policy
-    from ..rules.machine import Machine
-    from ..rules.rule import Roles
 
 
 class RuleIds(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from ..errors import PolicyError, Problem, read_each, wrong_type
 from ..events.calls import STRICTNESS
-from ..limits import LIMITS, WINDOWS, Budget, Limit, Limits, duration_ms
-from ..policy import SCOPES, Approval, OnViolation, Price, Stack, members_of
+from ..limits import LIMITS, WINDOWS, Budget, Kind, Limit, LimitKind, Limits, duration_ms
+from ..policy import SCOPES, Approval, OnViolation, Policy, Price, Stack, members_of
 from ..reading.load import check_policy
+from ..rules.rule import RuleAction
 from ..values.amounts import figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
-
-    from ..limits import Kind, LimitKind
-    from ..policy import Policy
-    from ..rules.rule import RuleAction
 
 
 def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> OnViolation:

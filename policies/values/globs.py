@@ -5,19 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
+from .model_base import Issue, Where
 from .regexes import Regex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, TypeAlias
-
-    from .model_base import Issue, Where
-    from .work_budget import Work
-
+from .work_budget import Work
 
 Matcher: TypeAlias = Callable[[str], bool]
 _CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")

@@ -10,12 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, TypeGuard
-
+from collections.abc import Iterator
+from typing import Any, TypeGuard
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from ..errors import PolicyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
 
 Where: TypeAlias = tuple[str | int, ...]
 """A place within a record: field names and list positions."""

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from .json_values import container_of, same
-from .model_base import Aliased
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from .model_base import Issue, Where
-
+from .model_base import Aliased, Issue, Where
 
 Step: TypeAlias = Callable[[list[Any]], list[Any]]
 PathFn: TypeAlias = Callable[[Any], list[Any]]

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.events import NetJoined, NetLeft
+from proctor.policies.rules.net_shorthand import NetLine
+from proctor.policies.rules.petri_net import Net
 from proctor.policies.stack.clauses import net_name
 
 from ..arguments import check_text
 from ..control.approval_inbox import requested_at
-from ..machine.interface import CancelAsked
-from ..ports.stored_types import AnswerGiven, Cancel
+from ..machine.interface import CancelAsked, RunResult
+from ..ports.stored_types import AnswerGiven, ApprovalAnswer, ApprovalRequest, Cancel, Command
 from ..run.actor import RunActor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
-    from proctor.policies.rules.net_shorthand import NetLine
-    from proctor.policies.rules.petri_net import Net
-
     from ..launch.launch import Claimed
-    from ..machine.interface import RunResult
-    from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Command
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

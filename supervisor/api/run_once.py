@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any, Unpack
 
 import anyio
 import msgspec
@@ -15,28 +16,20 @@ from anyio.from_thread import start_blocking_portal
 from sniffio import AsyncLibraryNotFoundError, current_async_library
 
 from proctor.policies.events.calls import ToolCall, input_digest
+from proctor.policies.events.run_context import RunContext
 
 from ..arguments import ExecuteOptions, OnceOptions, check_options, check_store, check_text, parted
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
+from ..machine.interface import RunResult
+from ..ports.adapter import Adapter, Approver, Publisher
+from ..ports.store import Store
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
-from ..redaction import Redactor
+from ..redaction import Redaction, Redactor
 from ..store.memory_store import MemoryStore
 from .active_runs import RunHandle
 from .supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any, Unpack
-
-    from proctor.policies.events.run_context import RunContext
-
-    from ..machine.interface import RunResult
-    from ..ports.adapter import Adapter, Approver, Publisher
-    from ..ports.store import Store
-    from ..redaction import Redaction
-
 
 LOOK_AGAIN_S = 0.5
 _SERVICES = ("store", "approver", "publishers", "redaction")

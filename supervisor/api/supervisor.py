@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Unpack
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from proctor.policies.errors import PolicyViolationError
 
@@ -36,29 +38,17 @@ from ..launch.history import as_sub_run, check_continuation, inherited
 from ..launch.launch import LaunchRequest, check_context, claim_created, claimed, let_go, run_info
 from ..launch.plan import Plans
 from ..log import audible, logger
+from ..ports.adapter import Adapter, Approver, EndOrphans, Publisher
 from ..ports.store import Store
-from ..ports.stored_types import ApprovalAnswer
-from ..redaction import Redactor
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
+from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers
 from ..run.tasks import spawn
 from ..watch.log_follower import Publishers
-from ..watch.subscriptions import Subscriptions
+from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
-from .active_runs import ActiveRun, ActiveRuns, RunHandle, why_left
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import TracebackType
-    from typing import Unpack
-
-    from anyio.abc import TaskGroup
-
-    from ..ports.adapter import Adapter, Approver, EndOrphans, Publisher
-    from ..ports.stored_types import ApprovalRequest, Owner, RunInfo
-    from ..redaction import Redaction
-    from ..watch.subscriptions import Subscription
-    from .active_runs import Statistics
+from .active_runs import ActiveRun, ActiveRuns, RunHandle, Statistics, why_left
 
 
 class Admission:

@@ -5,30 +5,23 @@ While registered, it also ends runs that other owners have lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 
 from proctor.policies.values.foreign_code import error_text
 
 from ..errors import StoreError, UsageError
+from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave
-from ..ports.store import all_runs
-from ..ports.stored_types import RunFilter
+from ..ports.store import Store, all_runs
+from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
 from ..run.recovery import LEAVE_S, end_lost, end_lost_runs, end_unowned, passing_owner
 from ..run.tasks import call_isolated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ..ports.adapter import EndOrphans
-    from ..ports.store import Store
-    from ..ports.stored_types import Command, Owner, RunInfo, RunStatus
-
 
 LEASE_S = recovery.LEASE_S
 RENEW_S = LEASE_S / 3

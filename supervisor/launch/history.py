@@ -5,30 +5,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
-from proctor.policies.events import RecordPruned, SessionCreated, SessionEvent
+from proctor.policies import parse_policies
+from proctor.policies.events import Event, RecordPruned, SessionCreated, SessionEvent
+from proctor.policies.monitor.monitor import Monitor
+from proctor.policies.policy import Policy
 
 from ..arguments import Continuation
 from ..errors import UsageError
 from ..machine.event_factory import PriorSession
 from ..machine.run_state import estimated_size
-from ..ports.store import closing
+from ..ports.store import EventLog, Store, closing
+from ..ports.stored_types import RunInfo
 from ..run.provider_session import parent
 from .plan import written
-
-if TYPE_CHECKING:
-    from typing import Any, Final
-
-    from proctor.policies.events import Event
-    from proctor.policies.monitor.monitor import Monitor
-    from proctor.policies.policy import Policy
-
-    from ..ports.store import EventLog, Store
-    from ..ports.stored_types import RunInfo
-
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
 """How many bytes of a conversation are replayed, its latest part; more than any model reads."""
@@ -165,6 +158,5 @@ def inherited(info: RunInfo) -> tuple[Policy, ...]:
 
 @lru_cache(maxsize=64)
 def _read(policies: bytes) -> tuple[Policy, ...]:
-    from proctor.policies import parse_policies
 
     return tuple(parse_policies({"policies": msgspec.json.decode(policies)}))

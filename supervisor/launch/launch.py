@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import msgspec
 
 from proctor.policies.analysis.name_checks import missing_context
-from proctor.policies.events.run_context import RunContext, portable
+from proctor.policies.events.run_context import Capabilities, RunContext, portable
+from proctor.policies.monitor.monitor import Monitor
 
 from ..arguments import Continuation, check_named, check_order, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
-from ..ports.adapter import Adapter, GateAnswer, Launch
+from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch
 from ..ports.processes import process_mark
-from ..ports.stored_types import NOT_OVER, RunFilter, RunInfo
+from ..ports.store import CommandQueue, RunRegistry, Store
+from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
 from ..run.recovery import LEASE_S, end_lost_runs, withdraw
+from ..run.services import Services
 from ..run.tasks import DetachedTask
-from .history import continued, read_history, read_transcript
+from .history import Continued, History, continued, read_history, read_transcript
 from .plan import Plan
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from typing import Any
-
-    from proctor.policies.events.run_context import Capabilities
-    from proctor.policies.monitor.monitor import Monitor
-
-    from ..ports.adapter import EndOrphans
-    from ..ports.store import CommandQueue, RunRegistry, Store
-    from ..ports.stored_types import Owner
-    from ..run.services import Services
-    from .history import Continued, History
 
 
 class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):

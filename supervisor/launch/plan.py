@@ -5,20 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from anyio import to_thread
 
+from proctor.policies import Capabilities, compile_policy, merge_policies, preflight
+from proctor.policies.analysis.findings import Findings, PreflightFinding
 from proctor.policies.policy import Policy, members_of
+from proctor.policies.rules.petri_net import Net
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stack.merge import effective_budgets, effective_limits
 
 from ..arguments import NetHooks
 from ..ports.adapter import Adapter, LaunchOptions
 from ..run.provider_session import capabilities_of, launch_options
-
-if TYPE_CHECKING:
-    from proctor.policies import Capabilities, Findings
-    from proctor.policies.analysis.findings import PreflightFinding
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +44,6 @@ QUICK_STEPS = 200_000
 
 async def _checked(merged: Policy, capabilities: Capabilities) -> Findings:
     """Run preflight without blocking other runs; a cancel of the start ends it."""
-    from proctor.policies import preflight
-
     findings = preflight(merged, capabilities, steps=QUICK_STEPS)
     if not findings.unfinished:
         return findings
@@ -64,9 +63,6 @@ async def make_plan(
 
     `answerable`: whether anybody can answer a request for approval.
     """
-    from proctor.policies import compile_policy, merge_policies
-    from proctor.policies.stack.merge import effective_limits
-
     merged = merge_policies(list(policies))
     can_do = capabilities_of(adapter)
     findings = _without_mapped(await _checked(merged, can_do), merged, hooks)
@@ -91,10 +87,6 @@ async def make_plan(
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
     """The findings without unknown tools of nets with a mapper, which may map calls to those names."""
-    from proctor.policies.analysis.findings import Findings
-    from proctor.policies.rules.petri_net import Net
-    from proctor.policies.stack.clauses import clauses_of
-
     nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
     mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
     return Findings(f for f in findings if f.code != "unknown_tool" or (f.policy, f.rule) not in mapped)
@@ -102,11 +94,6 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     """For each policy, a finding about what requests approval, as nobody can answer."""
-    from proctor.policies.analysis.findings import PreflightFinding
-    from proctor.policies.rules.petri_net import Net
-    from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.stack.merge import effective_budgets, effective_limits
-
     found: dict[str, list[str]] = {}
     for clause in clauses_of(stack):
         manual = isinstance(clause.record, Net) and any(t.type == "manual" for t in clause.record.transitions)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from proctor.policies.errors import Violation
 from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed
+from proctor.policies.events.run_context import Usage
+from proctor.policies.monitor.monitor import Report
 from proctor.policies.values.foreign_code import as_error, error_text, isolated, to_jsonable
 
 from ..errors import ProviderError
@@ -17,26 +20,22 @@ from ..store.records import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
 from .interface import (
+    AdapterEnded,
     BoundFlush,
+    CancelAsked,
     Effect,
     Finish,
     Outcome,
     PolicyReport,
+    Reserved,
+    Retried,
     RetryRecord,
+    Settled,
     reported_action,
 )
-from .provider_events import ProviderEvents
+from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import Budgets
 from .run_state import CancelCause, CancelDue, EndDue, RunState, because, sized, within_bounds
-
-if TYPE_CHECKING:
-    from proctor.policies.errors import Violation
-    from proctor.policies.events.run_context import Usage
-    from proctor.policies.monitor.monitor import Report
-
-    from .interface import AdapterEnded, CancelAsked, Reserved, Retried, Settled
-    from .provider_events import ProviderEnd
-
 
 BROKEN = ("store", "fault", "lost")
 """Causes of a cancel by which the run has failed."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal
 
 import msgspec
 
-from proctor.policies.errors import Violation
+from proctor.policies.errors import Enforcement, Violation
 from proctor.policies.events import (
     BudgetWarned,
+    Event,
     PolicyViolated,
     ToolApprovalDenied,
     ToolApprovalExpired,
@@ -20,24 +22,13 @@ from proctor.policies.events import (
     ToolEvent,
     TurnEvent,
 )
-from proctor.policies.events.calls import input_digest
+from proctor.policies.events.calls import LimitWarning, ToolCall, input_digest
 from proctor.policies.monitor.violations import REFUSES_LATER
 from proctor.policies.policy import Approval
 from proctor.policies.rules.per_key import KEY_SHOWN
 
-from ..ports.stored_types import ApprovalRequest
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .interface import call_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-    from typing import Any
-
-    from proctor.policies.errors import Enforcement
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import LimitWarning, ToolCall
-
-    from ..ports.stored_types import ApprovalAnswer
 
 
 def request_for(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.policies.errors import Action, PolicyViolationError, Violation
-from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted
+from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted, ToolEvent
 from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall
 from proctor.policies.events.run_context import Usage
 from proctor.policies.monitor.monitor import RuleReport
@@ -20,11 +20,6 @@ from ..ports.adapter import GateAnswer
 from ..ports.budget_ledger import Reservation, ReservationResult
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.records import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from proctor.policies.events import ToolEvent
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):

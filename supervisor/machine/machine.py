@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from proctor.policies.events import (
     TurnStarted,
 )
 from proctor.policies.limits import BudgetAccount
+from proctor.policies.monitor.call_table import CallTable
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Approval
 from proctor.policies.values.foreign_code import is_signal
@@ -52,9 +53,6 @@ from .run_state import (
     RunState,
     lost,
 )
-
-if TYPE_CHECKING:
-    from proctor.policies.monitor.call_table import CallTable
 
 
 class RunMachine:

@@ -4,11 +4,12 @@ cancel.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -39,13 +40,7 @@ from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
 from . import event_factory
 from .event_factory import labelled, reach, violated, warned
-from .interface import AdapterEnded, Effect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
-    from .interface import Begin
+from .interface import AdapterEnded, Begin, Effect
 
 
 class AnswerDue(msgspec.Struct, frozen=True, tag=True, gc=False):

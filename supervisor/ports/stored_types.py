@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,10 +13,6 @@ from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Usage
 from proctor.policies.policy import ApprovalScope
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
 
 RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "failed", "cancelled"]
 """A `lost` run was running when its owner died."""

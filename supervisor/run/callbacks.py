@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import anyio
+
+from proctor.policies.events.calls import AsyncCheck, ToolCall
 
 from ..log import RunLog
 from ..machine import interface
 from ..machine.gate import SUPERVISOR
 from ..machine.interface import DropApproval, RequestApproval, Reserve, RunChecks, Settle
-from ..ports.stored_types import ApprovalAnswer
+from ..ports.adapter import Approver
+from ..ports.budget_ledger import ReservationResult
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .journal import NEVER
 from .services import Services
 from .tasks import OneShotEvent, SelfCancelledError, call_isolated, store_timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, TypeAlias
-
-    from proctor.policies.events.calls import AsyncCheck, ToolCall
-
-    from ..ports.adapter import Approver
-    from ..ports.budget_ledger import ReservationResult
-    from ..ports.stored_types import ApprovalRequest
-
 
 _SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """How long to wait after each failure before the store is asked to settle again."""

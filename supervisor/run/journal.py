@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from proctor.policies.events import TERMINAL
+from proctor.policies.events import TERMINAL, Event
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.foreign_code import as_error
 
@@ -26,10 +27,6 @@ from ..store.records import same_but_seq
 from .tasks import call_isolated, store_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from proctor.policies.events import Event
-
     from ..log import RunLog
     from ..machine.machine import RunMachine
     from ..ports.store import EventLog

@@ -21,14 +21,11 @@ from proctor.policies.values.foreign_code import as_error, error_text, isolated,
 from ..arguments import isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
-from ..ports.adapter import Adapter, CancelStep, EndOrphans, LaunchOptions, Provider
+from ..ports.adapter import Adapter, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
 from ..ports.store import Store
 from .tasks import DetachedTask, OneShotEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..ports.adapter import CancelStep, Launch
     from .services import Clock
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.errors import PolicyError
 from proctor.policies.events import Event, RunStarted, TokenUsageUpdated
 from proctor.policies.events.run_context import Usage
@@ -167,8 +168,6 @@ def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
 
 def _counter(events: Sequence[Event]) -> Monitor:
     """A monitor without rules: it counts what a run used, by the prices in its event log."""
-    from proctor.policies import compile_policy, merge_policies, parse_policies
-
     starts = [event.metadata.get("policies") or () for event in events if isinstance(event, RunStarted)]
     priced = [policy for policy in starts[-1] if policy.get("prices")] if starts else []
     members = [{"name": policy.get("name"), "prices": policy["prices"]} for policy in priced]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -18,11 +19,6 @@ from sniffio import current_async_library
 from proctor.policies.values.foreign_code import as_error, is_signal
 
 from ..errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from typing import Any
-
 
 T = TypeVar("T")
 

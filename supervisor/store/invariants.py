@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.errors import Violation
 from proctor.policies.events import (
+    ApprovalEvent,
     Event,
     RunCancelled,
     ToolApprovalDenied,
@@ -21,15 +22,18 @@ from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.policy import SCOPES
 
 from ..errors import StoreError
-from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Cancel, RunInfo
+from ..ports.stored_types import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    ApprovalState,
+    Cancel,
+    Owner,
+    RunInfo,
+    StoredApproval,
+)
 
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
-    from proctor.policies.events import ApprovalEvent, Event
-
     from ..ports.store import CommandQueue, RunRegistry, Store
-    from ..ports.stored_types import ApprovalState, Owner, StoredApproval
 
 
 _SAME = {*ApprovalRequest.__struct_fields__} & {*ToolApprovalRequested.__struct_fields__} - {

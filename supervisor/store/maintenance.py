@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.events import RecordPruned, decode_event
+from proctor.policies.events import Event, RecordPruned, decode_event
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError
-from ..ports.store import all_runs, closing
+from ..ports.store import EventLog, Store, all_runs, closing
 from ..ports.stored_types import RunFilter, RunInfo
 from ..redaction import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from proctor.policies.events import Event
-
-    from ..ports.store import EventLog, Store
-
 
 _ENDED = frozenset(("completed", "failed", "cancelled"))
 

@@ -6,14 +6,17 @@ import heapq
 import time
 import uuid
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import dropwhile, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
 
-from proctor.policies.events import TERMINAL
+from proctor.policies.events import TERMINAL, Event, RecordPruned
+from proctor.policies.limits import BudgetAccount
 
 from ..errors import StoreError
 from ..ports.budget_ledger import (
@@ -27,31 +30,25 @@ from ..ports.budget_ledger import (
     window_at,
 )
 from ..ports.store import Store
-from ..ports.stored_types import ANY_RUN, Place, StoreSize
+from ..ports.stored_types import (
+    ANY_RUN,
+    ApprovalAnswer,
+    Block,
+    Cancel,
+    Command,
+    LogEntry,
+    Owner,
+    Place,
+    RunFilter,
+    RunInfo,
+    SessionInfo,
+    StoredApproval,
+    StoreSize,
+    UnblockStarts,
+)
 from . import invariants
 from .memory_tables import ApprovalTable, Claims, Records, places
 from .records import from_record, owners, stored_before, unit_start
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from proctor.policies.events import Event, RecordPruned
-    from proctor.policies.limits import BudgetAccount
-
-    from ..ports.stored_types import (
-        ApprovalAnswer,
-        Block,
-        Cancel,
-        Command,
-        LogEntry,
-        Owner,
-        RunFilter,
-        RunInfo,
-        SessionInfo,
-        StoredApproval,
-        UnblockStarts,
-    )
 
 
 class Wakeups:

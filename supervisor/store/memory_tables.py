@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.events import TERMINAL, ApprovalEvent, RecordPruned, SessionEvent
+from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
 from ..ports.processes import is_gone
 from ..ports.stored_types import (
     GOING_ON,
     AnswerGiven,
+    ApprovalAnswer,
     Block,
+    Cancel,
+    Command,
     LogEntry,
+    Owner,
     RunInfo,
     SessionInfo,
     StoredApproval,
@@ -41,14 +46,6 @@ from .records import (
     status_after,
     to_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from proctor.policies.events import Event
-
-    from ..ports.stored_types import ApprovalAnswer, Cancel, Command, Owner
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:

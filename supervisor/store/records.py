@@ -5,11 +5,11 @@ is admitted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from proctor.policies.events import (
     TERMINAL,
     ApprovalEvent,
     Encoded,
+    Event,
     PolicyViolated,
     RecordPruned,
     RunCancelled,
@@ -45,11 +46,6 @@ from proctor.policies.events.run_context import FIGURES, Usage
 from ..errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.policies.events import Event
-
     from ..ports.stored_types import LogEntry, RunInfo, RunStatus
 
 

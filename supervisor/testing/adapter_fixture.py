@@ -9,7 +9,7 @@ import unittest
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -28,14 +28,8 @@ from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.events.run_context import TOKENS, Capabilities, Usage
 
 from ..errors import ProviderError
-from ..ports.adapter import Adapter, GateAnswer, Launch, LaunchOptions
+from ..ports.adapter import Adapter, GateAnswer, Launch, LaunchOptions, Provider
 from .fakes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from ..ports.adapter import Provider
-
 
 Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
 Watching: TypeAlias = Callable[[Event], bool]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 import anyio
@@ -13,6 +14,7 @@ from proctor.policies.events import (
     ApprovalEvent,
     BudgetReserved,
     BudgetWarned,
+    Event,
     PolicyViolated,
     RunCompleted,
     SessionStarted,
@@ -30,19 +32,22 @@ from proctor.policies.policy import Allow, Deny, Policy
 
 from ..api.run_once import run_once
 from ..errors import ProviderError, UnknownSessionError
+from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, GateAnswer, Launch
-from .adapter_fixture import AdapterChecks, completed, ends_once, has_failed, mentions, terminals, total, ungated
+from .adapter_fixture import (
+    AdapterChecks,
+    Agent,
+    Answering,
+    Driven,
+    completed,
+    ends_once,
+    has_failed,
+    mentions,
+    terminals,
+    total,
+    ungated,
+)
 from .fakes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Final, Literal
-
-    from proctor.policies.events import Event, ToolCallStarted
-
-    from ..machine.interface import RunResult
-    from .adapter_fixture import Agent, Answering, Driven
-
 
 _OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, ToolCallDenied)
 

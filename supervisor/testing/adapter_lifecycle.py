@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
 import psutil
 
-from proctor.policies.events import TERMINAL, MessageReceived, MessageStreamed, RunCompleted, TurnStarted
+from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, TurnStarted
+from proctor.policies.events.calls import ToolCall
 
 from ..errors import ProviderError
-from ..ports.adapter import GateAnswer, Launch
-from .adapter_fixture import POLL_S, AdapterChecks, Drive, completed, has_failed
+from ..ports.adapter import GateAnswer, Launch, Provider
+from .adapter_fixture import POLL_S, AdapterChecks, Agent, Answering, Drive, Driven, Watching, completed, has_failed
 from .fakes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from proctor.policies.events import Event
-    from proctor.policies.events.calls import ToolCall
-
-    from ..ports.adapter import Provider
-    from .adapter_fixture import Agent, Answering, Driven, Watching
 
 
 class CancellingChecks(AdapterChecks):

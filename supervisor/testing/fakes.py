@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import msgspec
@@ -12,21 +12,13 @@ import msgspec
 from proctor.policies.events import TERMINAL, Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities
+from proctor.policies.policy import Policy
 
-from ..ports.adapter import CancelStep, LaunchOptions
-from ..ports.stored_types import ApprovalAnswer
+from ..ports.adapter import CancelStep, GateAnswer, Launch, LaunchOptions, Provider
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from typing import Final, TypeAlias
-
     from anyio.streams.memory import MemoryObjectSendStream
-
-    from proctor.policies.policy import Policy
-
-    from ..ports.adapter import GateAnswer, Launch, Provider
-    from ..ports.stored_types import ApprovalRequest
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 
@@ -18,17 +18,11 @@ from proctor.policies.events import (
 )
 from proctor.policies.limits import BudgetAccount
 
-from ..ports.budget_ledger import Reservation
+from ..ports.budget_ledger import Reservation, ReservationResult
+from ..ports.store import Store
 from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, stored
 from .store_runs import LONG_S, begun, owner, owner_of
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..ports.budget_ledger import ReservationResult
-    from ..ports.store import Store
-
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine", input_digest="d")

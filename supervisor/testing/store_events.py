@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized, decode_event, encode_event
+from proctor.policies.events import Event, RunStarted, ToolCallStarted, Unrecognized, decode_event, encode_event
 
-from ..ports.stored_types import RunInfo
+from ..ports.store import Store
+from ..ports.stored_types import LogEntry, RunInfo
 from ..store.records import event_of
 from .fakes import PATIENCE_S
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, stored, texts
-
-if TYPE_CHECKING:
-    from proctor.policies.events import Event
-
-    from ..ports.store import Store
-    from ..ports.stored_types import LogEntry
 
 
 class AppendingChecks(StoreChecks):

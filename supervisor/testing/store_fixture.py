@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
-from proctor.policies.events import MessageReceived
+from proctor.policies.events import Event, MessageReceived
 
 from ..errors import StoreError
+from ..ports.store import Store
+from ..ports.stored_types import RunInfo
 from ..store.memory_store import MemoryStore
 from .fakes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from typing import Any
-
-    from proctor.policies.events import Event
-
-    from ..ports.store import Store
-    from ..ports.stored_types import RunInfo
-
 
 T = TypeVar("T")
 

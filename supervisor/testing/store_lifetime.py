@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from msgspec.structs import replace
@@ -28,18 +28,13 @@ from proctor.policies.events import (
 )
 
 from ..errors import StoreError
+from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
+from ..store.records import link
 from .fakes import PATIENCE_S
 from .store_approvals import requested
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, status_of, stored, texts
 from .store_runs import begun, owner_of
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from proctor.policies.events import Event
-
-    from ..ports.store import Store
 
 
 class LifetimeChecks(StoreChecks):
@@ -283,7 +278,6 @@ class PruningChecks(StoreChecks):
 
 
 def _digest(before: bytes, data: bytes) -> bytes:
-    from ..store.records import link
 
     return link(before, data)
 

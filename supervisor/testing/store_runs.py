@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 
@@ -20,13 +20,10 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.run_context import Usage
 
+from ..ports.store import Store
 from ..ports.stored_types import Owner, RunFilter, RunInfo
 from .fakes import PATIENCE_S
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, status_of, stored, texts
-
-if TYPE_CHECKING:
-    from ..ports.store import Store
-
 
 LONG_S = 3600.0
 

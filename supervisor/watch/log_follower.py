@@ -7,26 +7,22 @@ leaves, another leads. So each event is read once for all of them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from proctor.policies.events import Event
 from proctor.policies.values.foreign_code import error_text, isolated
 
 from ..log import failure
-from ..ports.store import closing
+from ..ports.store import EventLog, closing
 from ..ports.stored_types import LogEntry
 from ..run.tasks import pass_on
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from proctor.policies.events import Event
-
     from ..ports.adapter import Publisher
-    from ..ports.store import EventLog
 
 
 CAPACITY = 1024

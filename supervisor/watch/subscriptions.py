@@ -8,27 +8,19 @@ subscriber.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any, TypeAlias
 
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
 
 from ..arguments import check_cursor, check_named
 from ..errors import UsageError
-from ..ports.store import closing
-from ..ports.stored_types import GOING_ON, Place
+from ..ports.store import Store, closing
+from ..ports.stored_types import GOING_ON, LogEntry, Place
 from ..store.records import event_of
 from .log_follower import CAPACITY, Buffer, LogFollower
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from types import TracebackType
-    from typing import Any, TypeAlias
-
-    from ..ports.store import Store
-    from ..ports.stored_types import LogEntry
-
 
 START = "start"
 """The cursor before the first stored event."""
