@@ -113,7 +113,7 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp
     made = {(each.was, each.now): each for name in MODULES for each in mutants(name, (ROOT / name).read_text())}
     trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
     try:
-        noticed = trials.answer(made["usd / 1000000", "usd * 1000000"])
+        noticed = trials.answer(next(made[each] for each in made if each[1].endswith("* 1000000")))
         harmless = trials.answer(made["1000", "1001"])
         at_import = trials.answer(made["'cost_usd'", "'cost_usd_'"])
         failing = trials.failing(TESTS_OF_PRICES)
