@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-import proctor.policies
 from proctor.policies import Findings, parse_policies
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, create_run
+from proctor.supervisor.launch import plan
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -32,7 +32,7 @@ class Preflight:
     def __init__(self) -> None:
         self.begun, self.let, self.over = threading.Event(), threading.Event(), threading.Event()
         self.findings: Findings | None = None
-        self._real = proctor.policies.preflight
+        self._real = plan.preflight
 
     def __call__(self, *about: Any, should_stop: Callable[[], bool] | None = None, **how: Any) -> Findings:
         if should_stop is None:
@@ -75,7 +75,7 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
 ) -> None:
     """No run and no claim of it; the session and the room are free, preflight ends, the supervisor can be left."""
     preflight, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
-    monkeypatch.setattr(proctor.policies, "preflight", preflight)
+    monkeypatch.setattr(plan, "preflight", preflight)
     given: dict[str, Any] = {"run_id": "r", "session_id": "s"}
     if created:
         await create_run(store, "go", **given)
@@ -105,7 +105,7 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
 async def test_a_supervisor_is_left_while_a_start_waits_for_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a cancel of both: nothing waits for the thread, and nothing is stored."""
     preflight, store = Preflight(), MemoryStore()
-    monkeypatch.setattr(proctor.policies, "preflight", preflight)
+    monkeypatch.setattr(plan, "preflight", preflight)
     with anyio.fail_after(PATIENCE_S):
         async with (
             anyio.create_task_group() as outer,
