@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies import Findings, parse_policies
+from proctor.policies import Findings, parse_policies, preflight
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, create_run
 from proctor.supervisor.launch import plan
@@ -32,7 +32,7 @@ class Preflight:
     def __init__(self) -> None:
         self.begun, self.let, self.over = threading.Event(), threading.Event(), threading.Event()
         self.findings: Findings | None = None
-        self._real = plan.preflight
+        self._real = preflight
 
     def __call__(self, *about: Any, should_stop: Callable[[], bool] | None = None, **how: Any) -> Findings:
         if should_stop is None:
@@ -74,8 +74,8 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
     permissive: Policy, monkeypatch: pytest.MonkeyPatch, created: bool, by_task: bool
 ) -> None:
     """No run and no claim of it; the session and the room are free, preflight ends, the supervisor can be left."""
-    preflight, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
-    monkeypatch.setattr(plan, "preflight", preflight)
+    watched, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
+    monkeypatch.setattr(plan, "preflight", watched)
     given: dict[str, Any] = {"run_id": "r", "session_id": "s"}
     if created:
         await create_run(store, "go", **given)
@@ -87,25 +87,25 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
 
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(store, max_running=1) as supervisor:
-            await cancelled(lambda: start(large()), preflight.begun, by_task=by_task)
+            await cancelled(lambda: start(large()), watched.begun, by_task=by_task)
             left = [(run.run_id, run.status, run.owner) for run in await store.runs()]
-            waiting = not preflight.over.is_set()
-            preflight.let.set()
-            await anyio.to_thread.run_sync(preflight.over.wait, PATIENCE_S)
+            waiting = not watched.over.is_set()
+            watched.let.set()
+            await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
             result = await (await start([permissive])).wait()
 
     assert waiting
     assert left == ([("r", "created", None)] if created else [])
-    assert preflight.findings is not None
-    assert preflight.findings.unfinished
+    assert watched.findings is not None
+    assert watched.findings.unfinished
     assert result.status == "completed"
     assert len(adapter.launches) == supervisor.statistics().started == 1
 
 
 async def test_a_supervisor_is_left_while_a_start_waits_for_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a cancel of both: nothing waits for the thread, and nothing is stored."""
-    preflight, store = Preflight(), MemoryStore()
-    monkeypatch.setattr(plan, "preflight", preflight)
+    watched, store = Preflight(), MemoryStore()
+    monkeypatch.setattr(plan, "preflight", watched)
     with anyio.fail_after(PATIENCE_S):
         async with (
             anyio.create_task_group() as outer,
@@ -113,11 +113,11 @@ async def test_a_supervisor_is_left_while_a_start_waits_for_preflight(monkeypatc
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(lambda: supervisor.start(FakeAdapter(), "go", policies=large()))
-            await anyio.to_thread.run_sync(preflight.begun.wait, PATIENCE_S)
+            await anyio.to_thread.run_sync(watched.begun.wait, PATIENCE_S)
             outer.cancel_scope.cancel()
-        waiting = not preflight.over.is_set()
-        preflight.let.set()
-        await anyio.to_thread.run_sync(preflight.over.wait, PATIENCE_S)
+        waiting = not watched.over.is_set()
+        watched.let.set()
+        await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
 
     assert waiting
     assert await store.runs() == []
