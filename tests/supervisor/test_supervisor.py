@@ -231,17 +231,24 @@ async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Poli
                     pass
 
 
+class SlowToCreate(MemoryStore):
+    """Creates a run when it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_requested, self.go_on = anyio.Event(), anyio.Event()
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        """The run, once it may."""
+        self.was_requested.set()
+        await self.go_on.wait()
+        return await super().create_run(run, epoch=epoch)
+
+
 async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(permissive: Policy) -> None:
     """Whoever starts it hears so."""
-    was_requested, go_on = anyio.Event(), anyio.Event()
-
-    class Slow(MemoryStore):
-        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            was_requested.set()
-            await go_on.wait()
-            return await super().create_run(run, epoch=epoch)
-
-    adapter, supervisor = FakeAdapter(), Supervisor(Slow())
+    store = SlowToCreate()
+    adapter, supervisor = FakeAdapter(), Supervisor(store)
 
     async def start() -> None:
         with pytest.raises(UsageError, match="not open"):
@@ -250,8 +257,8 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
     async with anyio.create_task_group() as tasks:
         async with supervisor:
             tasks.start_soon(start)
-            await was_requested.wait()
-        go_on.set()
+            await store.was_requested.wait()
+        store.go_on.set()
 
     assert adapter.launches == []
     assert supervisor.statistics().running == 0
@@ -281,22 +288,16 @@ async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, mon
 
 async def test_a_cancel_of_all_runs_reaches_one_that_is_starting(permissive: Policy) -> None:
     """It ends as soon as it has started."""
-    was_requested, go_on = anyio.Event(), anyio.Event()
-
-    class Slow(MemoryStore):
-        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            was_requested.set()
-            await go_on.wait()
-            return await super().create_run(run, epoch=epoch)
+    store = SlowToCreate()
 
     async def start() -> None:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
         assert (await handle.wait()).reason == "enough"
 
-    async with Supervisor(Slow()) as supervisor, anyio.create_task_group() as tasks:
+    async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
         tasks.start_soon(start)
-        await was_requested.wait()
+        await store.was_requested.wait()
         await supervisor.cancel_all("enough")
-        go_on.set()
+        store.go_on.set()
 
     assert supervisor.statistics().cancelled == 1
