@@ -17,6 +17,9 @@ import pyte
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+GONE_S = 0.4
+"""What has not been on the screen for so many seconds is gone."""
+
 
 class Terminal:
     """A program on a terminal of its own; sizes of the one that tests run in would count for more."""
@@ -52,9 +55,22 @@ class Terminal:
         while (text in self.text) is gone:
             assert time.monotonic() < deadline, self.text
             assert self.process.poll() is None, self.text
-            if select.select([self._own], [], [], 0.1)[0]:
-                self._stream.feed(os.read(self._own, 65536))
+            self._read()
         return self.text
+
+    def _read(self) -> None:
+        """Show what the program has written, or writes within a moment."""
+        if select.select([self._own], [], [], 0.1)[0]:
+            self._stream.feed(os.read(self._own, 65536))
+
+    def _is_gone(self, text: str) -> bool:
+        """Whether that has left the screen for good: a program that draws its screen anew takes it away for a moment."""
+        deadline = time.monotonic() + GONE_S
+        while text not in self.text:
+            if time.monotonic() > deadline:
+                return True
+            self._read()
+        return False
 
     def press(self, keys: str) -> None:
         """Type them."""
@@ -64,11 +80,10 @@ class Terminal:
         """Press a key until the question is gone: it may be shown a moment before the program listens."""
         self.press(key)
         pressed, deadline = time.monotonic(), time.monotonic() + PATIENCE_S
-        while question in self.text:
+        while not self._is_gone(question):
             assert time.monotonic() < deadline, self.text
-            if select.select([self._own], [], [], 0.1)[0]:
-                self._stream.feed(os.read(self._own, 65536))
-            elif time.monotonic() > pressed + 3:
+            self._read()
+            if time.monotonic() > pressed + 3:
                 self.press(key)
                 pressed = time.monotonic()
 
@@ -77,8 +92,7 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text
-            if select.select([self._own], [], [], 0.1)[0]:
-                self._stream.feed(os.read(self._own, 65536))
+            self._read()
         return self.process.returncode
 
     def close(self) -> None:

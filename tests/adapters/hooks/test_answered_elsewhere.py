@@ -101,6 +101,9 @@ class Codex:
         self.api.close()
 
 
+QUESTION = "Do you want to proceed?"
+
+
 class AtTheTerminal:
     """One of them, held to a policy by hooks, and a page on their store."""
 
@@ -116,6 +119,11 @@ class AtTheTerminal:
         self.terminal.press("go")
         self.terminal.until("go\n")
         self.terminal.press("\r")
+
+    def asks(self, command: str) -> None:
+        """Claude Code asks about this command; it has a line of its own only in the question."""
+        self.terminal.until(f"\n {command}\n")
+        self.terminal.until(QUESTION)
 
 
 PLACES = ["programs", "http"]
@@ -186,17 +194,16 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
     the terminal was first, the page is told by whom. A yes there is seen once the call has ended.
     """
     at.prompts("touch by-page", "touch by-key")
-    at.terminal.until("Do you want to proceed?")
+    at.asks("touch by-page")
     first = waiting(site)
     response = answered(site, first, answer)
-    at.terminal.until("Do you want to proceed?", gone=True)
+    at.asks("touch by-key")
     assert not first["asks_itself"]
     assert response.status == 200
     assert state(site, first)["answered_by"] == "ana"
 
-    at.terminal.until("Do you want to proceed?")
     second = waiting(site)
-    at.terminal.answer("Do you want to proceed?", key)
+    at.terminal.answer(QUESTION, key)
     found = state(site, second)
     late = answered(site, second, "deny")
     at.terminal.until("all done") if key == "1" else None
@@ -214,7 +221,6 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
     violation, and every screen says whose it was. The terminal says no at the end, as that ends the turn.
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
-    question = "Do you want to proceed?"
     names, states = [f"by-{number}" for number in range(3)], {}
     at.prompts(*(f"touch {name}" for name in names))
     with sync_api.sync_playwright() as playwright:
@@ -226,7 +232,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
             tab.goto(f"{site.url}/#token={token}")
             tab.get_by_role("heading", level=1).wait_for()
         for number, name in enumerate(names):
-            at.terminal.until(question)
+            at.asks(f"touch {name}")
             approval = waiting(site)
             for tab in tabs.values():
                 tab.evaluate("id => { location.hash = `#/approvals/${id}` }", approval["approval_id"])
@@ -238,7 +244,6 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
             ]
             for act in [*acts[number % 3 :], *acts[: number % 3]]:
                 act()
-            at.terminal.until(question, gone=True)
             found = state(site, approval)
             states[approval["call"]["id"]] = (name, found["state"])
             assert found["expires_at"] is None  # the agent waits as long as its person does
