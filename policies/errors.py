@@ -102,8 +102,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return f"{place + ': ' if place else ''}{self.message}{where}{hint}"
 
 
+PROBLEMS_SHOWN = 20
+"""How many problems a message has at most: one mistake of a program that writes policies is made on every line."""
+
+
 class PolicyError(ProctorError, ValueError):
-    """A policy that cannot be read.
+    """A policy that cannot be read. Its text has the first problems, and how many more there are.
 
     Attributes:
         problems: All that is wrong, in the order of the text.
@@ -115,7 +119,10 @@ class PolicyError(ProctorError, ValueError):
         if isinstance(problems, str):
             problems = [Problem(message=problems)]
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        lines = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN]]
+        if more := len(self.problems) - len(lines):
+            lines.append(f"... and {more:,} more")
+        super().__init__("\n".join(lines))
 
 
 def read_each(read: Callable[[A], T], given: Iterable[A]) -> list[T]:

@@ -64,7 +64,7 @@ class Terminal:
             self._stream.feed(os.read(self._own, 65536))
 
     def _is_gone(self, text: str) -> bool:
-        """Whether that has left the screen for good: a program that draws its screen anew takes it away for a moment."""
+        """Whether that has left the screen for good; to draw a screen anew, a program takes all away for a moment."""
         deadline = time.monotonic() + GONE_S
         while text not in self.text:
             if time.monotonic() > deadline:

@@ -100,9 +100,13 @@ _WIDEST = 100
 
 
 def problem_text(problems: Sequence[Problem]) -> str:
-    """All problems, in the order of the text, and how many there are."""
-    blocks = ["\n".join(_lines(problem)) for problem in problems]
-    if len(blocks) > 1:
+    """The first problems, in the order of the text, and how many there are."""
+    from proctor.policies.errors import PROBLEMS_SHOWN
+
+    blocks = ["\n".join(_lines(problem)) for problem in problems[:PROBLEMS_SHOWN]]
+    if len(problems) > len(blocks):
+        blocks.append(f"{len(problems):,} problems, of which the first {len(blocks)} are shown")
+    elif len(blocks) > 1:
         blocks.append(f"{len(blocks)} problems")
     return "\n".join(blocks)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import PolicyError, parse_policies
+
 Cli = Any
 
 
@@ -54,6 +56,18 @@ def test_the_problems_of_all_files_are_reported(cli: Cli, place: Path) -> None:
     assert "empty.yaml:1:11: error: expected a list of policies, got an empty one" in checked.err
     assert "missing.yaml: error: cannot read the file: no such file or directory" in checked.err
     assert "latin.yaml:1:10: error: the text is not UTF-8" in checked.err
+
+
+def test_of_many_problems_the_first_are_shown(cli: Cli, place: Path) -> None:
+    """As JSON, all of them are."""
+    place.joinpath("bad.yaml").write_text("name: bad\n" + "".join(f"k{n}: 1\n" for n in range(3000)))
+    checked = cli("check", "bad.yaml")
+
+    assert checked.err.count("error: ") == 20
+    assert checked.err.endswith("\n3,000 problems, of which the first 20 are shown\n")
+    assert len(json.loads(cli("check", "bad.yaml", "--json").out)["problems"]) == 3_000
+    with pytest.raises(PolicyError, match=r"\A(.*unknown key.*\n){20}\.\.\. and 2,980 more\Z"):
+        parse_policies((place / "bad.yaml").read_text())
 
 
 def test_problems_as_json_are_on_standard_output(cli: Cli, place: Path) -> None:

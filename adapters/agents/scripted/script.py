@@ -163,7 +163,7 @@ def read_script(source: ScriptSource) -> Script:
     try:
         report.raise_if_any()
     except PolicyError as error:
-        raise UsageError("\n".join(map(str, error.problems))) from None
+        raise UsageError(str(error)) from None
     return script
 
 
