@@ -14,7 +14,9 @@ from proctor.adapters.cli.app import SECTIONS, app
 from .markdown import codes, entries, paragraph
 
 _COMMON = 3
-"""An option of so many commands, of one meaning, stands once."""
+"""An option of so many commands, of one meaning, stands at the top of the page; one of two, at the first of them."""
+
+_Row = tuple[str, ...]
 
 
 def reference(_: str) -> str:
@@ -26,11 +28,12 @@ def reference(_: str) -> str:
     rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
     common = {row for row, times in rows.items() if times >= _COMMON}
     shared = entries(row for row in rows if row in common)
+    first: dict[_Row, str] = {}
     parts = [f"## Common options\n\nEvery command takes `--json`. Commands list the others by name.\n\n{shared}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
-            parts += [_section(command, context, common) for command, context in _walk(*_named(name, root))]
+            parts += [_section(command, context, common, first) for command, context in _walk(*_named(name, root))]
     return "\n".join(parts)
 
 
@@ -56,18 +59,26 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[c
             yield each, context
 
 
-def _section(command: click.Command, context: click.Context, common: Collection[tuple[str, ...]]) -> str:
+def _section(command: click.Command, context: click.Context, common: Collection[_Row], first: dict[_Row, str]) -> str:
     level = "#" * (context.command_path.count(" ") + 2)
     pieces = [] if isinstance(command, click.Group) else command.collect_usage_pieces(context)
     arguments = " ".join(piece for piece in pieces if piece != "[OPTIONS]")
     usage = [f"```text\n{context.command_path} {arguments}\n```"] if arguments else []
     parts = [f"{level} `{context.command_path}`", *usage, *_help(command)]
     rows = [tuple(_option(*each)) for each in _options(command, context)]
-    if own := [row for row in rows if row not in common]:
+    elsewhere = {row: first.setdefault(row, context.command_path) for row in rows if row not in common}
+    if own := [row for row, path in elsewhere.items() if path == context.command_path]:
         parts.append(entries(own).rstrip())
-    if shared := [row[0].split()[0].strip("`,") for row in rows if row in common and row[0] != "`--json`"]:
+    for path in sorted({*elsewhere.values()} - {context.command_path}):
+        names = codes(_name(row) for row in elsewhere if elsewhere[row] == path)
+        parts.append(f"As in [`{path}`](#{path.replace(' ', '-')}): {names}.")
+    if shared := [_name(row) for row in rows if row in common and row[0] != "`--json`"]:
         parts.append(f"Also {codes(shared)}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _name(row: _Row) -> str:
+    return row[0].split()[0].strip("`,")
 
 
 def _help(command: click.Command) -> Iterator[str]:

@@ -17,8 +17,8 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
         rule: The rule's id.
         kind: The rule's type, the limit's name, or `net`.
         action: The rule's action: `warn`, `request_approval`, `deny` or `cancel`.
-        enforcement: How far the call got: `prevented` (never ran), `interrupted` (the run was cancelled because of
-            it) or `observed`.
+        enforcement: How far the call got: `prevented` (never ran), `interrupted` (the run was cancelled) or
+            `observed`.
         details: Expected and actual values, and the conditions.
         message: The violation, in words.
         reason: The rule's `reason`, for telemetry; the model never sees it.
@@ -44,16 +44,15 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
 
 
 class BudgetWarned(Event, tag="budget_warning", frozen=True):
-    """A limit has passed the fraction that its `warn_at` names, once a limit and run; a budget that runs share, once
-    in its window, told by the run that took it past.
+    """A limit passed its `warn_at`, once in a run; or a budget did, once in its window.
 
     Attributes:
         limit: The limit's name, or `policy/name` of a budget.
         used: The amount used, in the limit's unit: tokens, USD, milliseconds, calls or turns.
         max: The limit, in the same unit.
         fraction: `used` divided by `max`.
-        key: A budget's key: the values at its `per`.
-        resets_at: When a budget's window starts again, UTC.
+        key: A budget's key: the values at its `per`; "" if all runs share it.
+        resets_at: When a budget's window starts again, UTC; null if unknown or never.
     """
 
     limit: str = ""
@@ -65,18 +64,18 @@ class BudgetWarned(Event, tag="budget_warning", frozen=True):
 
 
 class BudgetReserved(Event, tag="budget_reserved", frozen=True):
-    """The store answered a reservation from a budget; recorded for the first answer and for each change.
+    """The store's first answer to a reservation from a budget, and each change of it.
 
     Attributes:
         budget: The budget: `policy/name`.
-        key: The budget's key: the values at its `per`; "" for a budget that all runs share.
+        key: A budget's key: the values at its `per`; "" if all runs share it.
         counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         granted: Whether enough was left.
-        asked_for: What the reservation is for: to `start` the run, for a `call`, or for the next turn after `usage`.
+        asked_for: The purpose: to `start` the run, a `call`, or the next turn after `usage`.
         used: The amount used by all runs in this window: USD, tokens, calls or ms.
-        reserved: The amount reserved by active runs, including this one, in the same unit.
-        max: The budget, in the same unit.
-        resets_at: When its window starts again, UTC; null if unknown or never.
+        reserved: The amount reserved by active runs, including this one.
+        max: The budget.
+        resets_at: When a budget's window starts again, UTC; null if unknown or never.
     """
 
     budget: str = ""
@@ -119,9 +118,9 @@ class ApprovalEvent(Event, frozen=True):
 
     Attributes:
         approval_id: The request's id, which an answer names.
-        tool_call_id: The call that waits.
-        tool_name: Its tool.
-        tool_input: Its arguments.
+        tool_call_id: The call's id.
+        tool_name: The tool's name, as the agent calls it.
+        tool_input: The arguments.
         input_digest: The SHA-256 digest of the arguments; an approval covers only these.
         policy_name: The policy that asks.
         violation_kind: The type of the rule that asks, or `net`.
@@ -144,13 +143,13 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
     """A call waits for a person.
 
     Attributes:
-        held: Whether it waits; false where the agent cannot be held, and the request is only a signal.
-        ran: The call had started when the request was made.
+        held: Whether it waits; if false, the agent can't be held, and the request is only a signal.
+        ran: Whether the call had started before.
         expires_at: When it expires, UTC.
-        violations: The findings that ask, as the approver is shown them.
+        violations: The violations that ask, as the approver sees them.
         approvers: The people who may answer: names, and groups as `@name`; anybody if null.
         started_by: The person who started the run, if that person can't answer. If "", nobody can.
-        scope: The most that one yes may cover: `once`, `run` or `session`.
+        scope: The most that an approval may cover: `once`, `run` or `session`.
     """
 
     held: bool = True
@@ -163,16 +162,14 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
 
 
 class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
-    """A person said yes, to this call with these arguments; without a request before it where an earlier yes counts
-    for this call too.
+    """A person approved this call with these arguments; or an earlier approval covers it, and there was no request.
 
     Attributes:
-        scope: Later calls the approval also covers: none (`once`), or those of the `run` or the `session`.
-        covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
-        like: Such a call is one that this entry of an allow list admits, with no other inputs than this one has; null
-            for any.
-        covered_by: The approval whose yes counts for this call too; null where the yes was to this call.
-        asking: Then, what would have asked: pairs of policy and rule.
+        scope: Later calls that it also covers: none (`once`), those of the `run` or of the `session`.
+        covers: The rules that it covers for them: `policy/rule`, or `policy/rule=key`.
+        like: An entry of an allow list that must allow them, with no other inputs than this call has; null for any.
+        covered_by: The earlier approval that covers this call, if one does.
+        asking: With `covered_by`, what would have asked: pairs of policy and rule.
     """
 
     scope: str = "once"
@@ -183,7 +180,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
 
 
 class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):
-    """A person refused the call."""
+    """A person denied the call."""
 
 
 class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired", frozen=True):
@@ -223,7 +220,7 @@ class ErrorRecovered(ErrorEvent, tag="error_recovered", frozen=True):
 
 
 class RunCompleted(Event, tag="run_completed", frozen=True):
-    """The agent finished: one of the three terminal events.
+    """The agent finished: a terminal event.
 
     Attributes:
         output: The run's output: text, or any JSON.
@@ -235,7 +232,7 @@ class RunCompleted(Event, tag="run_completed", frozen=True):
 
 
 class RunFailed(Event, tag="run_failed", frozen=True):
-    """The agent, its client, the store or a policy's code failed: one of the three terminal events.
+    """The agent, its client, the store or a policy's code failed: a terminal event.
 
     Attributes:
         error: The failure: `code`, `message`, and the provider's details.
@@ -247,13 +244,12 @@ class RunFailed(Event, tag="run_failed", frozen=True):
 
 
 class RunCancelled(Event, tag="run_cancelled", frozen=True):
-    """A policy, a person or the program ended the run: one of the three terminal events.
+    """A policy, a person or the program cancelled the run: a terminal event.
 
     Attributes:
-        reason: Why it was ended, in words; of a policy, which.
-        by: The person who ordered it, as named by `proctor kill`, the page or the app; "" for a policy or the
-            program.
-        evidence: How it was ended: each cancel step (`rungs`) with what it saw and how long it took, in ms.
+        reason: Why, in words; names the policy, if one did.
+        by: The person who cancelled it; "" for a policy or the program.
+        evidence: Each cancel step (`rungs`) with its result and how long it took, in ms.
         usage: The run's usage, as limits counted it: tokens by kind, and `cost_usd`.
     """
 

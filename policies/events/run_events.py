@@ -14,12 +14,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     Attributes:
         run_id: The run it belongs to.
         session_id: The session it belongs to.
-        seq: Its number within the session, from 1, without gaps; the store gives it.
+        seq: Its number within the session, from 1, without gaps.
         at: When it happened, UTC.
         provider: The name of the adapter.
-        event_id: An id that makes repeated reports safe: a second event with it isn't stored.
-        omitted_chars: How many characters of the agent's report were cut off, because an event carries at most
-            about 4 MiB.
+        event_id: An id for repeated reports: a second event with it isn't stored.
+        omitted_chars: How many characters were cut off, because an event carries at most about 4 MiB.
     """
 
     # gc=False: an event leads to plain JSON only, never back to itself, and a run keeps very many.
@@ -80,7 +79,7 @@ class MessageStreamed(Event, tag="message_streamed", frozen=True):
     """A piece of a message; the whole message follows as `message_received`.
 
     Attributes:
-        role: The author.
+        role: The author: `user`, `assistant`, `system`.
         delta: The piece.
     """
 
@@ -179,9 +178,8 @@ class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
 class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
     """Tokens or money were used.
 
-    Providers report cached tokens in one of two shapes: among the input, or beside it. A report whose cached tokens
-    are more than its input can only have them beside it: they are added to the input. The same holds for reasoning
-    and output.
+    Providers report cached tokens among the input or beside it. If they are more than the input, they were beside
+    it, and are added to it; likewise reasoning and output.
 
     Attributes:
         scope: `delta`: used since the last report; `cumulative`: used since the run began.
