@@ -257,12 +257,12 @@ class Limit(Record, frozen=True):
     """A limit with more to say than its number.
 
     Attributes:
-        max: The limit, in the unit that its name says; more than it is a violation.
+        max: The limit, in the unit that its name says.
         scope: `run`, or `session`: counted over all runs of the session.
-        warn_at: The fraction of it at which a warning is recorded, once.
+        warn_at: The fraction of it at which one warning is recorded.
         action: The action on a violation; a limit other than `max_tool_calls` that only inherits `deny` cancels.
         reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
+        tell_model: The text for the model when a call is denied.
         description: For people.
     """
 

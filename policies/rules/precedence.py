@@ -42,7 +42,7 @@ class Before(Rule, tag="before", frozen=True):
     """`then` only after `first`; once satisfied, always satisfied.
 
     Attributes:
-        first: The calls that must have come; `human-approval` is a person's approval of the very call.
+        first: The calls that must have come.
         then: The calls that need it.
         first_must: The state the first call must have reached: `completed`, or only `started`.
     """

@@ -275,7 +275,7 @@ class Same(Record, frozen=True):
     """Binds the judged call to one earlier call: its values at `path` are among that call's values.
 
     Attributes:
-        path: Where the value is in the judged call's input.
+        path: Where the value is in the current call's input.
         prior_path: Where it is in the earlier call's input; `path` if none of these three is given.
         prior_output_path: Where it is in the earlier call's output.
         prior_output_regex: A regular expression whose captures in that output are the values.
@@ -306,16 +306,16 @@ class Requirement(Record, frozen=True):
     """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`.
 
     Attributes:
-        prior: An earlier call; `human-approval` is a person's approval of the very call.
+        prior: An earlier call.
         must: The state it must have reached: `completed`, or only `started`.
-        same: Bind it to the judged call: values that both have.
+        same: Values that it and the current call have in common.
         output: Conditions on what it returned.
         pick: The earlier call that counts if several match: the `latest`, or `any`.
         turns_gte: The fewest turns before the call.
         user_said: A regular expression that a message of the user matches.
         in_: The user's message to search: `any`, or the `latest`.
         any_of: One of these requirements is enough.
-        description: For people: what is required, in words.
+        description: For people.
     """
 
     prior: Selector | UnsetType = UNSET

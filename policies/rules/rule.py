@@ -136,9 +136,9 @@ class ClauseRecord(Record, frozen=True, kw_only=True):
     Attributes:
         action: The action on a violation; the policy's `on_violation` if not given.
         reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
+        tell_model: The text for the model when a call is denied.
         description: For people.
-        when: Conditions on the run's context; the clause applies only if all of them hold.
+        when: Conditions on the run's context; the rule applies only if all of them hold.
     """
 
     action: RuleAction | None = None
@@ -181,8 +181,8 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
 
     Attributes:
         id: The name in violations and reports; made from its type and place if not given.
-        unpreventable: The action that replaces a `deny` where calls cannot be held: `cancel`, the default, or `warn`.
-        key: A path in the input: one independent instance of the rule for each value there.
+        unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
+        key: A path in the input: the rule counts for each value there by itself.
     """
 
     id: Name | None = None

@@ -272,8 +272,8 @@ class NeverAfter(_Ban, tag="never_after", frozen=True):
     """No `forbidden` call once a `trigger` started, whatever became of it.
 
     Attributes:
-        trigger: The calls after which it is forbidden.
-        forbidden: The calls that are forbidden from then on.
+        trigger: The calls after which others are denied.
+        forbidden: The denied calls.
     """
 
     trigger: Selector

@@ -37,9 +37,9 @@ PAUSE_S = 0.25
 def demo(store: str | None, as_json: bool) -> int:
     """Show a supervised session live: no key, no network, nothing to set up.
 
-    A small scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval
-    that expires, and a token limit cancels the run while a command is still running. The run is stored, and the
-    next commands to try are printed. Without `--store`, the demo has a store of its own in a temporary folder.
+    A scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval that
+    expires, and a token limit cancels the run. The next commands to try are printed. Without `--store`, the demo has
+    a store of its own in a temporary folder.
     """
     if not store and not os.environ.get(VARIABLE):
         store = str(Path(tempfile.mkdtemp(prefix="proctor-demo-")) / "runs.db")
