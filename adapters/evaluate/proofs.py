@@ -83,6 +83,10 @@ class SharedTime:
         self._stopped, self._seconds = stopped, seconds
         self._end = time.monotonic() + seconds
 
+    def over(self) -> bool:
+        """Whether nothing more is to be asked."""
+        return self._stopped() or time.monotonic() > self._end
+
     def answer(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
         """Answer one question to `verify`, in its part of the time; unknown says so if that was too little."""
         begun = time.monotonic()

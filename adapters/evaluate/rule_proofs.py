@@ -6,7 +6,7 @@ difference, with one session that shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -53,22 +53,33 @@ class PlacedClause(NamedTuple):
     at: int
 
 
-def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
+NOT_ASKED = "not asked, as no time was left"
+"""The reason of a record whose question came too late."""
+
+
+def sanity(
+    policies: Sequence[Policy], prove: Prover, over: Callable[[], bool] = lambda: False
+) -> Iterator[ProofRecord]:
     """A record for each rule, each tool in a rule about order, and a run that several rules keep from finishing.
 
-    `refuted` is a finding. A rule that only warns is left out: it never decides.
+    `refuted` is a finding. A rule that only warns is left out: it never decides. Once `over` says yes, all that
+    follows is unknown.
     """
     whole = merge_policies(list(policies))
     policies = members_of(whole)
     everywhere = list(placed(policies))
     ends = True
     for each in everywhere:
-        if each.clause.action != "warn":
-            record = _rule_record(policies, everywhere, each, prove)
-            ends = ends and record.finishes
-            yield record
+        if each.clause.action == "warn":
+            continue
+        if over():
+            record = _not_asked(f"rule {each.clause.id}")
+        else:
+            record = _rule_record(policies, everywhere, each, prove, over)
+        ends = ends and record.finishes
+        yield record
     for tool in _ordered_tools(everywhere):
-        yield _tool_record(policies, whole, everywhere, tool, prove)
+        yield _not_asked(f"callable {tool}") if over() else _tool_record(whole, everywhere, tool, prove, over)
     if ends:
         yield from _run_records(whole)
 
@@ -102,8 +113,16 @@ def kept(policies: Sequence[Policy], clauses: Sequence[PlacedClause]) -> Policy:
     return merge_policies(members)
 
 
+def _not_asked(question: str) -> ProofRecord:
+    return ProofRecord(question=question, verdict="unknown", session=[], explored={}, reason=NOT_ASKED)
+
+
 def _rule_record(
-    policies: Sequence[Policy], placed: Sequence[PlacedClause], rule: PlacedClause, prove: Prover
+    policies: Sequence[Policy],
+    placed: Sequence[PlacedClause],
+    rule: PlacedClause,
+    prove: Prover,
+    over: Callable[[], bool],
 ) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
     others = [each for each in placed if each is not rule]
@@ -115,10 +134,16 @@ def _rule_record(
         if why := _why_endless(policies, rule, prove):
             return _record(question, "refuted", answer, why, finishes=False)
         return _record(question, "proved", answer, f"`{rule.clause.id}` decides: without it this would be allowed")
-    return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
+    return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove, over))
 
 
-def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: PlacedClause, prove: Prover) -> str:
+def _why_dead(
+    policies: Sequence[Policy],
+    others: list[PlacedClause],
+    rule: PlacedClause,
+    prove: Prover,
+    over: Callable[[], bool],
+) -> str:
     id = rule.clause.id
     stack, alone = kept(policies, others), kept(policies, [rule])
     if not isinstance(rule.clause.record, _LISTS):
@@ -129,6 +154,8 @@ def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: Plac
     if prove(kept(policies, []), no_looser_than=alone).verdict == "proved":
         return dead  # by itself: no other rule is the reason
     for other in others:
+        if over():
+            break
         if prove(kept(policies, [other]), no_looser_than=alone).verdict == "proved":
             return f"subsumed: `{other.clause.id}` already stops all that `{id}` stops"
     return dead
@@ -159,7 +186,7 @@ def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
 
 
 def _tool_record(
-    policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover
+    whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover, over: Callable[[], bool]
 ) -> ProofRecord:
     """Whether a tool can be called at all; one that a list denies is not meant to be."""
     question = f"callable {tool}"
@@ -168,11 +195,17 @@ def _tool_record(
         return _record(question, "unknown", answer, answer.reason)
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
+    policies = members_of(whole)
     lists = [each for each in placed if isinstance(each.clause.record, _LISTS)]
     if prove(kept(policies, lists), reach=tool).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
-    blame = [each.clause.id for each in placed if prove(kept(policies, [each]), reach=tool).verdict == "proved"]
-    why = f"`{blame[0]}` always denies it" if blame else "the rules together never allow it"
+    always = (
+        each.clause.id
+        for each in placed
+        if not over() and prove(kept(policies, [each]), reach=tool).verdict == "proved"
+    )
+    blamed = next(always, None)
+    why = f"`{blamed}` always denies it" if blamed is not None else "the rules together never allow it"
     return _record(question, "refuted", answer, f"never callable: {why}")
 
 
@@ -224,13 +257,18 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
 
 
-def differences(old: Sequence[Policy], new: Sequence[Policy], prove: Prover) -> Iterator[ProofDifference]:
-    """The calls that the new policies allow and the old ones do not, rule by rule, and the other way round."""
+def differences(
+    old: Sequence[Policy], new: Sequence[Policy], prove: Prover, over: Callable[[], bool] = lambda: False
+) -> Iterator[ProofDifference]:
+    """The calls that the new policies allow and the old ones do not, rule by rule, and the other way round.
+
+    Once `over` says yes, the rules that follow are one unknown difference.
+    """
     for stack, base, change in ((new, old, "newly_allowed"), (old, new, "newly_refused")):
         whole = merge_policies(list(stack))
         if prove(whole, no_looser_than=merge_policies(list(base))).verdict == "proved":
             continue
-        yield from _grouped(_ways(whole, base, change, old, new, prove))
+        yield from _grouped(_ways(whole, base, change, old, new, prove, over))
 
 
 def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
@@ -239,11 +277,21 @@ def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
 
 
 def _ways(
-    stack: Policy, base: Sequence[Policy], change: str, old: Sequence[Policy], new: Sequence[Policy], prove: Prover
+    stack: Policy,
+    base: Sequence[Policy],
+    change: str,
+    old: Sequence[Policy],
+    new: Sequence[Policy],
+    prove: Prover,
+    over: Callable[[], bool],
 ) -> Iterator[ProofDifference]:
     """For each rule of a base that the stack does not imply, a session."""
     compiled = compile_policy(merge_policies(list(old))), compile_policy(merge_policies(list(new)))
+    late: list[str] = []
     for name, part in _parts(base):
+        if late or over():
+            late.append(name)
+            continue
         answer = prove(stack, no_looser_than=part)
         if answer.verdict == "proved":
             continue
@@ -269,6 +317,8 @@ def _ways(
             new=would_be,
             context=record.context,
         )
+    if late:
+        yield ProofDifference(verdict="unknown", change=change, rules=late, reason=NOT_ASKED)
 
 
 def _parts(base: Sequence[Policy]) -> Iterator[tuple[str, Policy]]:
@@ -296,13 +346,18 @@ def _grouped(ways: Iterator[ProofDifference]) -> Iterator[ProofDifference]:
     yield from found.values()
 
 
+_RULES_SHOWN = 12
+
+
 def difference_text(found: ProofDifference, width: int = WIDTH) -> Text:
     """One difference on a terminal."""
     text = Text()
     label, style = LABELS[found.change]
     certain = found.verdict != "unknown"
     text.append(f"{label if certain else 'unknown':<15}", f"bold {style}" if certain else "bold yellow")
-    rules = ", ".join(f"`{escape_control(rule)}`" for rule in found.rules)
+    rules = ", ".join(f"`{escape_control(rule)}`" for rule in found.rules[:_RULES_SHOWN])
+    if more := len(found.rules[_RULES_SHOWN:]):
+        rules += f" and {more:,} more"
     append_words(
         text, rules if certain else f"whether it is {label}: {rules}: {escape_control(found.reason)}", 15, width
     )

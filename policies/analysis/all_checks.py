@@ -38,6 +38,19 @@ def findings_of(
     return Findings([*checks.found, *checks.unfinished_finding(stack)])
 
 
+def misspelt_names(policy: Policy, offered: Capabilities) -> Findings:
+    """Names in a stack that are nearly those of a tool of these, and no tool's; the run may have other tools."""
+    work = Work()
+    checks = _Checks(work)
+    unknown = (
+        each
+        for each in unknown_names(policy, clauses_of(policy), offered, work)
+        if each.code == "unknown_tool" and each.severity == "report"
+    )
+    checks.run("names of tools", lambda: unknown, whole=True)
+    return Findings([*checks.found, *checks.unfinished_finding(policy)])
+
+
 class _Checks:
     """The findings so far, and the checks that did not finish."""
 

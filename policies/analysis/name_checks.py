@@ -33,12 +33,11 @@ _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 
 
 def unknown_names(
-    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work | None = None
+    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work
 ) -> Iterator[PreflightFinding]:
     """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run."""
     if capabilities is None or not capabilities.table:
         return
-    work = work or Work()
     members = members_of(policy)
     for clause in clauses:
         required = members[clause.member].enforcement == "required"

@@ -70,6 +70,18 @@ def test_of_many_problems_the_first_are_shown(cli: Cli, place: Path) -> None:
         parse_policies((place / "bad.yaml").read_text())
 
 
+def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Cli, place: Path) -> None:
+    """No error: its rules hold in runs all the same."""
+    files = [f"{part}.yaml" for part in range(2)]
+    for file in files:
+        rules = "".join(f"  - {{type: max_calls, tool: {file[0]}t{n}, max: 3}}\n" for n in range(2_500))
+        place.joinpath(file).write_text(f"name: p{file[0]}\nrules:\n{rules}")
+    checked = cli("check", *files)
+
+    assert checked.code == 0
+    assert "too large to check in full; not finished: names of tools" in " ".join(checked.out.split())
+
+
 def test_problems_as_json_are_on_standard_output(cli: Cli, place: Path) -> None:
     """With the same exit code."""
     place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\n")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proctor.policies import Capabilities, Monitor, Policy, PolicyError, compile_policy, merge_policies, preflight
-from proctor.policies.analysis import Findings, PreflightFinding
+from proctor.policies.analysis import Findings
 from proctor.policies.diagram import draw, draw_mermaid
 from proctor.policies.errors import read_each
 from proctor.policies.reading.load import policies_among
@@ -117,16 +117,14 @@ def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[
     return levels
 
 
-def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
+def _unknown_to_every_agent(merged: Policy) -> Findings:
     """Names that are nearly those of a tool of a known agent, and no agent's."""
-    from proctor.policies.analysis.name_checks import unknown_names
+    from proctor.policies.analysis.all_checks import misspelt_names
 
     from ...kit.client_tools import CLIENTS
 
     table = tuple(tool for tools in CLIENTS.values() for tool in tools)
-    everything = Capabilities(tools=table, other_tools=True)
-    found = unknown_names(merged, clauses_of(merged), everything)
-    return [each for each in found if each.code == "unknown_tool" and each.severity == "report"]
+    return misspelt_names(merged, Capabilities(tools=table, other_tools=True))
 
 
 def _capabilities(name: str) -> Capabilities:

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,7 @@ def prove(
     about: RunContext | None = read_context(context) if context else None
     found: list[tuple[ProofQuestion | None, ProofRecord]] = []
     with _Search(len(questions) or sanity_questions(stack)) as search:
-        for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
+        for question, record in _answers(stack, merged, questions, search.prover(offered, about), search.over):
             found.append((question, record))
             reports.add_case(_case(question, record, policies[0]))
             search.clear()
@@ -157,7 +158,7 @@ def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
 
 
 def _answers(
-    stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any
+    stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any, over: Callable[[], bool]
 ) -> Iterator[tuple[ProofQuestion | None, ProofRecord]]:
     from ...evaluate.proofs import record_of
     from ...evaluate.rule_proofs import sanity
@@ -165,17 +166,18 @@ def _answers(
     for question in questions:
         yield question, record_of(question.text, prover(merged, **question.arguments))
     if not questions:
-        yield from ((None, record) for record in sanity(stack, prover))
+        yield from ((None, record) for record in sanity(stack, prover, over))
 
 
 def _show(record: ProofRecord, *, as_json: bool) -> None:
     from ...evaluate.proofs import answer_text
+    from ...evaluate.rule_proofs import NOT_ASKED
 
     if as_json:
         echo_json(record)
         return
     if record.question.startswith(("rule ", "callable ")):
-        if record.verdict == "proved":
+        if record.verdict == "proved" or record.reason == NOT_ASKED:
             return
         record = replace(record, session=[])
     console().print(answer_text(record, _width()), end="")
@@ -203,8 +205,16 @@ def _case(question: ProofQuestion | None, record: ProofRecord, file: str) -> Cas
 
 
 def _sum_up(records: list[ProofRecord]) -> None:
-    count = {verdict: sum(record.verdict == verdict for record in records) for verdict in _CODES}
-    echo(f"{len(records)} checked: {count['proved']} fine, {count['refuted']} found, {count['unknown']} unknown")
+    from ...evaluate.rule_proofs import NOT_ASKED
+
+    late = sum(record.reason == NOT_ASKED for record in records)
+    count = Counter(record.verdict for record in records)
+    echo(
+        f"{len(records) - late} checked: {count['proved']} fine, {count['refuted']} found, "
+        f"{count['unknown'] - late} unknown"
+    )
+    if late:
+        echo(f"{late} {NOT_ASKED}; give fewer rules at once")
 
 
 def _write(
@@ -272,7 +282,7 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     about = read_context(context) if context else None
     found: list[str] = []
     with _Search(difference_questions(before, after)) as search:
-        for each in differences(before, after, search.prover(None, about)):
+        for each in differences(before, after, search.prover(None, about), search.over):
             found.append(each.verdict)
             search.clear()
             if as_json:
@@ -309,6 +319,11 @@ class _Search:
     def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
         """`verify` with what all questions share."""
         return partial(self._time.answer, tools=tools, context=context)
+
+    def over(self) -> bool:
+        """Whether nothing more is to be asked."""
+        self._draw()
+        return self._time.over()
 
     def clear(self) -> None:
         """Erase the line before something is printed."""

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from proctor.adapters.evaluate.proofs import SharedTime
-from proctor.adapters.evaluate.rule_proofs import differences, sanity
+from proctor.adapters.evaluate.rule_proofs import NOT_ASKED, difference_text, differences, sanity
 from proctor.policies import Policy, RunContext, parse_policies, verify
 
 TOOLS = "abcde"
@@ -69,6 +69,24 @@ def test_whoever_stops_the_search_stops_all_questions() -> None:
 
     assert answer.verdict == "unknown"
     assert "shared" not in answer.reason
+
+
+def test_what_comes_after_the_time_is_not_asked() -> None:
+    """Rules and tools that come first have their answers; of the others nothing is even made ready."""
+    stack = policy(*({"type": "count", "tool": tool, "max": 1} for tool in TOOLS))
+    answers = SharedTime(10)
+    found = list(sanity([stack], answers.answer, lambda: answers.number >= 3))
+
+    assert SharedTime(1, seconds=-1).over()
+    assert answers.number == 3
+    assert [record.verdict for record in found] == ["proved"] * 3 + ["unknown"] * 7
+    assert {record.reason for record in found[3:]} == {NOT_ASKED}
+
+    answers = SharedTime(10)
+    [*shown, last] = differences([stack], [policy()], answers.answer, lambda: answers.number >= 3)
+    assert [difference.verdict for difference in shown] == ["refuted"] * 2
+    assert (last.verdict, last.reason, last.rules) == ("unknown", NOT_ASKED, [f"count-{n}" for n in (3, 4, 5)])
+    assert "`count-3`, `count-4`, `count-5`: not" in difference_text(last).plain
 
 
 QUESTIONS: list[dict[str, Any]] = yaml.load(
