@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain
@@ -17,6 +18,8 @@ _COMMON = 3
 """An option of so many commands, of one meaning, stands at the top of the page; one of two, at the first of them."""
 
 _Row = tuple[str, ...]
+_OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*(?![^`]*`(?:[^`]*`[^`]*`)*[^`]*$)")
+"""An option in the words of a help text, outside code."""
 
 
 def reference(_: str) -> str:
@@ -89,7 +92,7 @@ def _help(command: click.Command) -> Iterator[str]:
             kind = "sh" if lines.startswith("proctor ") else "text"
             yield f"```{kind}\n{lines}\n```"
         else:
-            yield paragraph(part)
+            yield _coded(part)
 
 
 def _option(option: click.Option, context: click.Context) -> list[str]:
@@ -100,4 +103,9 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
     meaning = (option.help or "") + (" Required." if option.required else " Repeatable." if option.multiple else "")
     shown = f" [default: {default}]" if has_one and "[default" not in meaning else ""
-    return [codes(f"{name}{value}" for name in option.opts), "", meaning + shown]
+    return [codes(f"{name}{value}" for name in option.opts), "", _coded(meaning + shown)]
+
+
+def _coded(text: str) -> str:
+    """A paragraph with the options in it as code."""
+    return _OPTION.sub(r"`\g<0>`", paragraph(text))

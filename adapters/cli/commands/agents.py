@@ -78,7 +78,7 @@ def _shown(*, as_json: bool, as_markdown: bool) -> None:
 def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     """Let an agent act twice in an empty folder, and report what it asked about. This uses the agent's model.
 
-    NAME is claude, codex or acp. COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
+    NAME is claude, codex or acp. COMMAND starts an ACP agent: `proctor adapters probe acp -- opencode acp`.
     """
     options = with_command(name, command, {})
     report = run_async(partial(_probed, name, options))
@@ -181,7 +181,7 @@ def mcp(
 ) -> None:
     """Run a proxy in front of an MCP server that enforces policies on its tools.
 
-    COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output belongs to the agent;
+    COMMAND starts the server: `proctor mcp --policy FILE -- npx some-server`. Standard output belongs to the agent;
     messages, also those of --json, go to standard error.
     """
     if bool(command) == bool(url):
