@@ -21,6 +21,7 @@ from proctor.supervisor.store.records import event_of
 from ..kit.display_text import escape_control, escape_control_json
 from ..operations.timeline import TimelineItems, is_visible
 from ..operations.views import TimelineItem
+from .options import as_typed
 from .output import console, echo_hanging, echo_json
 
 if TYPE_CHECKING:
@@ -42,11 +43,14 @@ def is_line(event: Event) -> bool:
 
 class EventLines:
     """Turns events into lines. A line begins with the seconds since the first event; `numbered`: with the event's
-    number; `clock`: with the time of day. `ran`: see `TimelineItems`.
+    number; `clock`: with the time of day. `ran`: see `TimelineItems`; `store`: as the command line named it.
     """
 
-    def __init__(self, *, numbered: bool = False, clock: bool = False, ran: int | None = None) -> None:
+    def __init__(
+        self, *, numbered: bool = False, clock: bool = False, ran: int | None = None, store: str | None = None
+    ) -> None:
         self._numbered = numbered
+        self._store = store
         self._clock = clock
         self._items = TimelineItems(ran=ran)
         self._began: datetime | None = None
@@ -62,7 +66,7 @@ class EventLines:
         text = Text()
         text.append(f"{self._head(item):>8}  ", style="dim")
         text.append(f"{label:<9} ", style=_STYLES[item.tone])
-        text.append(escape_control(_line_text(item)))
+        text.append(escape_control(self._text(item)))
         return text
 
     def _head(self, item: TimelineItem) -> str:
@@ -76,13 +80,12 @@ class EventLines:
         self._began = self._began or at
         return f"{(at - self._began).total_seconds():.1f}s"
 
-
-def _line_text(item: TimelineItem) -> str:
-    """The text of an item; for a pending approval, also the command that answers it and the reasons."""
-    text = item.text
-    if item.event == "tool_approval_requested" and item.approval_id:
-        text = f"{text}: proctor approve {_short(item.approval_id)}"
-    return "; ".join((text, *item.why))
+    def _text(self, item: TimelineItem) -> str:
+        """The text of an item; for a pending approval, also the command that answers it and the reasons."""
+        text = item.text
+        if item.event == "tool_approval_requested" and item.approval_id:
+            text = f"{text}: proctor approve {_short(item.approval_id)}{as_typed(self._store)}"
+        return "; ".join((text, *item.why))
 
 
 def _short(approval_id: str) -> str:
@@ -95,7 +98,7 @@ class Live:
     """Shows each event; a publisher for the supervisor. Once nobody reads any more, it shows nothing.
 
     `named`: what comes of another run than the line before stands below that run's id. `ran`: how many calls of the
-    session ran in all, if it is over.
+    session ran in all, if it is over. `store`: as the command line named it.
     """
 
     def __init__(
@@ -106,9 +109,10 @@ class Live:
         clock: bool = False,
         named: bool = False,
         ran: int | None = None,
+        store: str | None = None,
     ) -> None:
         self._as_json = as_json
-        self._lines = EventLines(numbered=numbered, clock=clock, ran=ran)
+        self._lines = EventLines(numbered=numbered, clock=clock, ran=ran, store=store)
         self._console = console()
         self._named = named
         self._run = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -315,6 +316,13 @@ def store_named(given: str | None) -> Path | str:
     return _state() / "runs.db"
 
 
+def as_typed(given: str | None) -> str:
+    """The option that names this store again, after a space and without a password; empty where none was given."""
+    from ..stores.store_names import shown
+
+    return f" --store {shlex.quote(shown(given))}" if given else ""
+
+
 def is_there(given: str | None) -> bool:
     """Whether there is a store; without one there are no runs and no approvals."""
     named = store_named(given)
@@ -401,6 +409,10 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():
         raise UsageError(_missing(path))
+    if must_exist:
+        from ..stores.sqlite.file import check_not_empty
+
+        check_not_empty(path)
     if is_ours:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -9,9 +9,16 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.cli.live import EventLines
 from proctor.adapters.kit.display_text import amount, took
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
+from proctor.policies.events import (
+    PolicyViolated,
+    RunCompleted,
+    RunStarted,
+    ToolApprovalRequested,
+    ToolCallStarted,
+)
 from proctor.supervisor.ports.stored_types import RunInfo
 
 Cli = Any
@@ -109,6 +116,18 @@ def test_what_makes_no_sense_is_exit_code_2(listed: Cli, given: tuple[str, ...],
 
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_what_answers_an_approval_names_the_store() -> None:
+    """As it can be typed, and without a password."""
+    asked = ToolApprovalRequested(run_id="run_1234567890", tool_call_id="a", tool_name="pay", approval_id="run_123.1")
+
+    def shown(store: str | None) -> str:
+        return str(EventLines(store=store).of(asked)).partition("proctor approve ")[2]
+
+    assert shown(None) == "run_123.1"
+    assert shown("my runs.db") == "run_123.1 --store 'my runs.db'"
+    assert shown("postgresql://ana:secret@h/d") == "run_123.1 --store postgresql://ana@h/d"
 
 
 def test_times_and_counts_are_short() -> None:

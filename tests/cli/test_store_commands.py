@@ -193,11 +193,14 @@ def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monk
     """Exit code 2 for a file or a place that can hold none, 3 where the machine failed; one line says which."""
     place.joinpath("notes.txt").write_text("my notes")
     place.joinpath("folder").mkdir()
+    place.joinpath("empty.db").touch()
     place.joinpath("cut.db").write_bytes((place / "state" / "proctor" / "runs.db").read_bytes()[:-4096])
     run = ("run", "--adapter", "shell", "--policy", "org.yaml")
     for words, store, code, message in (
         (("runs",), "notes.txt", 2, "`notes.txt` is not a proctor store"),
         (("runs",), "cut.db", 3, "`cut.db` is truncated"),
+        (("runs",), "empty.db", 3, "`empty.db` is empty: no run was ever stored in it, or it was truncated"),
+        (("audit", "verify"), "empty.db", 3, "`empty.db` is empty"),
         ((*run, "true"), "folder", 2, "`folder` is a folder, not a store; name a file in it"),
         ((*run, "true"), "none/runs.db", 2, "`none/runs.db` cannot be created: there is no folder `none`"),
     ):

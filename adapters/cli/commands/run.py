@@ -210,7 +210,7 @@ async def supervised(
     async with signals.call(end):
         from ..live import Live
 
-        live = Live(as_json=as_json)
+        live = Live(as_json=as_json, store=store)
         with starting:
             await adapter.prepare()
             async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:

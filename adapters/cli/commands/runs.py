@@ -223,7 +223,7 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     async def read() -> None:
         async with operating(store) as service:
             info = await service.run(run)
-            live = Live(as_json=as_json, numbered=True, ran=await service.calls_in(info.session_id))
+            live = Live(as_json=as_json, numbered=True, ran=await service.calls_in(info.session_id), store=store)
             count = 0
             async with closing(service.store.read(info.session_id, run_id=info.run_id)) as events:
                 async for event in events:
@@ -268,7 +268,7 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
     """Show the latest events of all runs, in any process, grouped by run."""
     from ..live import Live
 
-    live = Live(as_json=as_json, clock=True, named=run is None)
+    live = Live(as_json=as_json, clock=True, named=run is None, store=store)
     if not (follow or run or is_there_as_named(store)):
         note("no runs")
         return

@@ -328,6 +328,14 @@ def _truncated(path: Path) -> StoreError:
     return StoreError(f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated")
 
 
+def check_not_empty(path: Path) -> None:
+    """Raises StoreError for a file without a byte: SQLite takes it for a new database."""
+    if path.is_file() and not read_header(path) and not _has_log(path):
+        raise StoreError(
+            f"`{path}` is empty: no run was ever stored in it, or it was truncated; restore a copy", kind="truncated"
+        )
+
+
 def _has_log(path: Path) -> bool:
     """Whether the file has a log, so that its own length means nothing yet."""
     return any(beside(path, suffix).exists() for suffix in ("-wal", "-journal"))
@@ -493,6 +501,7 @@ def _stat(path: Path) -> os.stat_result | None:
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version of a store. Raises StoreError for a file that is not ours, or not read."""
     if pragma(connection, "application_id") != APPLICATION_ID:
+        check_not_empty(path)
         raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
     version = pragma(connection, "user_version")
     schema.check_version(version, str(path))
