@@ -11,6 +11,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import Event, RecordPruned, decode_event
+from proctor.policies.values.amounts import counted
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError
@@ -211,7 +212,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
         lines: the lines, the header first.
 
     Raises:
-        UsageError: the lines are no export.
+        UsageError: the lines are no export; those before the wrong one are stored.
         StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
     """
     check_store(store)
@@ -224,9 +225,17 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
                 elif line.strip():
                     await importing.add(_line(line))
             except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"line {number}: {error}") from None
+                await importing.flush()
+                raise UsageError(f"line {number}: {error}{_so_far(importing.report)}") from None
         await importing.flush()
         return importing.report
+
+
+def _so_far(report: ImportReport) -> str:
+    if not (report.runs or report.events):
+        return ""
+    stored = f"{counted(report.runs, 'run')} and {counted(report.events, 'event')}"
+    return f"; of the lines before it {stored} are stored, so mend the file and import it again"
 
 
 class _Import:

@@ -138,14 +138,17 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
 
 
 async def test_an_import_that_broke_off_continues() -> None:
-    """From whatever line; and what came later is added."""
+    """From whatever line, also one that was broken; and what came later is added."""
     store = MemoryStore()
     await add(store, "a", 3)
     await add(store, "b", 2)
     lines = await lines_of(store)
     for cut in range(1, len(lines) + 1):
         other = MemoryStore()
-        await import_lines(other, lines[:cut])
+        with pytest.raises(UsageError, match=rf"line {cut + 1}: ") as broken:
+            await import_lines(other, [*lines[:cut], b"{"])
+        runs, events = len(await other.runs()), len([entry async for entry in other.log()])
+        assert (f" {events} event" in str(broken.value)) == bool(runs)
         await import_lines(other, lines)
 
         assert (await lines_of(other))[1:] == lines[1:]
