@@ -258,6 +258,16 @@ def test_the_tools_of_an_agent_are_known_by_their_portable_names(cli: Cli, place
     assert answer.code == 0, answer.out
 
 
+@pytest.mark.parametrize(("call", "policies"), [("Bash", True), ("Bsh", False), ("Bash(a=1, a=2)", False)])
+def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, policies: bool) -> None:
+    """A tool that the agent does not have, inputs that contradict one another."""
+    place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
+    answer = cli("prove", "no-shell.yaml", "--reach", call, "--adapter", "claude", "--json")
+
+    assert answer.code == 0, answer.out
+    assert ("without the policies none does either: check its name" in answer.lines[0]["reason"]) != policies
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

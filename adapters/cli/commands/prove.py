@@ -164,7 +164,13 @@ def _answers(
     from ...evaluate.rule_proofs import sanity
 
     for question in questions:
-        yield question, record_of(question.text, prover(merged, **question.arguments))
+        record = record_of(question.text, prover(merged, **question.arguments))
+        if question.kind == "reach" and record.verdict == "proved":
+            bare = prover(Policy(name="bare"), **question.arguments)
+            if bare.verdict == "proved":
+                reason = f"{record.reason}; without the policies none does either: check its name and inputs"
+                record = replace(record, reason=reason)
+        yield question, record
     if not questions:
         yield from ((None, record) for record in sanity(stack, prover, over))
 
