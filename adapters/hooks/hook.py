@@ -88,8 +88,8 @@ class Hook:
         if self._goes_on:
             self._handle(interface.Ticked(now_ms=self._now))
         verdict, reason = handler(self)
-        cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
-        refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
+        cancelled = any(isinstance(effect, interface.CancelAdapter) for effect in self._wanted)
+        refused = any(isinstance(effect, interface.AnswerGate) and effect.answer.stop for effect in self._wanted)
         stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
         return self._shown((verdict, reason), stop=stop, held=self._held)
 
@@ -101,7 +101,7 @@ class Hook:
             else:
                 self._handle(interface.Ticked(now_ms=self._now))
         verdict, reason = self._outcome(approval)
-        stop = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
+        stop = any(isinstance(effect, interface.CancelAdapter) for effect in self._wanted)
         stop = stop and self._input.kind in CAN_STOP
         return self._shown((verdict, reason), stop=stop)
 
@@ -114,7 +114,7 @@ class Hook:
 
     def _outcome(self, approval: StoredApproval) -> Verdict:
         """The answer about a call that somebody was asked about: none, where the client's own person answered."""
-        given = next((c.answer for c in self._wanted if isinstance(c, interface.AnswerGate)), None)
+        given = next((effect.answer for effect in self._wanted if isinstance(effect, interface.AnswerGate)), None)
         call = approval.request.call
         if given is None:
             return _ALLOWED if self._input.kind == "permission" else ("deny", tell_model_default(call.name))
@@ -141,7 +141,7 @@ class Hook:
         recorded, wanted = outcome
         self._recorded += recorded
         self._wanted += wanted
-        if any(isinstance(command, interface.CancelAdapter) for command in wanted):
+        if any(isinstance(effect, interface.CancelAdapter) for effect in wanted):
             self._handle(interface.AdapterEnded(now_ms=self._now))
 
     def _report(self, event: Event) -> None:
@@ -172,9 +172,9 @@ class Hook:
         key = session.next_key()
         with session.monitor.supposing(session.machine.requests):
             self._handle(interface.Proposed(now_ms=self._now, key=key, call=call))
-        for command in self._wanted:
-            if isinstance(command, interface.AnswerGate) and command.key == key:
-                answer = command.answer
+        for effect in self._wanted:
+            if isinstance(effect, interface.AnswerGate) and effect.key == key:
+                answer = effect.answer
                 if answer.allowed:
                     return self._allowed(call)
                 return self._keep_answer(call, ("deny", answer.tell_model or tell_model_default(call.name)))

@@ -1,4 +1,4 @@
-"""One session of the client: the machine of its latest run, and what carries out its commands."""
+"""One session of the client: the machine of its latest run, and what carries out its effects."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ class HookedSession:
                 case interface.Settle(used=used):
                     results = tuple(record.settle(run_id, used, now))
                     todo += self.machine.handle(interface.Settled(now_ms=now, results=results))
-                case command:
-                    wanted.append(command)
+                case effect:
+                    wanted.append(effect)
         return wanted
 
     def waits_for(self, tool_name: str, tool_input: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -39,10 +39,6 @@ from . import api_control, api_runs
 from .api_control import StoreHealth
 from .auth import ASSETS, Guard, refused
 from .endpoints import Endpoint, Operation, endpoint, openapi
-
-if TYPE_CHECKING:
-    import socket
-
 
 PAGE = files(__package__).joinpath("page")
 OPERATIONS = tuple(

@@ -288,8 +288,8 @@ class Graph:
 
     @cached_property
     def evasion(self) -> tuple[int, ...]:
-        """Calls whose last one is refused, but would not be if a call of any other tool came before it; None without
-        such.
+        """Calls whose last one is refused, but would not be if a call of any other tool came before it; empty if none
+        is.
         """
         other = reduce(and_, self._masks, -1)  # what every call meets
 

@@ -62,13 +62,13 @@ class RunMachine:
         identity: who runs.
         monitor: the monitor of its session.
         approval: how long a held call waits and what then.
-        earlier_grants: the grants an earlier run of the session left (see `events.past`).
+        earlier_grants: the grants an earlier run of the session left (see `resume.past_of`).
         model: the provider's, where it is known.
         notes: more metadata for the report.
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
         warns: whether a limit has a `warn_at`.
         clocked: whether a limit is about time.
-        budgets: what the shared budgets of the run.
+        budgets: the shared budgets of the run.
         redactor: redacts what is recorded and shown.
         bounds: how much of the run is recorded.
     """
@@ -262,12 +262,12 @@ class RunMachine:
     def _due(self, ready: Sequence[Effect | Deferred]) -> Sequence[Effect]:
         effects: list[Effect] = []
         for each in ready:
-            effect = each if isinstance(each, Effect) else self._command_of(each)
+            effect = each if isinstance(each, Effect) else self._effect_of(each)
             if effect is not None:
                 effects.append(effect)
         return effects
 
-    def _command_of(self, deferred: Deferred) -> Effect | None:
+    def _effect_of(self, deferred: Deferred) -> Effect | None:
         """The effect that was deferred until now; None if it is not needed any more."""
         match deferred:
             case AnswerDue(key=key):

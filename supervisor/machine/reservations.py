@@ -1,6 +1,6 @@
 """A run's shares of budgets: reserved before use, settled at the end.
 
-The store alone knows what is left, so a reservation is a command and its answer an input. The monitor observes the
+The store alone knows what is left, so a reservation is an effect and its answer an input. The monitor observes the
 answer as an event, like any other.
 """
 
