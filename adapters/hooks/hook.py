@@ -34,7 +34,7 @@ from ..kit.launch_options import USAGE
 from .decisions import LastAnswer, Opening
 from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
 from .record import HookRecord
-from .session import HookedSession, Outcome
+from .session import Handled, HookedSession
 
 USAGE_NOTE = "usage"
 ANSWER_NOTE = "answer"
@@ -137,8 +137,8 @@ class Hook:
         """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
         self._follow(self._session.handle(input, self._record))
 
-    def _follow(self, outcome: Outcome) -> None:
-        recorded, wanted = outcome
+    def _follow(self, handled: Handled) -> None:
+        recorded, wanted = handled
         self._recorded += recorded
         self._wanted += wanted
         if any(isinstance(effect, interface.CancelAdapter) for effect in wanted):

@@ -28,7 +28,7 @@ from .decisions import Rules, SupposingMonitor, Unmatched
 from .messages import HookClient
 from .record import HookRecord
 
-Outcome: TypeAlias = tuple[list[Event], list[interface.Effect]]
+Handled: TypeAlias = tuple[list[Event], list[interface.Effect]]
 """The events the machine recorded, and the effects it wants."""
 _NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
@@ -112,7 +112,7 @@ class HookedSession:
         found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **scope))
         return next(found, None)
 
-    def begin_run(self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Outcome:
+    def begin_run(self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Handled:
         """Begin a run, as the one before has ended; returns what `handle` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
@@ -142,7 +142,7 @@ class HookedSession:
         self._keys += 1
         return self._keys
 
-    def handle(self, input: interface.Input, record: HookRecord) -> Outcome:
+    def handle(self, input: interface.Input, record: HookRecord) -> Handled:
         """Hand an input to the machine; returns what it recorded and the effects that it wants.
 
         The record counts as durable here: nobody is answered before it is.

@@ -23,7 +23,7 @@ from ..kit.display_text import escape_control_lines
 from ..operations.identities import read_private
 from ..operations.service import MissingError, OperatorService
 from ..operations.views import ApprovalView
-from .webhook import CursorFile, Outcome, send_events
+from .webhook import CursorFile, DeliveryStatus, send_events
 
 TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0
@@ -97,7 +97,7 @@ class _Notifier:
         self._page = page
         self._log = logger(notify=recipient.kind)
 
-    async def deliver(self, event: Event) -> Outcome:
+    async def deliver(self, event: Event) -> DeliveryStatus:
         """Send a request; skip one that is closed before it arrives."""
         assert isinstance(event, ToolApprovalRequested)
         tries = tenacity.AsyncRetrying(
@@ -106,10 +106,10 @@ class _Notifier:
             retry=tenacity.retry_if_exception_type(_NotSentError),
             before_sleep=self._note_retry,
         )
-        outcome: Outcome = await tries(self._once, event)
-        return outcome
+        status: DeliveryStatus = await tries(self._once, event)
+        return status
 
-    async def _once(self, event: ToolApprovalRequested) -> Outcome:
+    async def _once(self, event: ToolApprovalRequested) -> DeliveryStatus:
         try:
             approval = await self._service.approval(event.approval_id)
         except MissingError:

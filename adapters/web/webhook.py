@@ -123,7 +123,7 @@ def _key(secret: str | None) -> bytes:
         raise UsageError("the webhook's secret begins with `whsec_`, but what follows is not base64") from None
 
 
-Outcome: TypeAlias = Literal["sent", "skipped", "gone"]
+DeliveryStatus: TypeAlias = Literal["sent", "skipped", "gone"]
 _LATER = (408, 425, 429)
 """Rejections that ask to try again later."""
 _GONE = 410
@@ -150,7 +150,7 @@ class Courier:
         self._client = client
         self._log = log
 
-    async def deliver(self, event: Event) -> Outcome:
+    async def deliver(self, event: Event) -> DeliveryStatus:
         """Send an event until it arrives or its bound is reached; a skipped event is logged."""
         target = self._target
         body = enveloped(event, self._store_id)
@@ -263,7 +263,7 @@ async def begin(store: Store, cursor: CursorFile) -> None:
 class Deliverer(Protocol):
     """Delivers one event after another."""
 
-    async def deliver(self, event: Event) -> Outcome:
+    async def deliver(self, event: Event) -> DeliveryStatus:
         """Send an event until it arrives or is given up."""
         ...
 

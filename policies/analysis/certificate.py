@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..stack.merge import BudgetEntry, LimitEntry
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Outcome, Standard
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Reaction, Standard
 from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
 from .session_search import AmountCertificate as Amount
 from .session_search import BudgetCertificate as Budget
@@ -171,7 +171,7 @@ class _Checker:
                 yield tuple(n for _, n in outcomes), NONE
             yield from self._begun(outcomes, flying)
 
-    def _begun(self, outcomes: list[Outcome], flying: tuple[int, ...]) -> Iterator[State | None]:
+    def _begun(self, outcomes: list[Reaction], flying: tuple[int, ...]) -> Iterator[State | None]:
         """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]

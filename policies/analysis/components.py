@@ -40,7 +40,7 @@ IN_FLIGHT = 1
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
 
-Outcome: TypeAlias = tuple[int, int]
+Reaction: TypeAlias = tuple[int, int]
 """The finding against an event, and the component's state after it."""
 
 
@@ -173,19 +173,19 @@ class Component:
         """A call runs in one of the slots."""
         return at
 
-    def denied(self, at: int, call: InputClass) -> Outcome:
+    def denied(self, at: int, call: InputClass) -> Reaction:
         """A requested call was refused."""
         return NOTHING, at
 
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Reaction:
         """A call that ran in a slot completed with one of its outputs, or failed."""
         return NOTHING, at
 
-    def turned(self, at: int) -> Outcome:
+    def turned(self, at: int) -> Reaction:
         """The next turn began: what it finds against that, and where it stands."""
         return NOTHING, at
 
-    def resumed(self, at: int) -> Outcome:
+    def resumed(self, at: int) -> Reaction:
         """The session goes on in another run."""
         return self.turned(at)
 
@@ -338,29 +338,29 @@ class RuleComponent(Component):
         machine = without_key(self.machine)
         return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
 
-    def denied(self, at: int, call: InputClass, variant: int = 0) -> Outcome:
+    def denied(self, at: int, call: InputClass, variant: int = 0) -> Reaction:
         if not self.mask(call) & self.machine.outcomes:
             return NOTHING, at
         return self._after("denied", self.machine.denied, at, call, variant)
 
     def _after(
         self, what: str, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int
-    ) -> Outcome:
+    ) -> Reaction:
         """The machine's finding and its state after a call that is not running."""
         key = (what, at, call.number, variant)
         if key not in self._memo:
             moment = self._moved(at)
             found = act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
             self._memo[key] = self._level_of(found), self.number(moment)
-        outcome: Outcome = self._memo[key]
-        return outcome
+        reaction: Reaction = self._memo[key]
+        return reaction
 
     def _level_of(self, finding: Finding | None) -> int:
         return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
 
     def ended(
         self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, other: bool = False
-    ) -> Outcome:
+    ) -> Reaction:
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
             return NOTHING, at
@@ -378,10 +378,10 @@ class RuleComponent(Component):
                     moment.state, made, mask, ParsedOutput(filled(returned, NEVER_SEEN) if other else returned)
                 )
             self._memo[key] = self._level_of(found), self.number(moment)
-        outcome: Outcome = self._memo[key]
-        return outcome
+        reaction: Reaction = self._memo[key]
+        return reaction
 
-    def turned(self, at: int) -> Outcome:
+    def turned(self, at: int) -> Reaction:
         if not self.turns:
             return NOTHING, at
         key = ("turned", at)
@@ -454,12 +454,12 @@ class LimitComponent(Component):
     def started(self, at: int, call: InputClass, slot: int) -> int:
         return min(at + 1, self._most + 1) if self._calls else at
 
-    def turned(self, at: int) -> Outcome:
+    def turned(self, at: int) -> Reaction:
         if self._calls:
             return NOTHING, at
         after = min(at + 1, self._most + 1)
         return (self._action if after > max(at, self._most) else NOTHING), after  # it is reported once
 
-    def resumed(self, at: int) -> Outcome:
+    def resumed(self, at: int) -> Reaction:
         after = self.start if self.runs else self.turned(at)[1]
         return self._action if after > self._most else NOTHING, after

@@ -19,7 +19,7 @@ from ..rules.provenance import Provenance
 from ..rules.python_check import Check
 from ..rules.rule import Rule, items_of
 from ..stack.clauses import Clause
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Outcome, RuleComponent, filled
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 
 
 def _is_followed(key: str) -> bool:
@@ -128,12 +128,12 @@ class SplitComponent(Component):
             1 + len(call.variants),
         )
 
-    def denied(self, at: int, call: InputClass) -> Outcome:
+    def denied(self, at: int, call: InputClass) -> Reaction:
         return self._outcome(
             ("denied", call.number), at, call, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
         )
 
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Reaction:
         inputs = 1 + len(call.variants)
         returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
         return self._outcome(
@@ -149,9 +149,9 @@ class SplitComponent(Component):
         key: Hashable,
         at: int,
         call: InputClass,
-        move: Callable[[RuleComponent, int, int], Outcome],
+        move: Callable[[RuleComponent, int, int], Reaction],
         variants: int,
-    ) -> Outcome:
+    ) -> Reaction:
         """The finding against a call that has ended, as `level` gives it, and the state after it."""
         followed, others = self.states[at]
         after = self._lifted(key, at, lambda part, n, v: move(part, n, v)[1], variants)
@@ -171,7 +171,7 @@ class SplitComponent(Component):
     def attempts_due(self, call: InputClass) -> bool:
         return self.followed.attempts_due(call)
 
-    def turned(self, at: int) -> Outcome:
+    def turned(self, at: int) -> Reaction:
         return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
 
     def wrote(self, at: int, text: str) -> int:

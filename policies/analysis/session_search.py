@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from ..monitor.program import Program
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.work_budget import Work
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, Component, InputClass, Outcome, Standard
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, Component, InputClass, Reaction, Standard
 from .explorer import Explored, Price, shortest
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class SessionSteps:
         return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
 
     def _ended(
-        self, endings: Sequence[tuple[Outcome, ...]], flying: tuple[int, ...]
+        self, endings: Sequence[tuple[Reaction, ...]], flying: tuple[int, ...]
     ) -> Iterator[tuple[int, State | None]]:
         """The outcomes of a call that a part tells apart, and where each may lead."""
         seen = set()
@@ -169,7 +169,7 @@ class SessionSteps:
                 outcome = number if number < len(endings[0]) - 1 else FAILED
                 yield from ((outcome, state) for state in self._over(outcomes, flying))
 
-    def _over(self, outcomes: Sequence[Outcome], flying: tuple[int, ...]) -> list[State | None]:
+    def _over(self, outcomes: Sequence[Reaction], flying: tuple[int, ...]) -> list[State | None]:
         """Where an outcome may lead; None where it breaks the property. What the stack denies of it ends the run, or
         it goes on where the adapter can refuse later calls.
         """
@@ -206,7 +206,7 @@ class SessionSteps:
             yield SessionStep("user", text=text), (wrote, flying)
 
     def _begun(
-        self, kind: str, outcomes: list[Outcome], flying: tuple[int, ...]
+        self, kind: str, outcomes: list[Reaction], flying: tuple[int, ...]
     ) -> Iterator[tuple[SessionStep, State | None]]:
         """A turn or a run begins, unless the stack ends it at once."""
         found = [each for each, _ in outcomes]
@@ -221,7 +221,7 @@ def _called(part: Component, at: int, call: InputClass) -> PartCalled:
     return PartCalled(requested, part.level(requested, call))
 
 
-def _denied(part: Component, at: int, call: InputClass) -> Outcome:
+def _denied(part: Component, at: int, call: InputClass) -> Reaction:
     return part.denied(at, call)
 
 
@@ -229,7 +229,7 @@ def _started(part: Component, at: int, call: InputClass, slot: int) -> int:
     return part.started(at, call, slot)
 
 
-def _endings(part: Component, at: int, call: InputClass, slot: int) -> tuple[Outcome, ...]:
+def _endings(part: Component, at: int, call: InputClass, slot: int) -> tuple[Reaction, ...]:
     return tuple(part.ended(at, call, slot, output) for output in (*range(len(call.outputs)), None))
 
 

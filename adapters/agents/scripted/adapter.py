@@ -60,7 +60,7 @@ from .script import (
     read_script,
 )
 
-Outcome: TypeAlias = Literal["completed", "failed", "denied"]
+CallEnd: TypeAlias = Literal["completed", "failed", "denied"]
 
 
 class ScriptedAgent:
@@ -147,7 +147,7 @@ class ScriptedAgent:
     async def _respond(self, calls: Sequence[Call]) -> None:
         """Propose the calls of one turn in order; they are held and run in parallel."""
         await self._begin_turn()
-        outcomes: list[Outcome] = ["denied"] * len(calls)
+        outcomes: list[CallEnd] = ["denied"] * len(calls)
 
         async def one(n: int, *, task_status: anyio.abc.TaskStatus[None]) -> None:
             outcomes[n] = await self._call(calls[n], task_status)
@@ -159,7 +159,7 @@ class ScriptedAgent:
         for call, outcome in zip(calls, outcomes, strict=True):
             await self._play(getattr(call, f"if_{outcome}"))
 
-    async def _call(self, step: Call, task_status: anyio.abc.TaskStatus[None]) -> Outcome:
+    async def _call(self, step: Call, task_status: anyio.abc.TaskStatus[None]) -> CallEnd:
         self._calls += 1
         call = ToolCall(id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=self._turn)
         task_status.started()  # the next sibling is asked for once this one has reached the gate
@@ -177,7 +177,7 @@ class ScriptedAgent:
         )
         return GateAnswer(allowed=True)
 
-    async def _run(self, call: ToolCall, input: dict[str, Any]) -> Outcome:
+    async def _run(self, call: ToolCall, input: dict[str, Any]) -> CallEnd:
         outcome: ToolOutcome = _failed(call, "ended before it was done")
         try:
             output = to_jsonable(await self._tools.run(call.name, input))
