@@ -188,7 +188,7 @@ class Monitor:
                 return Decision(action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
             decision = self._weighed(call, subject, violations, errors)
         except (*UNREADABLE, AttributeError) as error:
-            return self._unreadable(call, error)
+            return self._unreadable_call(call, error)
         if decision.action in ("allow", "warn"):
             subject.status = DECIDED
         return decision
@@ -212,7 +212,7 @@ class Monitor:
         try:
             id = call.id
             if id in on.calls or id in session.finished or id in session.earlier:
-                subject = self._admitted(call)
+                subject = self._subject_of(call)
                 if subject is None:
                     return self._used(call)
             else:
@@ -225,9 +225,9 @@ class Monitor:
             on.start(subject)
             return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
         except (*UNREADABLE, AttributeError) as error:
-            return self._unreadable(call, error)
+            return self._unreadable_call(call, error)
 
-    def _admitted(self, call: ToolCall) -> CallState | None:
+    def _subject_of(self, call: ToolCall) -> CallState | None:
         """The call in the table, with the input requested now; None if its id is another call's, or it runs."""
         relation = self.state.relate(call.id, call.name, call.input, call.turn, proposed=True)
         if relation in ("running", "conflict"):
@@ -238,14 +238,14 @@ class Monitor:
         """The same, with a shortcut for the call that was recorded last."""
         subject = self.state.latest
         if subject is None or subject.status != REQUESTED or subject.given is not call.input:
-            return self._admitted(call)
+            return self._subject_of(call)
         return subject
 
     def _needed(self, subject: CallState) -> tuple[AsyncCheck, ...]:
         states = self.state.states
         return tuple((r.id, m.bound_check(states[r.number], subject)) for r, m in subject.bound.plan.async_checks)
 
-    def _unreadable(self, call: ToolCall, error: Exception) -> Decision:
+    def _unreadable_call(self, call: ToolCall, error: Exception) -> Decision:
         if not isinstance(call, ToolCall):
             raise EventError(wrong_type("a tool call", call)) from None
         return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
@@ -257,7 +257,11 @@ class Monitor:
             check_input(call.input)
             subject = on.subject(call.id, call.name, call.input, call.turn)
             unread, several = _line_of(subject)
-            return ListAdmission(why_not=unread, unread=True) if unread else _admitted(on, subject, several=several)
+            return (
+                ListAdmission(why_not=unread, unread=True)
+                if unread
+                else _list_admission(on, subject, several=several)
+            )
         except UNREADABLE:
             return ListAdmission(why_not="its input cannot be read", unread=True)
 
@@ -312,13 +316,13 @@ class Monitor:
         try:
             found = handlers.observe_limited(on, event, handler) if on.limited else handler(on, event)
         except (*UNREADABLE, AttributeError) as error:
-            found = self._unread(event, error)
+            found = self._unreadable_event(event, error)
         if not found:
             return []
         on.mark_violated(found)
         return found
 
-    def _unread(self, event: ev.Event, error: Exception) -> list[Violation]:
+    def _unreadable_event(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
             raise EventError(f"`{event.type}` event cannot be judged: {str(error)[:200]}") from error
         if isinstance(event.tool_call_id, str):
@@ -496,7 +500,7 @@ class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
     unread: bool = False
 
 
-def _admitted(on: MonitorState, subject: CallState, *, several: bool) -> ListAdmission:
+def _list_admission(on: MonitorState, subject: CallState, *, several: bool) -> ListAdmission:
     lists = [(r, r.machine) for r in on.rules.values() if isinstance(r.machine, AllowlistMachine)]
     if not lists:
         return ListAdmission(why_not="the policy has no allow list")

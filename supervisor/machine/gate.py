@@ -168,7 +168,7 @@ class GateKeeper:
             self._decide(proposal, answers)
         elif answers is None and (needed := self.state.monitor.checks_of(proposal.call)):
             self._run_checks(proposal, needed)
-        elif not self._budgets.hold(proposal.key):
+        elif not self._budgets.wait_for_reservation(proposal.key):
             self._decide(proposal, answers)
         elif answers is not None:
             self._checked[proposal.key] = answers

@@ -127,7 +127,7 @@ class Budgets:
         if any(line.lacks for line in self._lines):
             self._reserve()
 
-    def hold(self, key: int) -> bool:
+    def wait_for_reservation(self, key: int) -> bool:
         """Whether a call has to wait for the store before it is decided; `go_on` is called when that has answered."""
         if self._settled or self._state.cause is not None:
             return False
@@ -163,7 +163,7 @@ class Budgets:
             self._reserve()  # for all that wait at once
             return
         for key in came_meanwhile:
-            if not self.hold(key):
+            if not self.wait_for_reservation(key):
                 self.go_on(key)
         self.check()
 

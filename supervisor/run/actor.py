@@ -86,7 +86,7 @@ class RunActor:
         self._calls_before = calls_before
         self._services = services
         self._waiters = GateWaiters(feed, now_ms)
-        self._launch = msgspec.structs.replace(launch, gate=self._waiters.hold)
+        self._launch = msgspec.structs.replace(launch, gate=self._waiters.propose)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
         self._reader = ProviderReader(adapter, self._handle_event, self._rest, parent)
         self._recorder = RunRecorder(
@@ -328,7 +328,7 @@ class GateWaiters:
         self._key = 0
         self._closed = False
 
-    async def hold(self, proposed: Any) -> GateAnswer:
+    async def propose(self, proposed: Any) -> GateAnswer:
         """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call."""
         call = proposed if isinstance(proposed, ToolCall) else NO_CALL
         if self._closed:

@@ -312,7 +312,7 @@ async def test_a_caller_at_a_closed_gate_is_told_to_stop() -> None:
     waiters = GateWaiters(answers.append, lambda: 1)
     waiters.close()
     with anyio.fail_after(PATIENCE_S):
-        answer = await waiters.hold(ToolCall(id="c", name="read"))
+        answer = await waiters.propose(ToolCall(id="c", name="read"))
 
     assert (answer.allowed, answer.stop, answers) == (False, True, [])
     assert answer.tell_model
@@ -323,7 +323,7 @@ async def test_a_caller_at_a_gate_that_closes_is_told_to_stop() -> None:
     answers: list[GateAnswer] = []
 
     async def ask() -> None:
-        answers.append(await waiters.hold(ToolCall(id="c", name="read")))
+        answers.append(await waiters.propose(ToolCall(id="c", name="read")))
 
     waiters = GateWaiters(lambda input: None, lambda: 1)
     with anyio.fail_after(PATIENCE_S):
@@ -344,7 +344,7 @@ async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     waiters = GateWaiters(lambda input: waiters.answer(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[attr-defined]
     large = Large()
     gone = weakref.ref(large)
-    await waiters.hold(ToolCall(id="c", name="read", input={"content": large}))
+    await waiters.propose(ToolCall(id="c", name="read", input={"content": large}))
     del large
     gc.collect()
 

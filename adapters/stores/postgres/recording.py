@@ -150,7 +150,7 @@ _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s A
 
 
 class Recorder(Transaction):
-    """Writes one transaction after another, each from `hold` to `commit`, or to `undo`."""
+    """Writes one transaction after another, each from `lock` to `commit`, or to `undo`."""
 
     dialect = POSTGRES
     last_command = 0
@@ -168,7 +168,7 @@ class Recorder(Transaction):
         self._before: list[tuple[str, Sequence[Any]]] = []
         self._after: list[tuple[str, Sequence[Any]]] = []
 
-    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+    def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Begin a transaction: lock and read the rows of these sessions and runs; with `make`, missing sessions are
         created.
         """
@@ -193,7 +193,7 @@ class Recorder(Transaction):
 
     def lock_budgets(self) -> None:
         """Begin a transaction that has locked all budgets."""
-        self.hold()
+        self.lock()
         self.change(_TAKE_TURN_TO_DRAW)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -192,7 +192,7 @@ class PostgresWriter(Writer[Recorder]):
         batches = [job.batch for job in jobs if job.batch is not None]
         if batches:
             parts = [part for batch in batches for part in batch.parts]
-            self._recorder.hold((part.session_id for part in parts), (part.run_id for part in parts))
+            self._recorder.lock((part.session_id for part in parts), (part.run_id for part in parts))
         for job in jobs:
             self._work(job, find_stored)
         self._recorder.commit()

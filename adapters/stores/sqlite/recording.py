@@ -263,12 +263,12 @@ class Recorder(Transaction):
         for run_id in runs:
             self._runs.pop(run_id, None)
 
-    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+    def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Begin a transaction, which locks the whole file. Raises StaleError."""
         self._begin_unless_begun()
 
     def lock_budgets(self) -> None:
-        """Begin a transaction, as `hold` does."""
+        """Begin a transaction, as `lock` does."""
         self._begin_unless_begun()
 
     def has_changed(self) -> bool:

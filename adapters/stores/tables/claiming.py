@@ -31,7 +31,7 @@ _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
 
 def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
     """Register an owner; returns it with its epoch. If the answer is lost, the owner is gone with its lease."""
-    recorder.hold()
+    recorder.lock()
     sql = f"""INSERT INTO owners (owner_id, host, machine, pid, started, until)
         VALUES (?, ?, ?, ?, ?, {recorder.dialect.lease_end}) RETURNING epoch"""
     row = (owner.owner_id, owner.host, owner.machine, owner.pid, owner.started, recorder.dialect.lease(lease_s))
@@ -43,7 +43,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
 
 def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
     """Extend a lease; StoreError(kind="fenced") for an owner that has left."""
-    recorder.hold()
+    recorder.lock()
     end = recorder.dialect.lease_end
     sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"
     if not recorder.change(sql, (recorder.dialect.lease(lease_s), epoch)):
@@ -53,7 +53,7 @@ def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
 
 def release(recorder: Transaction, epoch: int) -> None:
     """Release an owner."""
-    recorder.hold()
+    recorder.lock()
     if recorder.change("UPDATE owners SET until = NULL WHERE epoch = ? RETURNING epoch", (epoch,)):
         _seal(recorder, epoch)
 
@@ -65,7 +65,7 @@ def _seal(recorder: Transaction, epoch: int) -> None:
 
 def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
     """Register a run, for an owner where an epoch is given; see `Store.create_run`."""
-    recorder.hold([run.session_id], [run.run_id])
+    recorder.lock([run.session_id], [run.run_id])
     recorder.check_new(run)
     owner = _claim_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
     recorder.insert_run(run, epoch)
@@ -76,7 +76,7 @@ def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
 def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunInfo:
     """Make an owner the only writer of a run; see `Store.claim_run`."""
     session_id = _found(recorder, run_id).session_id
-    recorder.hold([session_id], [run_id])
+    recorder.lock([session_id], [run_id])
     run = _found(recorder, run_id)
     if run.status not in NOT_OVER:
         raise invariants.run_over(run_id, run.status)
@@ -95,7 +95,7 @@ def release_run(recorder: Transaction, run_id: str, epoch: int) -> None:
     """Undo a claim; see `Store.release_run`."""
     if (found := queries.run_info(recorder, run_id)) is None:
         return
-    recorder.hold([found.session_id], [run_id])
+    recorder.lock([found.session_id], [run_id])
     run = queries.run_info(recorder, run_id)
     if run is not None and run.is_claimed_by(epoch):
         _set_owner(recorder, run_id, run.session_id, 0, max(run.attempts - 1, 0))

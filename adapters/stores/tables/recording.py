@@ -164,7 +164,7 @@ class Transaction(ABC):
         """
 
     @abstractmethod
-    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+    def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Lock and read these sessions and runs; with `make`, missing sessions are created."""
 
     @abstractmethod
@@ -355,7 +355,7 @@ def answer(
     """Record an answer, if it is the first, as a command or as the event in a batch; see `Store.answer`."""
     session_id = _found(recorder, approval_id).request.session_id
     events = [] if batch is None else batch.events
-    recorder.hold([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
+    recorder.lock([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
     stored = _found(recorder, approval_id)
     check_answerable(stored, given)
     answered = replace(stored, state="granted" if given.granted else "denied", answer=given, answered_at=at)
@@ -372,7 +372,7 @@ def answer(
 
 def keep(recorder: Transaction, command: Command) -> int:
     """Store a command; returns its number."""
-    recorder.hold()
+    recorder.lock()
     recorder.send_command(command)
     return recorder.instructed()
 
@@ -513,7 +513,7 @@ _REMOVED = (
 
 def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPruned | None:
     """See `Store.prune`."""
-    recorder.hold([event.session_id], make=False)
+    recorder.lock([event.session_id], make=False)
     session = recorder.session(event.session_id)
     if session is None or session.last_seq != up_to:
         return None
