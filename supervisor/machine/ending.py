@@ -35,13 +35,13 @@ from .interface import (
 )
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import Budgets
-from .run_state import CancelCause, CancelDue, EndDue, RunState, because, sized, within_bounds
+from .run_state import CancelCause, CancelDue, EndDue, RunState, cancel_reason, sized, within_bounds
 
 BROKEN = ("store", "fault", "lost")
 """Causes of a cancel by which the run has failed."""
 
 
-def ended(
+def terminal_event_and_outcome(
     state: RunState, reports: ProviderEvents, adapter_end: AdapterEnded, notes: Mapping[str, Any]
 ) -> tuple[Event, Outcome]:
     """The terminal event, still to be recorded, and the outcome; the monitor is finished by then."""
@@ -58,9 +58,9 @@ def ended(
         policy=report_of(state, settled, notes),
         usage=msgspec.structs.replace(state.monitor.usage),
         output=reports.output,
-        reason=because(state.refusal) if state.refusal else cause.reason if cause else "",
+        reason=cancel_reason(state.refusal) if state.refusal else cause.reason if cause else "",
         refusal=state.refusal,
-        error=error_owed(cause, end, adapter_end.error),
+        error=caller_error(cause, end, adapter_end.error),
     )
     state.ended = True
     return terminal, outcome
@@ -113,7 +113,7 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
     return ProviderError(str(message), details=details)
 
 
-def error_owed(
+def caller_error(
     cause: CancelCause | None, end: ProviderEnd | None, error: BaseException | None
 ) -> BaseException | None:
     """The error for the caller: None after a requested cancel, the cause where something broke."""
@@ -173,7 +173,7 @@ _mark = attrgetter("policy", "rule", "kind", "tool_call_id", "message")
 
 
 @dataclass(slots=True, eq=False)
-class Closing:
+class RunEnding:
     """Cancels a run, ends it, and has its last events stored.
 
     Args:
@@ -206,13 +206,15 @@ class Closing:
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
             state.record(event_factory.requested(request))
-        state.order_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
+        state.request_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
         """The monitor has raised: fail the run, and never call the monitor again."""
         error = as_error(raised)
         self.state.faulted = True
-        self.state.order_cancel(CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
+        self.state.request_cancel(
+            CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error)
+        )
         if self.state.ending is not None and not self.state.ended:
             self._conclude(self.state.ending)
 
@@ -222,14 +224,14 @@ class Closing:
         self._error = self._error or error
         if not self.state.ended:
             reason = f"the record cannot be written: {error_text(error)}"
-            self.state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
+            self.state.request_cancel(CancelCause(kind="store", reason=reason, error=error))
 
     def stop_once(self, cause: CancelCause) -> None:
         """Cancel the agent, once, as soon as the cause is on record."""
         if self._stopping:
             return
         self._stopping = True
-        self.gate.refuse_open(cause.reason, decision="cancel")
+        self.gate.deny_open(cause.reason, decision="cancel")
         state = self.state
         state.outbox.at_once(BoundFlush())
         state.outbox.after_record(CancelDue(cause.reason))
@@ -238,7 +240,7 @@ class Closing:
         """The agent has ended: end the run once its shared budgets are settled."""
         if self.state.ending is None:
             self.state.ending = input
-            self.gate.refuse_open("the run has ended", decision="run_ended")
+            self.gate.deny_open("the run has ended", decision="run_ended")
             if self.budgets is None:
                 self._conclude(input)
             else:
@@ -276,7 +278,7 @@ class Closing:
     def _conclude(self, input: AdapterEnded) -> None:
         """Record the end of the run; the run finishes when it is stored."""
         self.state.record_warnings()
-        end, outcome = ended(self.state, self.reports, input, self.notes)
+        end, outcome = terminal_event_and_outcome(self.state, self.reports, input, self.notes)
         self._end, self._outcome = end, outcome
         outbox = self.state.outbox
         outbox.put(*sized(end))

@@ -64,14 +64,14 @@ class GateKeeper:
         self._undecided: dict[str, Proposal] = {}  # by the call's id
         if budgets is not None:
             self._checked: dict[int, Mapping[str, Any]] = {}  # what checks answered of calls that wait for a budget
-            budgets.go_on = self._go_on
+            budgets.on_reserved = self._on_reserved
 
     def proposed(self, key: int, call: object) -> None:
         """A call is proposed."""
         if not isinstance(call, ToolCall):
-            self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
+            self._deny_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
         elif (wrong := validation_error(call)) is not None:
-            self._refuse_flawed(key, call, f"a call whose {wrong}")
+            self._deny_flawed(key, call, f"a call whose {wrong}")
         else:
             self._admit(Proposal(key, self.state.numbered(call)))
 
@@ -87,13 +87,13 @@ class GateKeeper:
         waits = call.id in self._undecided
         if waits or (current is not None and not (again and current.status == REQUESTED)):
             waits = waits or (current is not None and not current.runs)
-            self._refuse_used_id(proposal, again=again, state="waits" if waits else "runs")
+            self._deny_used_id(proposal, again=again, state="waits" if waits else "runs")
             return
         self._undecided[call.id] = proposal
         if current is None:
             self.state.record(ToolCallRequested(**described(call)))
         if self.state.cause is not None:
-            self._refuse(proposal, "cancel", None)
+            self._deny(proposal, "cancel", None)
         else:
             self._reserve(proposal)
 
@@ -102,7 +102,7 @@ class GateKeeper:
         """The proposals not answered yet."""
         return [*self._by_key.values()]
 
-    def put(self, proposal: Proposal) -> None:
+    def restore_proposal(self, proposal: Proposal) -> None:
         """Restore a proposal from a snapshot."""
         self._by_key[proposal.key] = proposal
         if proposal.answer is None:
@@ -111,7 +111,7 @@ class GateKeeper:
     def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier machine of this run held; no caller waits for it."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
-        self.put(proposal)
+        self.restore_proposal(proposal)
         self._await_outcome(proposal, request.violations)
         self.held_calls.hold_again(request, proposal)
 
@@ -128,34 +128,34 @@ class GateKeeper:
             return
         if not answer.granted:
             declined = UNASKED if answer.by == SUPERVISOR else DECLINED
-            self._refuse(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, declined))
+            self._deny(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, declined))
         elif held.made_exact(tool_input):
             self._reserve(held.proposal)
         else:
-            self._refuse(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
+            self._deny(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
     def expire(self) -> None:
         """Deny the held calls whose time is up."""
         for held in self.held_calls.expired():
             self._unapproved(held.request.violations, "nobody answered the request for approval in time")
-            self._refuse(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
+            self._deny(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
 
     def withdrawn(self, key: int, call_id: str) -> None:
         """The provider no longer waits, so the call will not run."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
             self.held_calls.drop(proposal, "the provider withdrew the call")
-            self._refuse(proposal, "withdrawn", None)
+            self._deny(proposal, "withdrawn", None)
             return
         self._by_key.pop(key, None)
         self._fail(key, call_id, "withdrawn before it ran")
 
-    def refuse_open(self, why: str, *, decision: str) -> None:
+    def deny_open(self, why: str, *, decision: str) -> None:
         """Deny every open proposal, and those allowed whose answer was not delivered."""
         for proposal in [*self._by_key.values()]:
             if proposal.answer is None:
                 self.held_calls.drop(proposal, why)
-                self._refuse(proposal, decision, None)
+                self._deny(proposal, decision, None)
             elif proposal.answer.allowed:
                 self._fail(proposal.key, proposal.call.id, f"refused: {why}")
                 proposal.answer = self._refusal(proposal.call)
@@ -176,7 +176,7 @@ class GateKeeper:
     def _run_checks(self, proposal: Proposal, checks: tuple[AsyncCheck, ...]) -> None:
         self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
 
-    def _go_on(self, key: int) -> None:
+    def _on_reserved(self, key: int) -> None:
         """The shared budgets were reserved: decide the call that waited for them."""
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
         if proposal is not None and proposal.answer is None and self.state.cause is None:
@@ -193,12 +193,12 @@ class GateKeeper:
             return
         self._record_violations(proposal, decision.violations)
         if decision.action in ("allow", "warn"):
-            self._permit(proposal)
+            self._allow(proposal)
         else:
             for violation in decision.violations:
                 if violation.action == "cancel":
                     self.state.refuse_run(violation)
-            self._refuse(proposal, decision.action, decision.tell_model)
+            self._deny(proposal, decision.action, decision.tell_model)
 
     def _report_errors(self, decision: Decision) -> None:
         if decision.errors:
@@ -221,14 +221,14 @@ class GateKeeper:
         else:
             self.held_calls.unanswerable(proposal, decision)
             self._unapproved(decision.violations, "nobody can answer a request for approval")
-            self._refuse(proposal, "approval_unanswerable", decision.tell_model)
+            self._deny(proposal, "approval_unanswerable", decision.tell_model)
 
     def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
         """Keep a held call's violations until it is decided: their enforcement is not known before."""
         pending = {(v.policy, v.rule) for v in proposal.pending}
         proposal.pending += (v for v in found if (v.policy, v.rule) not in pending)
 
-    def _permit(self, proposal: Proposal) -> None:
+    def _allow(self, proposal: Proposal) -> None:
         call = proposal.call
         current = self.state.monitor.calls.get(call.id)
         if current is not None:
@@ -242,7 +242,7 @@ class GateKeeper:
         self.state.record(ToolCallStarted(**described(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
-    def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
+    def _deny(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         self._record_violations(proposal, proposal.pending)
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
@@ -257,12 +257,12 @@ class GateKeeper:
         stop = self.state.cause is not None or self.state.ended
         return GateAnswer(allowed=False, tell_model=text, stop=stop)
 
-    def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
+    def _deny_flawed(self, key: int, call: ToolCall, what: str) -> None:
         self.state.fail_adapter(f"proposed {what}")
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
-    def _refuse_used_id(self, proposal: Proposal, *, again: bool, state: str) -> None:
+    def _deny_used_id(self, proposal: Proposal, *, again: bool, state: str) -> None:
         """Refuse a call whose id another call has that runs or waits: the two would count as one."""
         call = proposal.call
         what = "again" if again else f"again as `{call.name}` with another tool or input"

@@ -36,7 +36,7 @@ from ..arguments import BOUNDS, RecordBounds
 from ..ports.stored_types import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
-from .ending import Closing
+from .ending import RunEnding
 from .gate import GateKeeper
 from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
@@ -76,10 +76,10 @@ class RunMachine:
     __slots__ = (
         "_budgets",
         "_clocked",
-        "_closing",
         "_deadline",
         "_gate",
         "_reports",
+        "_run_ending",
         "_state",
         "_warns",
         "outbox",
@@ -113,7 +113,7 @@ class RunMachine:
         self._warns = warns
         self._clocked = clocked
         self._deadline: int | None = None
-        self._closing = Closing(self._state, self._gate, self._reports, shared, notes or {})
+        self._run_ending = RunEnding(self._state, self._gate, self._reports, shared, notes or {})
 
     @classmethod
     def resume(
@@ -146,7 +146,7 @@ class RunMachine:
         kept = read_snapshot(data)
         machine = cls(kept.identity, monitor, **settings)
         machine._know_redacted(monitor)
-        restore(kept, machine._closing)
+        restore(kept, machine._run_ending)
         machine._deadline = kept.deadline
         return machine
 
@@ -155,7 +155,7 @@ class RunMachine:
 
         Raises EventError if events were not drained by `drain_record` first, or for what JSON cannot hold.
         """
-        return snapshot(self._closing, self._deadline)
+        return snapshot(self._run_ending, self._deadline)
 
     def _know_redacted(self, monitor: Monitor) -> None:
         monitor.calls.redact = partial(self._state.redactor.redact, session_id=self._state.identity.session_id)
@@ -183,10 +183,10 @@ class RunMachine:
             if self._warns and self.outbox.unwritten and not state.ended:
                 state.record_warnings()
         except BaseException as error:  # a monitor that raises refuses: the run is cancelled with its error
-            self._closing.fault(error)
+            self._run_ending.fault(error)
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
-            self._closing.stop_once(state.cause)
+            self._run_ending.stop_once(state.cause)
         effects = self._due(ready) if (ready := self.outbox.drain()) else ()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
@@ -277,7 +277,7 @@ class RunMachine:
             case CancelDue(reason=reason):
                 return None if self._state.ending else CancelAdapter(reason=reason)
             case EndDue():
-                return self._closing.due()
+                return self._run_ending.due()
 
     def _next_deadline(self) -> int | None:
         if self._state.ended or self._state.cause is not None:
@@ -295,7 +295,7 @@ class RunMachine:
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
-    def _ran_otherwise(self, input: interface.InputChanged) -> None:
+    def _input_changed(self, input: interface.InputChanged) -> None:
         if self._state.ending is None:
             self._reports.changed_input(input.event)
 
@@ -324,19 +324,19 @@ _NOT_AFTER_THE_END = (
 """Inputs that are ignored after the run's end."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     interface.Begin: RunMachine._begin,
-    interface.InputChanged: RunMachine._ran_otherwise,
+    interface.InputChanged: RunMachine._input_changed,
     interface.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
     interface.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
     interface.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
     interface.ApprovalAnswered: RunMachine._answered,
     interface.Ticked: RunMachine._ticked,
-    interface.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
-    interface.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
+    interface.CancelAsked: lambda on, input: on._run_ending.cancel_asked(input),
+    interface.OwnerLost: lambda on, input: on._state.request_cancel(lost(input.error)),
     interface.NetsChanged: lambda on, input: on._state.record(input.event),
-    interface.Reserved: lambda on, input: on._closing.reserved(input),
-    interface.Settled: lambda on, input: on._closing.settled(input),
-    interface.AdapterEnded: lambda on, input: on._closing.adapter_ended(input),
+    interface.Reserved: lambda on, input: on._run_ending.reserved(input),
+    interface.Settled: lambda on, input: on._run_ending.settled(input),
+    interface.AdapterEnded: lambda on, input: on._run_ending.adapter_ended(input),
     interface.Stored: lambda on, input: on._state.outbox.stored(input.count),
-    interface.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
-    interface.Retried: lambda on, input: on._closing.retried(input),
+    interface.StoreFailed: lambda on, input: on._run_ending.store_failed(input.error),
+    interface.Retried: lambda on, input: on._run_ending.retried(input),
 }

@@ -24,22 +24,23 @@ SLICE_MS = 60_000
 """How much time is reserved at once."""
 
 
-class BudgetLine(msgspec.Struct, eq=False):
+class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted": "open"}):
     """What a run has used of one budget, and what the store knows of it.
 
     `seen`: used so far. `requested`: the use last reported to the store. `recorded`: the use it has confirmed.
-    `held`: what it has reserved for the run. `open`: whether it granted anything; None before its first answer.
+    `reserved`: what it has reserved for the run. `granted`: whether it granted anything; None before its first
+    answer. Snapshots call these two `held` and `open`.
     """
 
     claim: BudgetAccount
     requested: float = 0.0
     recorded: float = 0.0
-    held: float = 0.0
+    reserved: float = 0.0
     seen: float = 0.0
     largest: float = 0.0
-    open: bool | None = None
+    granted: bool | None = None
 
-    def see(self, used: float) -> None:
+    def record_use(self, used: float) -> None:
         """Note the use so far."""
         if used > self.seen:
             self.largest = max(self.largest, used - self.seen)
@@ -55,7 +56,7 @@ class BudgetLine(msgspec.Struct, eq=False):
             return False
         if self.claim.kind.of_usage:
             return beyond > 0
-        return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
+        return beyond >= self.reserved if self.claim.counts == "duration_ms" else beyond != self.reserved
 
     def reservation(self, calls: int) -> Reservation:
         """The reservation to ask the store for, with that many calls waiting."""
@@ -88,7 +89,7 @@ class Budgets:
         "_starting",
         "_state",
         "_waiting",
-        "go_on",
+        "on_reserved",
     )
 
     def __init__(self, state: RunState, claims: Sequence[BudgetAccount]) -> None:
@@ -101,14 +102,14 @@ class Budgets:
         self._since_ms: int | None = None
         self._reserving: list[int] = []  # the keys of the calls that the reservation under way is for
         self._waiting: list[int] = []  # of those that came since
-        self.go_on: Callable[[int], None]  # has the call of a key judged
+        self.on_reserved: Callable[[int], None]  # has the call of a key judged
 
     def recall(self, event: BudgetReserved) -> None:
         """Update the state by an event of the run's log."""
         self._starting = False
         for line in self._lines:
             if (line.claim.budget, line.claim.key) == (event.budget, event.key):
-                line.open = event.granted
+                line.granted = event.granted
 
     def begun(self, at_ms: int) -> None:
         """The run began at this moment."""
@@ -123,12 +124,14 @@ class Budgets:
         """Reserve more where more is used than reserved."""
         if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
-        self._see()
+        self._record_use()
         if any(line.lacks for line in self._lines):
             self._reserve()
 
     def wait_for_reservation(self, key: int) -> bool:
-        """Whether a call has to wait for the store before it is decided; `go_on` is called when that has answered."""
+        """Whether a call has to wait for the store before it is decided; `on_reserved` is called when the store has
+        answered.
+        """
         if self._settled or self._state.cause is not None:
             return False
         if not (self._awaiting or self._asks_first()):
@@ -143,20 +146,20 @@ class Budgets:
         self._awaiting = False
         if error is not None:
             reason = f"nothing can be reserved of the budgets: {error_text(error)}"
-            self._state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
+            self._state.request_cancel(CancelCause(kind="store", reason=reason, error=error))
             self._waiting, self._reserving = [], []  # they are refused as the run is
             return
         waiting, self._reserving = self._reserving, []
         answers = list(self._answers(results))
         for line, answer in answers:
-            line.recorded, line.held = max(line.recorded, line.requested), answer.held
+            line.recorded, line.reserved = max(line.recorded, line.requested), answer.held
             self._warn(line.claim, answer)
             if answer.granted:
                 self._record_answer(line, answer, granted=True)
-            elif self._matters(line, answer, bool(waiting)):
+            elif self._has_effect_now(line, answer, bool(waiting)):
                 self._record_answer(line, answer, granted=False, calls_wait=bool(waiting))
         self._starting = False
-        self._let_on(waiting, answers)
+        self._release_waiting(waiting, answers)
         came_meanwhile, self._waiting = self._waiting, []
         if came_meanwhile and self._state.cause is None and self._asks_first():
             self._waiting = came_meanwhile
@@ -164,13 +167,13 @@ class Budgets:
             return
         for key in came_meanwhile:
             if not self.wait_for_reservation(key):
-                self.go_on(key)
+                self.on_reserved(key)
         self.check()
 
     def settle(self) -> None:
         """The run is over: settle, once no reservation is under way."""
         if not self._settled and not self._awaiting:
-            self._see()
+            self._record_use()
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
 
@@ -185,12 +188,12 @@ class Budgets:
         """When the reserved time is used up, in milliseconds since the epoch."""
         if self._awaiting or self._settled or self._starting or self._since_ms is None:
             return None
-        timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
-        return min((self._since_ms + int(line.recorded + line.held) for line in timed), default=None)
+        timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.reserved]
+        return min((self._since_ms + int(line.recorded + line.reserved) for line in timed), default=None)
 
     def _asks_first(self) -> bool:
         """Whether the store is asked before a call is decided."""
-        self._see()
+        self._record_use()
         return any(self._asks_calls(line) or line.lacks for line in self._lines)
 
     def _reserve(self) -> None:
@@ -199,20 +202,20 @@ class Budgets:
         reservations = tuple(line.reservation(len(self._reserving)) for line in self._lines)
         self._state.outbox.at_once(Reserve(reservations=reservations))
 
-    def _see(self) -> None:
+    def _record_use(self) -> None:
         usage, calls = self._state.monitor.usage, self._state.monitor.calls_started
         for line in self._lines:
             counts = line.claim.counts
             if line.claim.kind.of_usage:
-                line.see(getattr(usage, counts))
+                line.record_use(getattr(usage, counts))
             elif counts == "tool_calls":
-                line.see(calls)
+                line.record_use(calls)
             elif counts == "duration_ms" and self._since_ms is not None:
-                line.see(self._state.now_ms - self._since_ms)
+                line.record_use(self._state.now_ms - self._since_ms)
 
     def _asks_calls(self, line: BudgetLine) -> bool:
         """Whether each call asks the store: calls are counted, or something may be left again."""
-        return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
+        return line.claim.counts == "tool_calls" or line.granted is False or line.reserved <= 0
 
     def _answers(self, results: Sequence[ReservationResult]) -> Iterator[tuple[BudgetLine, ReservationResult]]:
         by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in results}
@@ -222,7 +225,7 @@ class Budgets:
             if answer is not None:
                 yield line, answer
 
-    def _matters(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:
+    def _has_effect_now(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:
         """Whether a refusal has an effect now; by the time something is used, there may be budget again."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
@@ -232,9 +235,9 @@ class Budgets:
     ) -> None:
         """Record the answer if it differs from the one before."""
         claim = line.claim
-        if line.open is granted:
+        if line.granted is granted:
             return
-        line.open = granted
+        line.granted = granted
         self._state.record(
             BudgetReserved(
                 budget=claim.budget,
@@ -264,14 +267,16 @@ class Budgets:
                     )
                 )
 
-    def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, ReservationResult]]) -> None:
+    def _release_waiting(
+        self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, ReservationResult]]
+    ) -> None:
         """Decide the calls that waited: those with a reservation, then the others, which have no budget."""
         counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
         covered = min((int(answer.held) for _, answer in counted), default=len(waiting))
         for key in waiting[:covered]:
-            self.go_on(key)
+            self.on_reserved(key)
         for line, answer in counted if covered < len(waiting) else ():
             if int(answer.held) == covered:
                 self._record_answer(line, answer, granted=False, calls_wait=True)
         for key in waiting[covered:]:
-            self.go_on(key)
+            self.on_reserved(key)

@@ -31,7 +31,7 @@ from proctor.policies.values.foreign_code import error_text
 from ..errors import ProviderError
 from ..ports.stored_types import ApprovalRequest
 from ..store.invariants import shown
-from .ending import Closing, described
+from .ending import RunEnding, described
 from .event_factory import RECORDED, PriorSession
 from .gate import GateKeeper
 from .interface import AdapterEnded, Outcome
@@ -189,7 +189,7 @@ class _Budgets(msgspec.Struct):
     _waiting: list[int]
 
 
-class _Closing(msgspec.Struct):
+class _RunEnding(msgspec.Struct):
     _stopping: bool
     _end: RunCompleted | RunFailed | RunCancelled | None
     _outcome: Outcome | None
@@ -209,7 +209,7 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
     counts: _Counts
     reports: _Reports
     budgets: _Budgets | None
-    closing: _Closing
+    closing: _RunEnding
     proposals: list[Proposal]
     permitted: dict[str, int]
     held: list[tuple[ApprovalRequest, int, bool]]
@@ -217,9 +217,9 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
     deadline: int | None
 
 
-def snapshot(closing: Closing, deadline: int | None) -> bytes:
+def snapshot(run_ending: RunEnding, deadline: int | None) -> bytes:
     """A run's machine as bytes; `deadline` is its next tick. Raises EventError for what JSON cannot hold."""
-    state, gate, budgets = closing.state, closing.gate, closing.budgets
+    state, gate, budgets = run_ending.state, run_ending.gate, run_ending.budgets
     if state.outbox.unwritten:
         raise EventError("take the record of the machine first: a snapshot has no events")
     kept = MachineSnapshot(
@@ -227,9 +227,9 @@ def snapshot(closing: Closing, deadline: int | None) -> bytes:
         state=_kept(_State, state),
         outbox=_kept(_Outbox, state.outbox),
         counts=_kept(_Counts, state.counts),
-        reports=_kept(_Reports, closing.reports),
+        reports=_kept(_Reports, run_ending.reports),
         budgets=None if budgets is None else _kept(_Budgets, budgets),
-        closing=_kept(_Closing, closing),
+        closing=_kept(_RunEnding, run_ending),
         proposals=gate.proposals,
         permitted={id: call.key for id, call in state.monitor.calls.items() if call.key},
         held=[(held.request, held.proposal.key, held.shown) for held in gate.held_calls.waiting.values()],
@@ -250,22 +250,22 @@ def read_snapshot(data: bytes) -> MachineSnapshot:
         raise EventError(f"not a snapshot of a run: {error_text(error)[:200]}") from None
 
 
-def restore(kept: MachineSnapshot, closing: Closing) -> None:
+def restore(kept: MachineSnapshot, run_ending: RunEnding) -> None:
     """Put the parts of a new machine into the state of a snapshot."""
-    state, gate, budgets = closing.state, closing.gate, closing.budgets
+    state, gate, budgets = run_ending.state, run_ending.gate, run_ending.budgets
     for part, fields in (
         (state, kept.state),
         (state.outbox, kept.outbox),
         (state.counts, kept.counts),
-        (closing.reports, kept.reports),
+        (run_ending.reports, kept.reports),
         (budgets, kept.budgets),
-        (closing, kept.closing),
+        (run_ending, kept.closing),
     ):
         for name in fields.__struct_fields__ if fields is not None else ():
             setattr(part, name, getattr(fields, name))
     proposals = {proposal.key: proposal for proposal in kept.proposals}
     for proposal in kept.proposals:
-        gate.put(proposal)
+        gate.restore_proposal(proposal)
     for call_id, key in kept.permitted.items():
         state.monitor.calls[call_id].key = key
     for request, key, was_shown in kept.held:

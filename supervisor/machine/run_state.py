@@ -165,7 +165,7 @@ def lost(error: Exception) -> CancelCause:
     return CancelCause(kind="lost", reason=str(error), error=error)
 
 
-def because(violation: Violation) -> str:
+def cancel_reason(violation: Violation) -> str:
     """Why a policy cancels a run, for operators."""
     expected = violation.details.get("expected")
     wanted = f"; expected {expected}" if expected else ""
@@ -255,7 +255,7 @@ class RunState:
 
     def record_is_full(self, full: ErrorOccurred) -> None:
         """Cancel the run as failed."""
-        self.order_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
+        self.request_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
 
     def _put(self, event: Event) -> Event:
         stamped, line, size = sized(self.stamp(event))
@@ -295,9 +295,9 @@ class RunState:
         if self.cause is None or self.cause.kind == "policy":
             self.refusal = self.refusal or violation
         if cancel:
-            self.order_cancel(CancelCause(kind="policy", reason=because(violation)))
+            self.request_cancel(CancelCause(kind="policy", reason=cancel_reason(violation)))
 
-    def order_cancel(self, cause: CancelCause) -> None:
+    def request_cancel(self, cause: CancelCause) -> None:
         """Cancel the run; only the first cause counts."""
         if self.cause is None:
             self.cause = cause
@@ -305,7 +305,7 @@ class RunState:
     def fail_adapter(self, what: str) -> None:
         """Fail the run, because of an event of its adapter that is wrong or cannot be recorded."""
         error = EventError(f"adapter `{self.identity.provider}` {what}")
-        self.order_cancel(CancelCause(kind="fault", reason=str(error), error=error))
+        self.request_cancel(CancelCause(kind="fault", reason=str(error), error=error))
 
     def record_warnings(self) -> None:
         """Record the limits that have passed their `warn_at` since the last call."""
