@@ -106,7 +106,7 @@ class Score:
                 admission = monitor.admission(call)
                 decision = monitor.propose(call)
                 answer = {"request_approval": "ask", "deny": "deny", "cancel": "deny"}.get(decision.action, "left")
-                if answer == "left" and self._opening.of(call, decision, admission, "default")[0]:
+                if answer == "left" and self._opening.decide(call, decision, admission, "default")[0]:
                     answer = "allow"
                 self.answers[answer] += 1
                 calls[call.id] = answer

@@ -22,7 +22,7 @@ from proctor.policies.errors import EventError
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
 from .daemon_client import END, HELD, SOCKET
-from .decider import HookDecider, HookLine
+from .decider import HookDecider, HookOptions
 from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
@@ -144,20 +144,20 @@ class _Daemon:
                 self._asked_at = time.monotonic()
                 self._listen()
                 if data == PROBE:
-                    return b"=" + json.dumps(self._decider.checked(agent)).encode()
-                answer, given = self._decider.answered(data, origin=origin, agent=agent)
+                    return b"=" + json.dumps(self._decider.probe(agent)).encode()
+                answer, hook_input = self._decider.answer_hook(data, origin=origin, agent=agent)
             if held := answer.held:
                 if connection.family == socket.AF_UNIX:
-                    most = _QUESTION_S if given.kind == "permission" else _HELD_S
+                    most = _QUESTION_S if hook_input.kind == "permission" else _HELD_S
                     connection.sendall(HELD + f"{most}\n".encode())
-                answer = self._heard(given, held, origin, connection, agent)
-            output = CLIENTS[agent].output(answer, given)
+                answer = self._wait_for_approval(hook_input, held, origin, connection, agent)
+            output = CLIENTS[agent].output(answer, hook_input)
         except Exception as error:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
-    def _heard(
-        self, given: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
+    def _wait_for_approval(
+        self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
     ) -> HookAnswer:
         """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
         gone_at: float | None = None
@@ -166,7 +166,9 @@ class _Daemon:
                 gone_at = time.monotonic()
             with self._deciding:
                 now = self._asked_at = time.monotonic()
-                answer = self._decider.heard(given, held, origin, agent, None if gone_at is None else now - gone_at)
+                answer = self._decider.resolve_held(
+                    hook_input, held, origin, agent, None if gone_at is None else now - gone_at
+                )
             if answer is not None:
                 return answer
             time.sleep(ASK_S)
@@ -256,7 +258,7 @@ def _code() -> int:
 def main(arguments: list[str]) -> None:
     """Answer hooks until nobody asks any more."""
     folder, *rest = arguments
-    serve(Path(folder), HookDecider(HookLine.read(folder.rpartition("-")[2], rest)))
+    serve(Path(folder), HookDecider(HookOptions.read(folder.rpartition("-")[2], rest)))
 
 
 if __name__ == "__main__":

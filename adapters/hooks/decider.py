@@ -34,10 +34,10 @@ KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
 
 
-class HookLine(msgspec.Struct, frozen=True, kw_only=True):
+class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options on a hook's command line: the files, the store and its id, the context for `when`.
 
-    `name` tells lines apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
+    `name` tells hooks apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
     about; with None, as lines were once written, a call that they allow is left to the client, too. `hold_s`: so many
     seconds a client that asks nobody is kept waiting for an answer from elsewhere.
     """
@@ -51,8 +51,8 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: int = 0
 
     @classmethod
-    def read(cls, name: str, arguments: Sequence[str]) -> HookLine:
-        """The line of these arguments, as `settings.command` writes them. Raises UsageError."""
+    def read(cls, name: str, arguments: Sequence[str]) -> HookOptions:
+        """The options of these arguments, as `settings.command` writes them. Raises UsageError."""
         given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store", "--store-id")}
         given |= {"--context": ["{}"], "--unmatched": [""], "--hold": ["0"]}
         given["--home"] = [""]  # `daemon_client` has seen to it
@@ -76,11 +76,13 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
 
-def _answered_there(client: HookClient, given: HookInput, approval: StoredApproval, gone_s: float) -> bool | None:
+def _answered_there(
+    client: HookClient, hook_input: HookInput, approval: StoredApproval, gone_s: float
+) -> bool | None:
     """The answer of the client's own person, once it does not wait for another: a call that is refused has its result
     in the log at once, and one that runs has none yet.
     """
-    if client.has_result is None or client.has_result(given.transcript_path, approval.request.call.id):
+    if client.has_result is None or client.has_result(hook_input.transcript_path, approval.request.call.id):
         return False
     return True if gone_s > REFUSED_S else None
 
@@ -103,18 +105,18 @@ class HookDecider:
     # again where anybody else has written.
     """
 
-    def __init__(self, line: HookLine, clock: Callable[[], float] = time.monotonic) -> None:
-        self._line = line
-        self._rules = {name: RuleFiles(line.policies, line.context, one.tools) for name, one in CLIENTS.items()}
-        self._store = HookStore(line.store, line.store_id)
+    def __init__(self, options: HookOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._rules = {name: RuleFiles(options.policies, options.context, one.tools) for name, one in CLIENTS.items()}
+        self._store = HookStore(options.store, options.store_id)
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._clients: dict[str, _Watched] = {}
         self._seen: dict[int, Owner] = {}
-        paths = (*line.policies, str(line.store))
-        self._opening = line.unmatched and Opening(line.unmatched, paths)
+        paths = (*options.policies, str(options.store))
+        self._opening = options.unmatched and Opening(options.unmatched, paths)
 
-    def answered(
+    def answer_hook(
         self, data: bytes, owner: Owner | None = None, origin: Origin | None = None, agent: str = "claude"
     ) -> tuple[HookAnswer, HookInput]:
         """Answer one hook of an agent's client, and record it; gives the answer, and what the hook said.
@@ -126,24 +128,24 @@ class HookDecider:
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
         client = CLIENTS[agent]
-        given = client.read(data)
-        kept = self._sessions.pop(given.session_id, None)
+        hook_input = client.read(data)
+        kept = self._sessions.pop(hook_input.session_id, None)
         at = datetime.now(UTC)
-        with self._store.record(given.session_id, origin.client if origin is not None else owner) as whole:
+        with self._store.record(hook_input.session_id, origin.client if origin is not None else owner) as whole:
             if origin is not None:
-                check_origin(origin, whole, over=given.kind == "session_end")
+                check_origin(origin, whole, over=hook_input.kind == "session_end")
                 self._seen[origin.client.pid] = origin.client
-            record = whole.of(self._line.name)
-            session = self._session(client, given.session_id, record, kept and kept[0], given.cwd)
+            record = whole.of(self._options.name)
+            session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
-            answer = Hook(client, given, session, record, at, self._opening).answer()
-        self._keep(given, session)
-        self._watch(client, given.session_id, record.owner if session.goes_on else None)
-        return answer, given
+            answer = Hook(client, hook_input, session, record, at, self._opening).answer()
+        self._keep(hook_input, session)
+        self._watch(client, hook_input.session_id, record.owner if session.goes_on else None)
+        return answer, hook_input
 
-    def heard(
+    def resolve_held(
         self,
-        given: HookInput,
+        hook_input: HookInput,
         approval_id: str,
         origin: Origin | None = None,
         agent: str = "claude",
@@ -153,7 +155,7 @@ class HookDecider:
 
         `gone_s`: for so many seconds the client has not waited for it any more, as its own person has answered.
 
-        Raises as `answered`.
+        Raises as `answer_hook`.
         """
         client = CLIENTS[agent]
         approval, at = self._store.approval(approval_id), datetime.now(UTC)
@@ -161,24 +163,24 @@ class HookDecider:
             raise EventError("the approval that the call waits for is gone")
         expires_at = approval.request.expires_at
         if approval.state == "requested" and (expires_at is None or at < expires_at):
-            granted = None if gone_s is None else _answered_there(client, given, approval, gone_s)
+            granted = None if gone_s is None else _answered_there(client, hook_input, approval, gone_s)
             if granted is None:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
-        kept = self._sessions.pop(given.session_id, None)
-        with self._store.record(given.session_id, origin.client if origin is not None else None) as whole:
-            record = whole.of(self._line.name)
-            session = self._session(client, given.session_id, record, kept and kept[0], given.cwd)
+        kept = self._sessions.pop(hook_input.session_id, None)
+        with self._store.record(hook_input.session_id, origin.client if origin is not None else None) as whole:
+            record = whole.of(self._options.name)
+            session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
-            answer = Hook(client, given, session, record, at, self._opening).heard(approval)
-        self._keep(given, session)
+            answer = Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
+        self._keep(hook_input, session)
         return answer
 
-    def checked(self, agent: str) -> dict[str, Any]:
+    def probe(self, agent: str) -> dict[str, Any]:
         """The policies of an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
         rules = self._rules[agent].current()
         with self._store.record(_PROBED):
-            return {"policy": rules.policy.name, "unmatched": self._line.unmatched}
+            return {"policy": rules.policy.name, "unmatched": self._options.unmatched}
 
     @property
     def clients(self) -> list[int]:
@@ -212,7 +214,7 @@ class HookDecider:
     def _end(self, session_id: str) -> None:
         kept = self._sessions.pop(session_id, None)
         with self._store.record(session_id) as whole:
-            record = whole.of(self._line.name)
+            record = whole.of(self._options.name)
             session = self._session(self._clients[session_id].client, session_id, record, kept and kept[0], "")
             session.go_on(record, datetime.now(UTC))
         del self._clients[session_id]
@@ -231,16 +233,16 @@ class HookDecider:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
-            unmatched = self._line.unmatched or "ask"
-            hold_s = self._line.hold_s
+            unmatched = self._options.unmatched or "ask"
+            hold_s = self._options.hold_s
             return HookedSession(
                 client, client_id, record.session_id, rules, record.past(), folder, unmatched, hold_s
             )
         return kept
 
-    def _keep(self, given: HookInput, session: HookedSession) -> None:
+    def _keep(self, hook_input: HookInput, session: HookedSession) -> None:
         now = self._clock()
         for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
             del self._sessions[id]
-        if given.kind != "session_end":
-            self._sessions[given.session_id] = session, now
+        if hook_input.kind != "session_end":
+            self._sessions[hook_input.session_id] = session, now

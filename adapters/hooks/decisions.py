@@ -209,7 +209,7 @@ class Opening:
         self._unmatched = unmatched
         self._kept = tuple(kept)
 
-    def of(
+    def decide(
         self, call: ToolCall, decision: Decision, admission: ListAdmission, mode: str, tool: Tool | None = None
     ) -> tuple[bool, str]:
         """Whether a call that may run is opened, and why, or why it is left to the client.

@@ -50,7 +50,7 @@ class Hook:
 
     Args:
         client: whose hook it is.
-        given: what the client sent.
+        hook_input: what the client sent.
         session: the session so far.
         record: where what follows is written.
         at: now.
@@ -60,14 +60,14 @@ class Hook:
     def __init__(
         self,
         client: HookClient,
-        given: HookInput,
+        hook_input: HookInput,
         session: HookedSession,
         record: HookRecord,
         at: datetime,
         opening: Opening | None = None,
     ) -> None:
         self._client = client
-        self._input = given
+        self._input = hook_input
         self._session = session
         self._record = record
         self._at = at
@@ -93,7 +93,7 @@ class Hook:
         stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
         return self._shown((verdict, reason), stop=stop, held=self._held)
 
-    def heard(self, approval: StoredApproval) -> HookAnswer:
+    def resolve_held(self, approval: StoredApproval) -> HookAnswer:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
         if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
             if approval.answer is not None:
@@ -114,13 +114,17 @@ class Hook:
 
     def _outcome(self, approval: StoredApproval) -> Verdict:
         """The answer about a call that somebody was asked about: none, where the client's own person answered."""
-        given = next((effect.answer for effect in self._wanted if isinstance(effect, interface.AnswerGate)), None)
+        gate_answer = next(
+            (effect.answer for effect in self._wanted if isinstance(effect, interface.AnswerGate)), None
+        )
         call = approval.request.call
-        if given is None:
+        if gate_answer is None:
             return _ALLOWED if self._input.kind == "permission" else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
-        if not given.allowed:
-            return self._keep_answer(call, ("deny", given.tell_model or tell_model_default(call.name)), "not " + by)
+        if not gate_answer.allowed:
+            return self._keep_answer(
+                call, ("deny", gate_answer.tell_model or tell_model_default(call.name)), "not " + by
+            )
         if self._client.opens == "permission":
             self._keep_opened(call.id, by)
         return self._keep_answer(call, ("allow", f"proctor: {by}"), by)
@@ -157,10 +161,10 @@ class Hook:
         return _ALLOWED
 
     def _proposed(self) -> Verdict:
-        given, session = self._input, self._session
-        call_id = given.tool_use_id or f"{given.tool_name}-{session.machine.seq + 1}"
-        call = ToolCall(id=call_id, name=given.tool_name, input=given.tool_input, turn=session.machine.turn)
-        refused = session.refuses_on(given.prompt_id)
+        hook_input, session = self._input, self._session
+        call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
+        call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
+        refused = session.refuses_on(hook_input.prompt_id)
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
         if not self._goes_on and not refused:
@@ -190,7 +194,7 @@ class Hook:
         if self._opening is None or monitor.latest is None:
             return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
         mode, tool = self._input.permission_mode, self._client.tool(call.name)
-        opened, why = self._opening.of(call, monitor.latest, monitor.admitted, mode, tool)
+        opened, why = self._opening.decide(call, monitor.latest, monitor.admitted, mode, tool)
         if opened and self._client.opens == "permission":
             self._keep_opened(call.id, why)
         spared = opened and self._client.opens is not None
@@ -204,16 +208,16 @@ class Hook:
 
     def _on_permission(self) -> Verdict:
         """The client is about to ask its person about a call: not where the policy allows that call positively."""
-        given, opened = self._input, _opened_calls(self._record)
-        part = given.tool_input
+        hook_input, opened = self._input, _opened_calls(self._record)
+        part = hook_input.tool_input
         if self._client.hears == "permission":
-            self._held = self._session.waits_for(given.tool_name, part) if self._goes_on else ""
+            self._held = self._session.waits_for(hook_input.tool_name, part) if self._goes_on else ""
             return _ALLOWED
         if not self._goes_on or part.get("description"):  # it says why it leaves the client's sandbox
             return _ALLOWED
         calls = self._session.machine.calls
         for call_id, call in calls.items():
-            named = given.tool_use_id in ("", call_id) and call.name == given.tool_name
+            named = hook_input.tool_use_id in ("", call_id) and call.name == hook_input.tool_name
             if named and call_id in opened and call.runs and calls.is_same(call, call.name, {**call.given, **part}):
                 return "allow", f"proctor: {opened[call_id]}"
         return _ALLOWED
@@ -237,18 +241,18 @@ class Hook:
 
     def _ran(self) -> None:
         """See that the record says the call ran, with the input it ran with."""
-        given, session = self._input, self._session
+        hook_input, session = self._input, self._session
         if not self._goes_on:
             return
         calls = session.machine.calls
         current = calls.get(self._call_id)
-        tool_input = given.tool_input or (current.given if current else {})
+        tool_input = hook_input.tool_input or (current.given if current else {})
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, self._by_the_client(granted=granted), tool_input)
         started = ToolCallStarted(
             tool_call_id=self._call_id,
-            tool_name=given.tool_name,
+            tool_name=hook_input.tool_name,
             tool_input=tool_input,
             turn=session.machine.turn,
         )
@@ -272,9 +276,9 @@ class Hook:
 
     def _completed(self) -> Verdict:
         self._ran()
-        given = self._input
+        hook_input = self._input
         outcome = ToolCallCompleted(
-            tool_call_id=self._call_id, tool_name=given.tool_name, tool_output=given.tool_response
+            tool_call_id=self._call_id, tool_name=hook_input.tool_name, tool_output=hook_input.tool_response
         )
         if self._goes_on:
             self._report(outcome)
@@ -282,10 +286,10 @@ class Hook:
 
     def _failed(self) -> Verdict:
         self._ran()
-        given = self._input
+        hook_input = self._input
         if self._goes_on:
-            error = given.error
-            self._report(ToolCallFailed(tool_call_id=self._call_id, tool_name=given.tool_name, error=error))
+            error = hook_input.error
+            self._report(ToolCallFailed(tool_call_id=self._call_id, tool_name=hook_input.tool_name, error=error))
         return _ALLOWED
 
     def _batch(self) -> Verdict:
@@ -359,20 +363,20 @@ class Hook:
 
         Raises EventError for a call that a limit on usage decides on, when the log cannot be read.
         """
-        given, session = self._input, self._session
-        for event in given.used:
+        hook_input, session = self._input, self._session
+        for event in hook_input.used:
             if self._goes_on:
                 self._report(event)
         if self._client.usage is None:
             return
         state = self._record.note(USAGE_NOTE)
-        log = self._client.usage(given.transcript_path, state, session.run_at or self._at)
-        limited = given.kind == "call" and bool(session.rules.limits & USAGE)
+        log = self._client.usage(hook_input.transcript_path, state, session.run_at or self._at)
+        limited = hook_input.kind == "call" and bool(session.rules.limits & USAGE)
         awaited: dict[str, Any] = {}
         if limited:
-            awaited = {"call_id": given.tool_use_id, "wait_s": usage.WAIT_S}
-        elif given.kind == "stop":
-            awaited = {"message": given.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
+            awaited = {"call_id": hook_input.tool_use_id, "wait_s": usage.WAIT_S}
+        elif hook_input.kind == "stop":
+            awaited = {"message": hook_input.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
         try:
             news = log.news(may_be_missing=not session.called, **awaited)
         except EventError:

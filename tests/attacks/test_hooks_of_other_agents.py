@@ -15,7 +15,7 @@ import pytest
 from hook_processes import HookProcesses, end_daemons
 
 from proctor.adapters.hooks.clients import CLIENTS
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.policies.errors import EventError
 
@@ -173,13 +173,13 @@ class Judged:
         store = folder / "store.db"
         paths = (str(folder / "policy.yaml"),)
         self.judge = HookDecider(
-            HookLine(name="one", policies=paths, store=store, store_id=store_id(store), unmatched="ask")
+            HookOptions(name="one", policies=paths, store=store, store_id=store_id(store), unmatched="ask")
         )
 
     def raw(self, data: bytes) -> str:
         """The verdict on what the agent wrote; `allow` without a reason opens nothing, and so is `left`."""
         try:
-            answer, _ = self.judge.answered(data, agent=self.agent)
+            answer, _ = self.judge.answer_hook(data, agent=self.agent)
         except EventError:
             return "deny"
         return answer.verdict if answer.verdict != "allow" or answer.reason else "left"

@@ -21,7 +21,7 @@ from proctor.adapters.cli import main
 from proctor.adapters.cli.output import NoteHandler
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon import _refused
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.kit.display_text import escape_control
 from proctor.supervisor import StoreError
@@ -261,7 +261,7 @@ def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path:
     """The question about a call, the reason why it is denied, what a rule notes, and why nothing could be judged."""
     (tmp_path / "policy.yaml").write_text(RULES)
     store = tmp_path / "store.db"
-    line = HookLine(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
+    line = HookOptions(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
     judge = HookDecider(line)
     event = next(name for name, kind in CLIENTS[agent].events.items() if kind == "call")
     session, tool, given, call = ("session", "tool", "args", "call") if agent == "opencode" else FIELDS
@@ -280,7 +280,7 @@ def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path:
             tool: name,
             given: value,
         }
-        answers.append(judge.answered(json.dumps({**hook, call: f"c{number}"}).encode(), agent=agent)[0])
+        answers.append(judge.answer_hook(json.dumps({**hook, call: f"c{number}"}).encode(), agent=agent)[0])
     judge.close()
     refused, _, _ = _refused(StoreError(WITH_A_SECRET), b"{}").decode().partition("\0")
     shown = [refused, *(text for answer in answers for text in (answer.reason, *answer.notes))]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from proctor.adapters.hooks import daemon_client
 from proctor.adapters.hooks.clients import claude
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 
 from .ledger import Share
@@ -107,7 +107,7 @@ class Client:
             self._judge = HookDecider(self._line)
         self.counts["hooks"] += 1
         try:
-            answer = claude.output(*self._judge.answered(data))
+            answer = claude.output(*self._judge.answer_hook(data))
         except Exception as error:
             self.counts["refused unread"] += 1
             yield from self._refused(data, str(error))
@@ -158,10 +158,10 @@ def _as_the_client(data: bytes) -> Any:
     return read if isinstance(read, dict) else None
 
 
-def _line(folder: Path) -> HookLine:
+def _line(folder: Path) -> HookOptions:
     (folder / "policy.yaml").write_text(POLICY)
     store = folder / "store.db"
-    return HookLine(name="one", policies=(str(folder / "policy.yaml"),), store=store, store_id=store_id(store))
+    return HookOptions(name="one", policies=(str(folder / "policy.yaml"),), store=store, store_id=store_id(store))
 
 
 def hook_wire(seed: int, number: int, stores: int = STORES) -> Share:

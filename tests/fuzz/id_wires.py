@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from proctor.adapters.hooks.clients import claude
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream import Serve
@@ -34,12 +34,12 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
         folder = Path(directory)
         (folder / "policy.json").write_bytes(msgspec.json.encode(given[0]))
         path = folder / "store.db"
-        line = HookLine(name="one", policies=(str(folder / "policy.json"),), store=path, store_id=store_id(path))
+        line = HookOptions(name="one", policies=(str(folder / "policy.json"),), store=path, store_id=store_id(path))
         judge = HookDecider(line)
 
         def allows(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
-            return "hookSpecificOutput" not in claude.output(*judge.answered(json.dumps(data).encode()))
+            return "hookSpecificOutput" not in claude.output(*judge.answer_hook(json.dumps(data).encode()))
 
         for response in script:
             fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.decisions import Unmatched
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.record import store_id
@@ -49,17 +49,17 @@ class HookedSession:
         if self._judge is None or self._forgetful:
             self.end()
             self._judge = HookDecider(self.line())
-        return self._judge.answered(data, self.client)[0]
+        return self._judge.answer_hook(data, self.client)[0]
 
     def look(self) -> None:
         """The process that judges looks after its clients."""
         assert self._judge is not None
         self._judge.check()
 
-    def line(self, name: str = "one", policy: Path | None = None) -> HookLine:
+    def line(self, name: str = "one", policy: Path | None = None) -> HookOptions:
         """A hook's command line here."""
         policies = (str(policy or self.policy),)
-        line = HookLine(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
+        line = HookOptions(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
         return msgspec.structs.replace(line, unmatched=self.unmatched)
 
     def end(self) -> None:

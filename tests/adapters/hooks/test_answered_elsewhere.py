@@ -344,7 +344,7 @@ class Asking:
         """The client's question about a call: the approval that its hook is held for, and the hook."""
         given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
         data = {**given, "tool_input": {"command": command}, "transcript_path": str(self.session.log)}
-        answer, hook = self.judge.answered(json.dumps(data).encode(), self.session.client)
+        answer, hook = self.judge.answer_hook(json.dumps(data).encode(), self.session.client)
         return answer.held, hook
 
     def answers(self, approval_id: str, *, granted: bool) -> None:
@@ -373,9 +373,9 @@ def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> No
     """Until then there is none. The client goes by its person: a call that ran in spite of a no is a violation."""
     assert asking.session.pre("c1", command="deploy").verdict == "ask"
     held, hook = asking.question()
-    early = asking.judge.heard(hook, held)
+    early = asking.judge.resolve_held(hook, held)
     asking.answers(held, granted=granted)
-    answer = asking.judge.heard(hook, held)
+    answer = asking.judge.resolve_held(hook, held)
     asking.session.post("c1", command="deploy")
 
     assert early is None
@@ -396,12 +396,12 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
     first, hook = asking.question()
     second, _ = asking.question()
     asking.answers(first, granted=True)
-    answer = asking.judge.heard(hook, first)
+    answer = asking.judge.resolve_held(hook, first)
 
     assert first != second
     assert answer is not None
     assert answer.verdict == "allow"
-    assert asking.judge.heard(hook, second) is None
+    assert asking.judge.resolve_held(hook, second) is None
     assert asking.question()[0] == asking.question("other")[0] == ""
 
 
@@ -414,13 +414,13 @@ def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers:
     held, hook = asking.question()
     if answers:
         asking.answers(held, granted=True)
-        answer = asking.judge.heard(hook, held, gone_s=0.1)
+        answer = asking.judge.resolve_held(hook, held, gone_s=0.1)
         asking.session.batch("c1")
     else:
-        assert asking.judge.heard(hook, held, gone_s=0.1) is None
+        assert asking.judge.resolve_held(hook, held, gone_s=0.1) is None
         asking.session.log.parent.mkdir(exist_ok=True)
         asking.session.log.write_text('{"tool_use_id":"c1","type":"tool_result"}')
-        answer = asking.judge.heard(hook, held, gone_s=0.2)
+        answer = asking.judge.resolve_held(hook, held, gone_s=0.2)
 
     assert answer is not None
     ends = [type for type in asking.types() if type.startswith("tool_approval")]

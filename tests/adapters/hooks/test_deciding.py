@@ -150,7 +150,7 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
     for id in ("t1", "t2"):
         call = {"session_id": "s", "hook_event_name": "PreToolUse", "prompt_id": "p1", "tool_use_id": id}
         data = json.dumps({**call, "tool_name": "Bash"}).encode()
-        answers.append((session.pre(id).verdict, other.answered(data)[0].verdict))
+        answers.append((session.pre(id).verdict, other.answer_hook(data)[0].verdict))
     other.close()
 
     assert answers == [("allow", "allow"), ("allow", "deny")]

@@ -122,17 +122,17 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, brok
 AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 policy, store, known_as, call = sys.argv[1:]
-judge = HookDecider(HookLine(name="one", policies=(policy,), store=Path(store), store_id=known_as))
-judge.answered(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).encode())
+judge = HookDecider(HookOptions(name="one", policies=(policy,), store=Path(store), store_id=known_as))
+judge.answer_hook(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).encode())
 judge.close()
 Path(store).chmod(0o444)
 Path(store).parent.chmod(0o555)
 if os.geteuid() == 0:
     os.setuid(65534)
 try:
-    judge.answered(call.encode())
+    judge.answer_hook(call.encode())
 except Exception as error:
     print(error)
 """

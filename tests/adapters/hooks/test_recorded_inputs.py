@@ -15,7 +15,7 @@ import pytest
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
-from proctor.adapters.hooks.decider import HookDecider, HookLine
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, uninstall
 from proctor.adapters.stores import SQLiteStore
@@ -47,7 +47,7 @@ class Session:
         (folder / "policy.yaml").write_text(POLICY)
         store = folder / "store.db"
         policies = (str(folder / "policy.yaml"),)
-        line = HookLine(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
+        line = HookOptions(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
         self.judge = HookDecider(msgspec.structs.replace(line, hold_s=hold_s))
         self.number = 0
 
@@ -55,7 +55,7 @@ class Session:
         """The output for one event."""
         named = {"cursor": "conversation_id"}.get(self.agent, "session_id")
         data = {named: "s", "hook_event_name": event, **fields}
-        answer, given = self.judge.answered(json.dumps(data).encode(), agent=self.agent)
+        answer, given = self.judge.answer_hook(json.dumps(data).encode(), agent=self.agent)
         return CLIENTS[self.agent].output(answer, given)
 
     def call(self, command: str) -> dict[str, Any]:
@@ -157,8 +157,8 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
     }
     data |= {"tool_input": {"command": "make deploy"}}
     client = as_owner(os.getpid(), CLIENT)
-    answer, given = session.judge.answered(json.dumps(data).encode(), client, agent="cursor")
-    early = session.judge.heard(given, answer.held, agent="cursor")
+    answer, given = session.judge.answer_hook(json.dumps(data).encode(), client, agent="cursor")
+    early = session.judge.resolve_held(given, answer.held, agent="cursor")
 
     async def answers() -> None:
         async with SQLiteStore(tmp_path / "store.db") as store:
@@ -169,7 +169,7 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
     heard = early
     deadline = time.monotonic() + PATIENCE_S
     while heard is None and time.monotonic() < deadline:
-        heard = session.judge.heard(given, answer.held, agent="cursor")
+        heard = session.judge.resolve_held(given, answer.held, agent="cursor")
     assert heard is not None
     output = CLIENTS["cursor"].output(heard, given)
     question = session.hook("beforeShellExecution", command="make deploy")
