@@ -120,10 +120,10 @@ def test_what_makes_no_sense_is_exit_code_2(listed: Cli, given: tuple[str, ...],
 
 def test_what_answers_an_approval_names_the_store() -> None:
     """As it can be typed, and without a password."""
-    asked = ToolApprovalRequested(run_id="run_1234567890", tool_call_id="a", tool_name="pay", approval_id="run_123.1")
+    event = ToolApprovalRequested(run_id="run_1234567890", tool_call_id="a", tool_name="pay", approval_id="run_123.1")
 
     def shown(store: str | None) -> str:
-        return str(EventLines(store=store).of(asked)).partition("proctor approve ")[2]
+        return str(EventLines(store=store).of(event)).partition("proctor approve ")[2]
 
     assert shown(None) == "run_123.1"
     assert shown("my runs.db") == "run_123.1 --store 'my runs.db'"
