@@ -23,10 +23,10 @@ NO_CLAIM = ("What nothing stops", "More")
 """Sections that promise nothing."""
 PROMISES_NOTHING = (
     *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
-    *("A team adds a rule", "The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
+    *("The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
     *(
         "What proctor stops, and what it can't",
-        "Trusted are only",
+        "It trusts only",
         "Assume that the model",
         "Each claim on this page",
     ),

@@ -139,3 +139,15 @@ def test_links_lead_somewhere() -> None:
         lost += [f"{name_of(page)}: {link}" for link in links if not (page.parent / link).exists()]
 
     assert lost == []
+
+
+def test_every_row_is_in_a_table() -> None:
+    """A blank line within a table would make text of the rows below it."""
+    lost = []
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", lambda fence: "\n" * fence[0].count("\n"), page.read_text(), flags=re.M | re.S)
+        lines = ["", *text.splitlines(), ""]
+        first = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
+        lost += [f"{name_of(page)}:{at}" for at in first if not lines[at + 1].startswith(("|-", "| -"))]
+
+    assert lost == []
