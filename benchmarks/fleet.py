@@ -170,7 +170,8 @@ def _cluster() -> Iterator[dict[str, str]]:
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
     environment = {**os.environ, **own, "RAY_ADDRESS": f"{ADDRESS}:{port}"}
     where = [f"--node-ip-address={ADDRESS}", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]
-    head = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *where]
+    less = ("--no-monitor", "--include-log-monitor=false")  # nobody scales it or reads its logs
+    head = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *where, *less]
     without = {name: value for name, value in environment.items() if name != "RAY_ADDRESS"}
     node = subprocess.Popen(
         [*head, "--num-cpus=2", "--object-store-memory=80000000"],

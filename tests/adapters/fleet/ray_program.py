@@ -17,7 +17,10 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ADDRESS = "127.0.0.2"
 """A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
-NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS}
+NODE: dict[str, Any] = {
+    **{"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS},
+    **{"include_log_monitor": False, "no_monitor": True},  # nobody reads logs or scales the cluster
+}
 HEALTH = {
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 500,
@@ -32,14 +35,18 @@ async def main() -> None:
     from ray.cluster_utils import Cluster
 
     from proctor.adapters.fleet import Fleet
+    from proctor.adapters.fleet.placement import Placing
 
     cluster: Any = Cluster()  # untyped
     add_node(cluster, include_dashboard=False, _system_config=HEALTH)
     add_node(cluster)
+    joined = Placing("", cluster.address)
     tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
     for line in sys.stdin:
         do, store, name, more = json.loads(line)
         try:
+            if do.startswith("lose"):
+                joined.disconnect()
             if do == "lose_node":
                 (other,) = cluster.worker_nodes
                 lost = other.node_id
@@ -49,10 +56,12 @@ async def main() -> None:
                 cluster.remove_node(cluster.head_node, allow_graceful=False)
                 tell(None)
             else:
+                joined.connect()  # once: to join and leave for each command takes longer than the command
                 async with Fleet(store, name=name, address=cluster.address) as fleet:
                     tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
         except Exception as error:  # told to the test
             tell({"error": f"{type(error).__name__}: {error}"})
+    joined.disconnect()
     if cluster.head_node is not None:
         cluster.shutdown()
 
