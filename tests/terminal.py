@@ -17,9 +17,6 @@ import pyte
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-GONE_S = 0.4
-"""What has not been on the screen for so many seconds is gone."""
-
 
 class Terminal:
     """A program on a terminal of its own; sizes of the one that tests run in would count for more."""
@@ -63,29 +60,14 @@ class Terminal:
         if select.select([self._own], [], [], 0.1)[0]:
             self._stream.feed(os.read(self._own, 65536))
 
-    def _is_gone(self, text: str) -> bool:
-        """Whether that has left the screen for good; to draw a screen anew, a program takes all away for a moment."""
-        deadline = time.monotonic() + GONE_S
-        while text not in self.text:
-            if time.monotonic() > deadline:
-                return True
-            self._read()
-        return False
+    def shows(self, text: str) -> bool:
+        """Whether that is on the screen, once what the program has written is shown."""
+        self._read()
+        return text in self.text
 
     def press(self, keys: str) -> None:
         """Type them."""
         os.write(self._own, keys.encode())
-
-    def answer(self, question: str, key: str) -> None:
-        """Press a key until the question is gone: it may be shown a moment before the program listens."""
-        self.press(key)
-        pressed, deadline = time.monotonic(), time.monotonic() + PATIENCE_S
-        while not self._is_gone(question):
-            assert time.monotonic() < deadline, self.text
-            self._read()
-            if time.monotonic() > pressed + 3:
-                self.press(key)
-                pressed = time.monotonic()
 
     def ended(self) -> int:
         """Wait for its end, reading on; gives the exit code."""

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import ApprovalError
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT, ApprovalAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ASKS = """
 name: team
@@ -183,6 +185,19 @@ def state(site: Any, approval: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, Any]) -> dict[str, Any]:
+    """The approval, once a key has answered it: the question may be shown a moment before the client listens, and be
+    taken away a moment while it stands.
+    """
+    again, deadline = 0.0, time.monotonic() + PATIENCE_S
+    while (found := site.get(f"/api/approvals/{approval['approval_id']}"))["state"] == "requested":
+        assert time.monotonic() < deadline, at.terminal.text
+        if at.terminal.shows(QUESTION) and time.monotonic() > again:
+            at.terminal.press(key)
+            again = time.monotonic() + 3
+    return dict(found)
+
+
 @pytest.mark.claude
 @pytest.mark.parametrize(
     ("at", "answer", "key"), [(False, "grant", "2"), (True, "deny", "1")], ids=PLACES, indirect=["at"]
@@ -203,8 +218,7 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
     assert state(site, first)["answered_by"] == "ana"
 
     second = waiting(site)
-    at.terminal.answer(QUESTION, key)
-    found = state(site, second)
+    found = at_the_terminal(at, key, site, second)
     late = answered(site, second, "deny")
     at.terminal.until("all done") if key == "1" else None
     assert (found["state"], found["answered_by"]) == ("granted" if key == "1" else "denied", "claude-code")
