@@ -146,7 +146,8 @@ class Bench:
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,
             "NO_PROXY": "127.0.0.1,localhost",
-            "BUN_JSC_useDFGJIT": "0",  # opencode lives for seconds, and does not repay the optimising compiler
+            "BUN_JSC_useDFGJIT": "0",  # opencode lives for seconds, which repay neither the optimising compiler
+            "BUN_JSC_useGC": "0",  # nor the garbage collector
             **own,
         }
 

@@ -30,8 +30,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 BEGIN_FIRST = frozenset(
     f"tests/{name}.py"
     for name in (
-        *("simulation/test_simulation", "docs/test_pages", "docs/test_site", "docs/test_writing_an_adapter"),
-        *("benchmarks/test_quick", "cli/test_process", "fuzz/test_faults"),
+        *("adapters/fleet/test_fleet", "simulation/test_simulation", "docs/test_pages", "docs/test_site"),
+        *("docs/test_writing_an_adapter", "benchmarks/test_quick", "cli/test_process", "fuzz/test_faults"),
     )
 )
 """Files that take a minute, in folders that come late: begun in their order, one goes on alone at the end."""

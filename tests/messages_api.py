@@ -17,7 +17,8 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",
-    "BUN_JSC_useDFGJIT": "0",  # a client that lives for seconds does not repay the optimising compiler
+    "BUN_JSC_useDFGJIT": "0",  # a client that lives for seconds repays neither the optimising compiler
+    "BUN_JSC_useGC": "0",  # nor the garbage collector
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": "2",
     "DISABLE_AUTOUPDATER": "1",
