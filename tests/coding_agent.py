@@ -133,7 +133,8 @@ class CodingAgentChecks:
             requests.append(request)
             return ApprovalAnswer(granted=True, by="ana")
 
-        written = {block.file: block.text for block in blocks(ROOT / "README.md")}
+        pages = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")  # the team's is on the former alone
+        written = {block.file: block.text for page in pages for block in blocks(page)}
         policies = [policy for name in ("org.yaml", "team.yaml") for policy in parse_policies(written[name])]
         adapter, prompt = prepare([("bash", "mkdir old"), ("write", "notes.txt"), ("bash", "rm -r old")])
         try:
