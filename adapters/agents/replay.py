@@ -218,7 +218,8 @@ def _read(path: str) -> list[Event]:
             try:
                 events.append(decode_event(line))
             except EventError as error:
-                raise lines.fail(str(error)) from None
+                hint = "; `proctor show RUN --json` writes the events of a run" if b'"format"' in line else ""
+                raise lines.fail(f"{error}{hint}") from None
     if not events:
         raise TraceError("no events", place=path)
     return events

@@ -166,7 +166,10 @@ def file_id(found: os.stat_result) -> _File:
 
 
 _HINTS: dict[int, tuple[str, str]] = {
-    sqlite3.SQLITE_FULL: ("unwritable", "is full: free space or raise `max_bytes`; reading still works"),
+    sqlite3.SQLITE_FULL: (
+        "unwritable",
+        "is full: free space on its disk, or raise `max_bytes` if that was set; reading still works",
+    ),
     sqlite3.SQLITE_READONLY: ("unwritable", "is read-only: make the file and its directory writable"),
     sqlite3.SQLITE_CANTOPEN: ("unwritable", "cannot be opened: its directory must exist and be writable"),
     sqlite3.SQLITE_PERM: ("unwritable", "may not be accessed: check its permissions"),
