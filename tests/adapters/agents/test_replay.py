@@ -174,7 +174,10 @@ async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> 
     ("content", "message"),
     [
         (b'{"type":"turn_started"}\n\nnot json\n', ":3: not an event"),
-        (b'{"format":"proctor record 1"}\n', "`proctor show RUN --json` writes the events"),
+        (
+            b'{"format":"proctor record 1"}\n',
+            ":1: not an event: `type` is missing; `proctor show RUN --json` writes the events of a run",
+        ),
         (b'{"type":"turn_started"}\n{"type":"turn_started","turn":"x"}\n', ":2: `turn_started` event"),
         (b"", ": no events"),
         (b"\x1f\x8b\x07damaged file", ":1: damaged gzip file"),
