@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from .exits import BAD_INPUT, handlers, put_back, report
+from .exits import BAD_INPUT, handlers, report, restore_handlers
 from .output import note, usage_text, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -164,11 +164,11 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     _open_streams()
     before = handlers()
-    code = _finished(given)
+    code = _run_command(given)
     if arguments is None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: one Ctrl-C more must not change the exit code
     else:
-        put_back(before)
+        restore_handlers(before)
     sys.exit(code)
 
 
@@ -184,7 +184,7 @@ def _open_streams() -> None:
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-def _finished(given: list[str]) -> int:
+def _run_command(given: list[str]) -> int:
     try:
         result: Any = app.main(args=given, prog_name="proctor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

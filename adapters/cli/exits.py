@@ -196,7 +196,7 @@ def handlers() -> Handlers:
     return {number: signal.getsignal(number) for number in meant if number is not None}
 
 
-def put_back(before: Handlers) -> None:
+def restore_handlers(before: Handlers) -> None:
     """Restore the handlers that were set before."""
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:

@@ -103,7 +103,7 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
 def side(policy: Policy, tools: Sequence[str | Tool] | None, context: RunContext) -> Side:
     """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
     table = [each for each in tools or () if isinstance(each, Tool)]
-    program = program_of(policy, table, {}, {}, {}).at(context)
+    program = program_of(policy, table, {}, {}, {}).for_context(context)
     clauses = dict(enumerate(clauses_of(policy)))
     members = members_of(policy)
     rules = {}
@@ -142,7 +142,8 @@ class Inquiry(NamedTuple):
             except msgspec.ValidationError:
                 continue
             left = tuple(
-                frozenset(r.number for r in program_of(p, (), {}, {}, {}).at(context).rules) for p in policies
+                frozenset(r.number for r in program_of(p, (), {}, {}, {}).for_context(context).rules)
+                for p in policies
             )
             found.setdefault((left, tuple(place)), context)
         if not everything or len(found) > MOST_CONTEXTS:

@@ -94,8 +94,8 @@ def _is_open(step: SessionStep) -> bool:
 
 class _Replay:
     def __init__(self, stack: Program, property: Program, context: RunContext, standard: Standard) -> None:
-        self.stack = Monitor(MonitorState(stack.at(context), context))
-        self.property = Monitor(MonitorState(property.at(context), context))
+        self.stack = Monitor(MonitorState(stack.for_context(context), context))
+        self.property = Monitor(MonitorState(property.for_context(context), context))
         self.standard = standard
         self.session: list[dict[str, Any]] = []
         self.refusing: dict[str, None] = {}

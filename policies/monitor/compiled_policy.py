@@ -73,7 +73,7 @@ class CompiledPolicy:
             context = RunContext()
         if not isinstance(context, RunContext):
             raise ValueError(wrong_type("a run context", context))
-        return Monitor(MonitorState(self.program.at(context), context), explain=explain)
+        return Monitor(MonitorState(self.program.for_context(context), context), explain=explain)
 
     def restore(self, snapshot: bytes, *, explain: bool = False) -> Monitor:
         """A monitor as it was when the snapshot was taken. Raises EventError."""

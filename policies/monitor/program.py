@@ -199,7 +199,7 @@ class Program:
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
         """The plan for a call of this kind."""
-        entry = self._kinds.get(kind) or self._seen(kind)
+        entry = self._kinds.get(kind) or self._index_kind(kind)
         masks = tuple([probe.mask_of(call) for probe in entry.conditional])
         plan = entry.plans.get(masks)
         if plan is None:
@@ -213,13 +213,13 @@ class Program:
 
     def probes(self, kind: NamingKind) -> tuple[Probe, ...]:
         """The probes of the rules that calls of this kind may concern."""
-        return (self._kinds.get(kind) or self._seen(kind)).probes
+        return (self._kinds.get(kind) or self._index_kind(kind)).probes
 
     def remembers(self, kind: NamingKind) -> Remembers:
         """The outputs of such calls that conditions refer to."""
-        return (self._kinds.get(kind) or self._seen(kind)).remembers
+        return (self._kinds.get(kind) or self._index_kind(kind)).remembers
 
-    def _seen(self, kind: NamingKind) -> _Kind:
+    def _index_kind(self, kind: NamingKind) -> _Kind:
         """Add a kind that was not seen before."""
         if not isinstance(kind, str | tuple):
             raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
@@ -233,7 +233,7 @@ class Program:
         entry = self._kinds[kind] = _Kind(probes, conditional, remembers, {})
         return entry
 
-    def at(self, context: RunContext) -> Program:
+    def for_context(self, context: RunContext) -> Program:
         """This policy without the rules whose `when` does not hold."""
         if not any(rule.when is not None for rule in self.rules):
             return self

@@ -136,7 +136,7 @@ def read(program: Program, data: bytes) -> MonitorState:
 
 
 def _restored(program: Program, snapshot: Snapshot) -> MonitorState:
-    on = MonitorState(program.at(snapshot.context), snapshot.context)
+    on = MonitorState(program.for_context(snapshot.context), snapshot.context)
     for net in snapshot.added:
         add_net(on, read_net(net))
     for name in snapshot.removed:

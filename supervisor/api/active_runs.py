@@ -220,12 +220,12 @@ class RunHandle:
     @property
     def done(self) -> bool:
         """Whether the run is over."""
-        return self._actor.finished.is_set()
+        return self._actor.task_finished.is_set()
 
     @property
     def released(self) -> bool:
         """False if the agent did not end and was left behind; closing the event loop then waits for it."""
-        return self._actor.released
+        return self._actor.agent_ended
 
     async def cancel(self, *, reason: str = "user", by: str = "") -> None:
         """Cancel the run; `by` names the person who decided it. `wait` returns how it ended."""
@@ -271,7 +271,7 @@ class RunHandle:
 
     async def wait_finished(self) -> None:
         """Wait until the run has ended."""
-        await self._actor.finished.wait()
+        await self._actor.task_finished.wait()
 
     async def wait(self) -> RunResult:
         """The result, once the run is over.
@@ -280,5 +280,5 @@ class RunHandle:
         provider's own error, with the policy report as its `policy`. Each carries the result so far as its
         `partial`.
         """
-        await self._actor.finished.wait()
+        await self._actor.task_finished.wait()
         return self._actor.result()

@@ -343,7 +343,7 @@ class Supervisor:
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
         for running in ending:
-            await running.actor.finished.wait()
+            await running.actor.task_finished.wait()
 
     def subscribe(
         self,

@@ -56,18 +56,18 @@ class RunActor:
         "_calls_before",
         "_early",
         "_epoch",
+        "_has_outcome",
         "_has_priority",
         "_journal",
         "_launch",
         "_log",
         "_machine",
         "_outcome",
-        "_over",
         "_reader",
         "_recorder",
         "_services",
         "_waiters",
-        "finished",
+        "task_finished",
     )
 
     def __init__(
@@ -101,28 +101,28 @@ class RunActor:
         self._journal = self._recorder.journal
         self._alarm = services.timers.alarm(self._tick)
         self._early: tuple[interface.CancelAsked | interface.NetsChanged, ...] = ()
-        self._background = BackgroundTasks(self._break)
+        self._background = BackgroundTasks(self._fail_internally)
         self._callbacks: CallbackRunner | None = None
         self._epoch = epoch
         self._has_priority = False
         self._outcome: Outcome | None = None
-        self._over = OneShotEvent()
-        self.finished = OneShotEvent()
+        self._has_outcome = OneShotEvent()
+        self.task_finished = OneShotEvent()
 
-    async def run(self, begin: interface.Begin, over: Callable[[], None]) -> None:
-        """Supervise the run to its end, then call `over`. It never raises; only `cancel` ends it early."""
+    async def run(self, begin: interface.Begin, on_finished: Callable[[], None]) -> None:
+        """Supervise the run to its end, then call `on_finished`. It never raises; only `cancel` ends it early."""
         try:
             await self._begin(begin)
             del begin  # an idle run need not keep it
             await self._end(None if self._machine.cancelling else await self._reader.run(self._launch))
         except Exception as raised:
-            self._break(raised)
+            self._fail_internally(raised)
         finally:
             try:
                 self._release()
             finally:
-                self.finished.set()
-                over()
+                self.task_finished.set()
+                on_finished()
 
     def result(self) -> RunResult:
         """The result of a finished run. Raises as `conclude` does."""
@@ -143,7 +143,7 @@ class RunActor:
         return self._machine.seq
 
     @property
-    def released(self) -> bool:
+    def agent_ended(self) -> bool:
         """Whether the agent has ended after a cancel."""
         return self._reader.released
 
@@ -182,7 +182,7 @@ class RunActor:
             self._feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     def _release(self) -> None:
-        self._over_with(RuntimeError("the run was torn down before it could end"))
+        self._set_aborted(RuntimeError("the run was torn down before it could end"))
         self._release_priority()
         self._alarm.drop()
         self._recorder.close()
@@ -201,18 +201,18 @@ class RunActor:
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": list(self._reader.steps_taken)} if self._reader.steps_taken else {}
         self._feed(interface.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
-        await self._over.wait()
+        await self._has_outcome.wait()
         await self._background.end()
 
-    def _break(self, error: Exception) -> None:
+    def _fail_internally(self, error: Exception) -> None:
         """End the run after an internal error: cancel the agent, and wake the callers that await the run."""
-        self._over_with(error)
+        self._set_aborted(error)
         self._journal.abandon(error)
         self._reader.abandon()
-        self._over.set()
+        self._has_outcome.set()
         self._log.failed("run.broken", error)
 
-    def _over_with(self, error: Exception) -> None:
+    def _set_aborted(self, error: Exception) -> None:
         if self._outcome is None:
             self._outcome = self._machine.aborted(error)
 
@@ -266,7 +266,7 @@ class RunActor:
                 self._outcome = self._outcome or effect.outcome
                 level, fields = log_line(effect.outcome)
                 self._log.log(level, "run.finished", **fields)
-                self._over.set()
+                self._has_outcome.set()
 
     def _callback_runner(self) -> CallbackRunner:
         """Created on first use, as most runs never need one."""

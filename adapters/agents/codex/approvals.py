@@ -170,7 +170,7 @@ class ClientRequests:
             rollout = await self._rollouts.of(thread)
             await rollout.read()
             for call_id, item in rollout.pop_unsupported().items():
-                turn, parent = self._translation.place(thread)
+                turn, parent = self._translation.turn_and_parent(thread)
                 name, written = call_name(item), call_input(item)
                 await self._gate.attempted(
                     ToolCall(id=call_id, name=name, input=written, turn=turn, parent_tool_call_id=parent)
@@ -198,7 +198,7 @@ class ClientRequests:
             return _WITHHELD
         self._translation.calls.request(proposal.id).proposed = True
         await self._catch_up(thread)
-        turn, parent = self._translation.place(thread)
+        turn, parent = self._translation.turn_and_parent(thread)
         proposed = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )

@@ -97,7 +97,7 @@ class Threads:
             self._agents.setdefault(started, agent)
         return call_id
 
-    def of(self, call_id: str) -> str:
+    def thread_of(self, call_id: str) -> str:
         """The thread of a known call."""
         return self._thread_of[call_id]
 
@@ -122,7 +122,7 @@ _RECORDED = {
 }
 
 
-def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
+def to_message_keys(recorded: dict[str, Any]) -> dict[str, Any]:
     """Tokens from the client's record, with the keys of its messages."""
     return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
 
@@ -233,9 +233,9 @@ class CodexTranslation:
     def announced(self, thread_id: str) -> list[CodexItem]:
         """The calls that the client announced in a thread and has not asked about yet."""
         waiting = (call for call in self.calls if call.running and not call.proposed)
-        return [call.item for call in waiting if self.threads.of(call.id) == thread_id]
+        return [call.item for call in waiting if self.threads.thread_of(call.id) == thread_id]
 
-    def place(self, thread_id: str) -> tuple[int, str | None]:
+    def turn_and_parent(self, thread_id: str) -> tuple[int, str | None]:
         """The turn that a thread's calls count for, and the call that started the thread."""
         agent = self.threads.agent(thread_id)
         return (self.turns.number, None) if agent is None else (agent.turn, agent.call_id)
@@ -288,8 +288,8 @@ class CodexTranslation:
             if call is not None and (ended := exited(call.item, text)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
-            total = in_messages(usage.get("thread_token_usage") or {})
-            last = in_messages(usage.get("usage") or {})
+            total = to_message_keys(usage.get("thread_token_usage") or {})
+            last = to_message_keys(usage.get("usage") or {})
             yield from self._used(thread_id, total, last)
 
     def response_begins(self) -> Iterator[Event]:
@@ -305,7 +305,7 @@ class CodexTranslation:
             yield from self.response_begins()
         if not is_call(item):
             return
-        call_id = self.threads.add_call(item, thread, self.place(thread)[0])
+        call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
         call = self.calls.request(call_id)
         if not call.running:  # an id that comes again is another call's
             self.calls.drop(call_id)
@@ -323,7 +323,7 @@ class CodexTranslation:
             yield MessageReceived(content=self.output)
         if not is_call(item):
             return
-        call_id = self.threads.add_call(item, thread, self.place(thread)[0])
+        call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
         call = self.calls.request(call_id)
         call.running, call.allowed, call.asked_for, call.item = False, False, None, {}
         if call.over:
@@ -338,7 +338,7 @@ class CodexTranslation:
         yield outcome(item)
 
     def _start_unasked(self, call: CodexCall, item: CodexItem) -> ToolCallStarted:
-        call.turn, call.parent = self.place(self.threads.of(call.id))
+        call.turn, call.parent = self.turn_and_parent(self.threads.thread_of(call.id))
         call.name, call.input = tool_name(item), tool_input(item)
         return call.started()
 
