@@ -11,7 +11,7 @@ import pytest
 
 from tests.mutation.areas import AREAS, OWN_PROCESSES, QUICK, ROOT, area_of_modules, modules_of
 from tests.mutation.arena import CONTAINED, Arena, can_contain
-from tests.mutation.mutants import mutants
+from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.patching import changed_code, functions_below, put
 from tests.mutation.results import Result, page_with
 from tests.mutation.trials import Trials
@@ -108,8 +108,13 @@ def test_the_page_has_counts_by_area_and_the_share_that_was_noticed() -> None:
 
 
 @needs_namespaces
-def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp_path: Path) -> None:
-    """In functions that exist and, for a constant, in a module imported anew."""
+def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In functions that exist and, for a constant alone, in a module imported anew."""
+    anew: list[Mutant] = []
+    cold = Trials._cold
+    monkeypatch.setattr(Trials, "_cold", lambda self, mutant: anew.append(mutant) or cold(self, mutant))
     made = {(each.was, each.now): each for name in MODULES for each in mutants(name, (ROOT / name).read_text())}
     trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
     try:
@@ -122,6 +127,7 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp
 
     assert (noticed.fate, noticed.by) == ("killed", TESTS_OF_PRICES[0])
     assert (harmless.fate, at_import.fate) == ("survived", "killed")
+    assert anew == [made["'cost_usd'", "'cost_usd_'"]]
     assert failing == []
 
 
