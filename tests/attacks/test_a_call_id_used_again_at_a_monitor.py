@@ -181,12 +181,14 @@ def test_an_exceeded_limit_refuses_every_id(start: Start) -> None:
 
 
 def test_another_call_under_an_id_of_the_same_response_is_refused(start: Start) -> None:
-    """Another input or another tool, while the first is over or was refused."""
+    """Another input or tool, while the first is over or was refused; told again, a response is no later one."""
     session = start(tool_rules=[{"deny": ["no"]}])
-    session.ask("x", "k", o=1)
-    session.ask("no", "n")
+    session.tell(ev.TurnStarted(turn=1))
+    session.ask("x", "k", 1, o=1)
+    session.ask("no", "n", 1)
+    session.tell(ev.TurnStarted(turn=1))
 
-    assert [session.ask("x", "k", o=2), session.ask("y", "k", o=1), session.ask("y", "n")] == ["deny"] * 3
+    assert [session.ask("x", "k", 1, o=2), session.ask("y", "k", 1, o=1), session.ask("y", "n", 1)] == ["deny"] * 3
     assert session.ran == 1
 
 

@@ -180,6 +180,8 @@ def monitor(**attached: Any) -> Any:
         ("git-push", None, "blocked"),
         ("bash", None, "abstain"),
         ("bash", {"command": "git push"}, "blocked"),
+        ("bash", {"command": "(git  push)"}, "blocked"),
+        ("bash", {"command": "git pushes"}, "abstain"),
     ],
 )
 def test_each_net_says_what_a_call_is_to_it(tool: str, input: Any, says: str) -> None:

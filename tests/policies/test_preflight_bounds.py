@@ -147,7 +147,10 @@ def test_a_net_with_more_to_fire_by_itself_than_is_followed_refuses() -> None:
     assert monitor.narrow(["x", "y", "z"]) == ["z"]
 
 
-def test_a_number_of_many_digits_in_a_line_is_one_clear_error() -> None:
-    """Python refuses to read such a number."""
+@pytest.mark.parametrize("count", ["10001", "9" * 5_000])
+def test_a_line_that_counts_too_far_is_one_clear_error(count: str) -> None:
+    """Python refuses to read the longer number."""
     with pytest.raises(PolicyError, match="counts to 10,000 at most"):
-        parse_policies({"name": "p", "nets": [f"limit x to {'9' * 5_000} per session"]})
+        parse_policies({"name": "p", "nets": [f"limit x to {count} per session"]})
+
+    assert parse_policies({"name": "p", "nets": ["limit x to 10000 per session"]})
