@@ -182,7 +182,9 @@ def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pyte
         main(words)
 
     assert not ended.value.code
-    assert set(json.loads((tmp_path / "managed.json").read_text())["hooks"]) == set(EVENTS)
+    written = json.loads((tmp_path / "managed.json").read_text())
+    assert set(written["hooks"]) == set(EVENTS)
+    assert written["allowManagedHooksOnly"] is True
 
 
 ROOT = Path(__file__).parents[3]
