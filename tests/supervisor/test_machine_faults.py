@@ -16,7 +16,12 @@ from proctor.policies.events import (
     RunCompleted,
     ToolApprovalGranted,
     ToolApprovalRequested,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallRequested,
     ToolCallStarted,
+    ToolEvent,
+    ToolOutcome,
 )
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.events.run_context import RunContext
@@ -96,6 +101,28 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
     assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
     assert [event.type for event in run.events].count("run_failed") == 1
     assert run.events[-1].type == "run_failed"
+
+
+def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
+    """What the agent reports twice is on record once; the outcome of a call that never ran is not."""
+    run = Run()
+    run.breaks("tick")
+    run.tell(interface.Ticked(now_ms=2))
+    names: dict[str, Any] = {"tool_call_id": "c", "tool_name": "read"}
+    of_another = {"tool_call_id": "d", "tool_name": "read"}
+    reported: list[Event] = [
+        *(ToolCallRequested(**names), ToolCallRequested(**names)),
+        *(ToolCallStarted(**names), ToolCallStarted(**names), ToolCallCompleted(**names)),
+        *(ToolCallRequested(**of_another), ToolCallDenied(**of_another), ToolCallCompleted(**of_another)),
+    ]
+    for event in reported:
+        run.tell(interface.Reported(now_ms=3, event=event))
+    calls = [(event.tool_call_id, event.type) for event in run.events if isinstance(event, ToolEvent | ToolOutcome)]
+
+    assert calls == [
+        *(("c", "tool_call_requested"), ("c", "tool_call_started"), ("c", "tool_call_completed")),
+        *(("d", "tool_call_requested"), ("d", "tool_call_denied")),
+    ]
 
 
 @pytest.mark.parametrize("name", ["finish", "observe", "warnings"])
