@@ -95,7 +95,11 @@ class Hook:
 
     def resolve_held(self, approval: StoredApproval) -> HookAnswer:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
-        if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
+        approval_id = approval.request.approval_id
+        stored = self._record.approval(approval_id)
+        if stored is not None and stored.answer is not None:
+            approval = stored
+        if any(request.approval_id == approval_id for request in self._session.machine.requests):
             if approval.answer is not None:
                 self._answered(approval.request, approval.answer, self._input.tool_input)
             else:
@@ -338,9 +342,14 @@ class Hook:
     def _answered(
         self, request: ApprovalRequest, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None
     ) -> None:
+        """Have the machine know an answer; one that was stored before it, as of the page, counts in its place."""
         approval_id = request.approval_id
+        stored = self._record.approval(approval_id)
         answered = interface.ApprovalAnswered(
-            now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
+            now_ms=self._now,
+            approval_id=approval_id,
+            answer=stored.answer if stored is not None and stored.answer is not None else answer,
+            tool_input=tool_input,
         )
         self._handle(answered)
 

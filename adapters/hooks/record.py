@@ -136,6 +136,10 @@ class HookRecord:
         """
         self._recorder.append(Batch(events), find_stored=False, epoch=self._epoch)
 
+    def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval as it is until the record is left."""
+        return find_approval(self._recorder, approval_id)
+
     def reserve(self, run_id: str, reservations: Sequence[Reservation], now_ms: int) -> list[ReservationResult]:
         """Reserve from shared budgets; see `Store.reserve`."""
         return budgets.reserve(self._recorder, run_id, reservations, self._epoch, lambda _: now_ms)

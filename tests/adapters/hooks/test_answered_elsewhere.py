@@ -21,11 +21,12 @@ from terminal import Terminal
 from web_server import PROCTOR
 
 from proctor.adapters.hooks.clients import codex_trust
-from proctor.adapters.hooks.decider import HookDecider
+from proctor.adapters.hooks.decider import REFUSED_S, HookDecider
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
+from proctor.policies.events import ToolApprovalDenied, ToolApprovalGranted
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import ApprovalError
 from proctor.supervisor.ports.processes import as_owner
@@ -398,6 +399,34 @@ def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> No
         ("allow", "proctor: approved by ana") if granted else ("deny", "not today")
     )
     if not granted:
+        assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
+
+
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize("how", ["ran", "over", "gone"])
+def test_an_answer_that_is_stored_counts_though_the_clients_own_is_seen_first(
+    asking: Asking, granted: bool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was accepted. Whether the call then runs, is over, or its hook is gone: nobody's answer takes its place."""
+    asking.session.pre("c1", command="deploy")
+    held, hook = asking.question()
+    judge = asking.judge
+    if how == "gone":  # the answer comes after the look at the approval
+        before = judge._store.approval(held)
+        monkeypatch.setattr(judge._store, "approval", lambda id: before)
+    asking.answers(held, granted=granted)
+    if how == "ran":
+        asking.session.post("c1", command="deploy")
+    elif how == "over":
+        asking.session.batch("c1")
+    else:
+        judge.resolve_held(hook, held, gone_s=REFUSED_S + 1)
+    [answer] = [
+        e for e in anyio.run(asking.session.events) if isinstance(e, ToolApprovalGranted | ToolApprovalDenied)
+    ]
+
+    assert (answer.by, isinstance(answer, ToolApprovalGranted)) == ("ana", granted)
+    if how == "ran" and not granted:
         assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
 
 
