@@ -114,7 +114,12 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(
     """In functions that exist and, for a constant alone, in a module imported anew."""
     anew: list[Mutant] = []
     cold = Trials._cold
-    monkeypatch.setattr(Trials, "_cold", lambda self, mutant: anew.append(mutant) or cold(self, mutant))
+
+    def noted(self: Trials, mutant: Mutant) -> Any:
+        anew.append(mutant)
+        return cold(self, mutant)
+
+    monkeypatch.setattr(Trials, "_cold", noted)
     made = {(each.was, each.now): each for name in MODULES for each in mutants(name, (ROOT / name).read_text())}
     trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
     try:

@@ -109,7 +109,7 @@ def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
     run.breaks("tick")
     run.tell(interface.Ticked(now_ms=2))
     names: dict[str, Any] = {"tool_call_id": "c", "tool_name": "read"}
-    of_another = {"tool_call_id": "d", "tool_name": "read"}
+    of_another: dict[str, Any] = {"tool_call_id": "d", "tool_name": "read"}
     reported: list[Event] = [
         *(ToolCallRequested(**names), ToolCallRequested(**names)),
         *(ToolCallStarted(**names), ToolCallStarted(**names), ToolCallCompleted(**names)),
