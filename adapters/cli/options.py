@@ -316,7 +316,7 @@ def store_named(given: str | None) -> Path | str:
     return _state() / "runs.db"
 
 
-def as_typed(given: str | None) -> str:
+def store_as_typed(given: str | None) -> str:
     """The option that names this store again, after a space and without a password; empty where none was given."""
     from ..stores.store_names import shown
 
@@ -407,11 +407,11 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     """Raises as `opened` does; the folder of a store that nobody named is made."""
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
-    if must_exist and not path.exists():
-        raise UsageError(_missing(path))
     if must_exist:
         from ..stores.sqlite.file import check_not_empty
 
+        if not path.exists():
+            raise UsageError(_missing(path))
         check_not_empty(path)
     if is_ours:
         try:

@@ -95,11 +95,7 @@ class Hook:
 
     def resolve_held(self, approval: StoredApproval) -> HookAnswer:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
-        approval_id = approval.request.approval_id
-        stored = self._record.approval(approval_id)
-        if stored is not None and stored.answer is not None:
-            approval = stored
-        if any(request.approval_id == approval_id for request in self._session.machine.requests):
+        if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
             if approval.answer is not None:
                 self._answered(approval.request, approval.answer, self._input.tool_input)
             else:
@@ -253,7 +249,7 @@ class Hook:
         tool_input = hook_input.tool_input or (current.given if current else {})
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
-            self._answered(waiting, self._by_the_client(granted=granted), tool_input)
+            self._answered(waiting, self._by_the_client(waiting, granted=granted), tool_input)
         started = ToolCallStarted(
             tool_call_id=self._call_id,
             tool_name=hook_input.tool_name,
@@ -310,7 +306,7 @@ class Hook:
                 break
             current = self._session.machine.calls.get(call_id)
             if waiting := self._waiting(call_id):
-                self._answered(waiting, self._by_the_client(granted=False))
+                self._answered(waiting, self._by_the_client(waiting, granted=False))
             elif current is not None and current.runs:
                 error = "the client did not run it"
                 self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
@@ -342,19 +338,19 @@ class Hook:
     def _answered(
         self, request: ApprovalRequest, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None
     ) -> None:
-        """Have the machine know an answer; one that was stored before it, as of the page, counts in its place."""
         approval_id = request.approval_id
-        stored = self._record.approval(approval_id)
         answered = interface.ApprovalAnswered(
-            now_ms=self._now,
-            approval_id=approval_id,
-            answer=stored.answer if stored is not None and stored.answer is not None else answer,
-            tool_input=tool_input,
+            now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
         )
         self._handle(answered)
 
-    def _by_the_client(self, *, granted: bool) -> ApprovalAnswer:
-        """The answer of its own person, as the call's end shows it."""
+    def _by_the_client(self, request: ApprovalRequest, *, granted: bool) -> ApprovalAnswer:
+        """The answer of its own person, as the call's end shows it. One that was stored before it, as of the page,
+        counts in its place.
+        """
+        stored = self._record.approval(request.approval_id)
+        if stored is not None and stored.answer is not None:
+            return stored.answer
         return ApprovalAnswer(granted=granted, by=self._client.by)
 
     def _begin(self, prompt: str | None) -> None:

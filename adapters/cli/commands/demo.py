@@ -15,7 +15,7 @@ import yaml
 from proctor.policies import Policy, load_policies
 
 from ..exits import FAILED, FINE
-from ..options import VARIABLE, as_typed, json_option, opened, run_async, store_option
+from ..options import VARIABLE, json_option, opened, run_async, store_as_typed, store_option
 from ..output import console
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _show_policies() -> None:
 def _show_next(result: RunResult, store: str | None) -> None:
     refused = next((v.tool_call_id for v in result.policy.violations if v.action == "deny"), None)
     seqs = (event.seq for event in result.events if event.type == "tool_call_requested" and _id(event) == refused)
-    where = as_typed(store)
+    where = store_as_typed(store)
     name, me = result.run_id[:12], _as_typed()
     out = console()
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")

@@ -328,7 +328,6 @@ class _Search:
 
     def over(self) -> bool:
         """Whether nothing more is to be asked."""
-        self._draw()
         return self._time.over()
 
     def clear(self) -> None:
