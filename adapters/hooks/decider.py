@@ -172,9 +172,8 @@ class HookDecider:
             record = whole.of(self._options.name)
             session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
-            stored = record.approval(approval_id)
-            if stored is not None and stored.answer is not None:
-                approval = stored  # accepted since the look at it
+            if accepted := record.accepted_answer(approval_id):  # since the look at it
+                approval = msgspec.structs.replace(approval, answer=accepted)
             answer = Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
         self._keep(hook_input, session)
         return answer

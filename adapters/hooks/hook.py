@@ -345,13 +345,9 @@ class Hook:
         self._handle(answered)
 
     def _by_the_client(self, request: ApprovalRequest, *, granted: bool) -> ApprovalAnswer:
-        """The answer of its own person, as the call's end shows it. One that was stored before it, as of the page,
-        counts in its place.
-        """
-        stored = self._record.approval(request.approval_id)
-        if stored is not None and stored.answer is not None:
-            return stored.answer
-        return ApprovalAnswer(granted=granted, by=self._client.by)
+        """The answer of its own person, as the call's end shows it, unless another was accepted before."""
+        accepted = self._record.accepted_answer(request.approval_id)
+        return accepted or ApprovalAnswer(granted=granted, by=self._client.by)
 
     def _begin(self, prompt: str | None) -> None:
         metadata: dict[str, Any] = {"prompt_id": self._input.prompt_id, "cwd": self._input.cwd}

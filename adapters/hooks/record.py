@@ -18,7 +18,7 @@ from typing import Any
 from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
-from proctor.supervisor.ports.stored_types import Block, Owner, RunInfo, StoredApproval
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Owner, RunInfo, StoredApproval
 
 from ..stores.sqlite.file import Connection, open_for_writing, store_error
 from ..stores.sqlite.recording import Recorder
@@ -136,9 +136,10 @@ class HookRecord:
         """
         self._recorder.append(Batch(events), find_stored=False, epoch=self._epoch)
 
-    def approval(self, approval_id: str) -> StoredApproval | None:
-        """An approval as it is until the record is left."""
-        return find_approval(self._recorder, approval_id)
+    def accepted_answer(self, approval_id: str) -> ApprovalAnswer | None:
+        """The answer that the store has accepted, as of the page: whoever answers after it is too late."""
+        stored = find_approval(self._recorder, approval_id)
+        return None if stored is None else stored.answer
 
     def reserve(self, run_id: str, reservations: Sequence[Reservation], now_ms: int) -> list[ReservationResult]:
         """Reserve from shared budgets; see `Store.reserve`."""

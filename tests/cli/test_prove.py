@@ -250,9 +250,12 @@ rules:
     assert cli("prove", "odd.yaml").out.endswith("11 checked: 6 fine, 5 found, 0 unknown\n")
 
 
+NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"
+
+
 def test_the_tools_of_an_agent_are_known_by_their_portable_names(cli: Cli, place: Path) -> None:
     """Of Claude Code `Bash` is `bash`."""
-    place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
+    place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     answer = cli("prove", "no-shell.yaml", "--reach", "Bash", "--adapter", "claude")
 
     assert answer.code == 0, answer.out
@@ -261,7 +264,7 @@ def test_the_tools_of_an_agent_are_known_by_their_portable_names(cli: Cli, place
 @pytest.mark.parametrize(("call", "policies"), [("Bash", True), ("Bsh", False), ("Bash(a=1, a=2)", False)])
 def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, policies: bool) -> None:
     """A tool that the agent does not have, inputs that contradict one another."""
-    place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
+    place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     answer = cli("prove", "no-shell.yaml", "--reach", call, "--adapter", "claude", "--json")
 
     assert answer.code == 0, answer.out
