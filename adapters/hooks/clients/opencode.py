@@ -67,6 +67,8 @@ const counted = new Map()
 const unsent = new Map()
 
 export const Proctor = async ({ client, directory }) => {
+  const telling = new Set()
+
   // A subagent has a session of its own, below the one that a person prompts.
   async function place(id) {
     if (!places.has(id)) {
@@ -106,6 +108,13 @@ export const Proctor = async ({ client, directory }) => {
     if (answer.deny) throw new Error(answer.deny)
   }
 
+  async function told({ type, properties }) {
+    if (type === "message.updated") await count(properties.info).catch(() => {})
+    if (type !== "session.idle" && type !== "session.deleted") return
+    const id = properties.sessionID ?? properties.info?.id
+    if (places.get(id)?.agent === undefined) await hook(id, { event: type }).catch(() => {})
+  }
+
   return {
     "chat.message": async (input, output) => {
       const prompt = output.parts.filter((part) => part.type === "text").map((part) => part.text).join("\\n")
@@ -118,12 +127,14 @@ export const Proctor = async ({ client, directory }) => {
       const result = { title: output.title, output: output.output }
       await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
     },
-    event: async ({ event: { type, properties } }) => {
-      if (type === "message.updated") await count(properties.info).catch(() => {})
-      if (type !== "session.idle" && type !== "session.deleted") return
-      const id = properties.sessionID ?? properties.info?.id
-      if (places.get(id)?.agent === undefined) await hook(id, { event: type }).catch(() => {})
+    event: async ({ event }) => {
+      const done = told(event)
+      telling.add(done)
+      await done
+      telling.delete(done)
     },
+    // opencode waits for this before it ends, and for no event: `opencode run` ends as soon as its session is idle.
+    dispose: () => Promise.all(telling),
   }
 }
 """

@@ -396,6 +396,26 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
 
 
 @pytest.fixture
+def opencode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_api: acp_bench.ModelAPI) -> Iterator[Opencode]:
+    """opencode under hooks."""
+    made = Opencode(tmp_path, monkeypatch, model_api)
+    made.install()
+    yield made
+    end_daemons(made.store)
+
+
+def test_opencode_tells_what_its_last_response_used_before_it_ends(opencode: Opencode) -> None:
+    """`opencode run` ends as soon as it is idle, and waits for no plugin: here the hook is slower than it."""
+    plugin = settings_path(user=True, folder=opencode.cwd, client=CLIENTS["opencode"])
+    slow = json.dumps(f"{sys.executable} -c 'import asyncio, decimal, email, http.client'; exec ")[1:-1]
+    plugin.write_text(plugin.read_text().replace('LINE = "', f'LINE = "{slow}', 1))
+    opencode.run([opencode.shell(f"touch {opencode.cwd}/done")])
+
+    assert [event["input_tokens"] + event["output_tokens"] for event in opencode.usage()] == [120, 120]
+    assert opencode.recorded("turn_completed") == ["turn_completed"]
+
+
+@pytest.fixture
 def hooked_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Codex]:
     """Codex under hooks."""
     if codex_trust.program() is None:
