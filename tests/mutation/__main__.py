@@ -3,7 +3,7 @@
 python -m tests.mutation --minutes 10                  # of all areas, going on from where it stopped
 python -m tests.mutation gate limits --minutes 5       # of two
 python -m tests.mutation --again --seconds 60          # those that survived, under more tests
-python -m tests.mutation --again --under tests/policies/test_differential.py      # and under which tests
+python -m tests.mutation stores --under tests/adapters/stores   # of one, under these tests
 python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
 """
 
@@ -46,8 +46,8 @@ def main() -> int:
     chosen = [each for each in chosen if (each.name in survived if given.again else each.name not in results)]
     with tempfile.TemporaryDirectory(prefix="proctor-mutants-") as folder:
         arena = Arena(Path(folder))
-        reach = None if given.under else reach_of(arena)
-        trials = Trials(arena, reach, tests=given.under or QUICK, seconds=given.seconds)
+        tests = given.under or QUICK
+        trials = Trials(arena, reach_of(arena, tests), tests=tests, seconds=given.seconds)
         for each in found:
             if each.name in results and results[each.name].by:
                 trials.learn(each, results[each.name].by)
@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the order in which they are taken")
     parser.add_argument("--again", action="store_true", help="those that survived")
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose name contains this")
-    parser.add_argument("--under", metavar="PATH", nargs="+", help="under all of these tests")
+    parser.add_argument("--under", metavar="PATH", nargs="+", help="under these tests, those that reach it")
     parser.add_argument("--seconds", type=float, default=12, help="of tests that reach it, for each mutant")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--show", metavar="NAME", help="show the mutants whose name contains this")

@@ -26,12 +26,14 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     "rules": ("policies/rules/*.py",),
     "monitor": ("policies/monitor/*.py",),
     "control": ("supervisor/control/*.py", "supervisor/run/*.py"),
-    "stores": ("adapters/stores/tables/*.py", "supervisor/store/*.py"),
+    "stores": ("adapters/stores/**/*.py", "supervisor/store/*.py"),
     "guardian": ("adapters/kit/guardian.py",),
     "kit": ("adapters/kit/*.py",),
     "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py"),
     "hooks": ("adapters/hooks/*.py",),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
+    "operations": ("adapters/operations/*.py",),
+    "web": ("adapters/web/*.py",),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
 

@@ -182,19 +182,19 @@ class _Served:
             self._process.wait()
 
 
-def reach_of(arena: Arena) -> Reach:
-    """Which tests reach which line: as recorded for this product and these tests, or recorded now."""
-    kept = _RECORDS / f"{_digest()}.reach"
+def reach_of(arena: Arena, tests: Sequence[str] = QUICK) -> Reach:
+    """Which of the tests reach which line: as recorded for this product and these tests, or recorded now."""
+    kept = _RECORDS / f"{_digest(tests)}.reach"
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
         looked_at = ":".join([str(arena.path("")), *area_of_modules()])
         env = {RECORD: str(kept), LOOKED_AT: looked_at}
-        arena.pytest("-p", "tests.mutation.reach", "--maxfail=1000", *QUICK, env=env).wait()
+        arena.pytest("-p", "tests.mutation.reach", "--maxfail=1000", *tests, env=env).wait()
     return msgspec.msgpack.decode(kept.read_bytes(), type=Reach)
 
 
-def _digest() -> str:
-    digest = hashlib.sha256()
+def _digest(tests: Sequence[str]) -> str:
+    digest = hashlib.sha256("\n".join(tests).encode())
     for folder in (*FOLDERS, "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if "mutation" not in path.parts:
