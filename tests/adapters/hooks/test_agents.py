@@ -397,7 +397,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
 
 @pytest.fixture
 def opencode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_api: acp_bench.ModelAPI) -> Iterator[Opencode]:
-    """opencode under hooks."""
+    """The client under hooks."""
     made = Opencode(tmp_path, monkeypatch, model_api)
     made.install()
     yield made
