@@ -9,7 +9,7 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.supervisor.errors import OwnerLostError, ProviderError, StoreError
 from proctor.supervisor.machine import interface
-from proctor.supervisor.ports.stored_types import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, ApprovalAnswer
 
 RULES: dict[str, Any] = {
     "tool_rules": [
@@ -115,6 +115,7 @@ SCENARIOS = [
         answered(9, YES),
         withdrawn(4),
         interface.Ticked(now_ms=7_500),
+        answered(3, NOBODY_IN_TIME, now_ms=7_600),
         answered(3, YES, now_ms=7_600),
         *reported(COMPLETED),
         ENDED,
@@ -149,8 +150,21 @@ SCENARIOS = [
         proposed(1, "publish"),
         interface.Ticked(now_ms=6_999),
         interface.Ticked(now_ms=7_000),
+        answered(1, NOBODY_IN_TIME, now_ms=7_001),
         ENDED,
         policy={**RULES, "approval": {"timeout_s": 5, "on_timeout": "cancel"}},
+    ),
+    Scenario(
+        "approvals: one was accepted when its time was up",
+        BEGIN,
+        proposed(1, "publish"),
+        proposed(2, "publish"),
+        interface.Ticked(now_ms=7_000),
+        interface.Ticked(now_ms=7_001),
+        answered(1, YES, now_ms=7_002),
+        answered(1, NOBODY_IN_TIME, now_ms=7_003),
+        *reported(COMPLETED),
+        ENDED,
     ),
     Scenario(
         "an agent that cannot be held",

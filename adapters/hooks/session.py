@@ -19,7 +19,7 @@ from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.processes import is_gone
-from proctor.supervisor.ports.stored_types import Block
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Block
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
@@ -158,7 +158,7 @@ class HookedSession:
         return recorded, wanted
 
     def _handle(self, input: interface.Input, record: HookRecord) -> list[interface.Effect]:
-        """Carry out the machine's effects; the budgets answer at once, because this is within a transaction."""
+        """Carry out the machine's effects; the store answers at once, because this is within a transaction."""
         wanted: list[interface.Effect] = []
         todo = deque(self.machine.handle(input))
         now, run_id = input.now_ms, self._identity().run_id
@@ -170,6 +170,11 @@ class HookedSession:
                 case interface.Settle(used=used):
                     results = tuple(record.settle(run_id, used, now))
                     todo += self.machine.handle(interface.Settled(now_ms=now, results=results))
+                case interface.CloseApproval(approval_id=approval_id):
+                    answer = record.accepted_answer(approval_id) or NOBODY_IN_TIME
+                    todo += self.machine.handle(
+                        interface.ApprovalAnswered(now_ms=now, approval_id=approval_id, answer=answer)
+                    )
                 case effect:
                     wanted.append(effect)
         return wanted

@@ -8,7 +8,8 @@ as a client starts a hook. From reading the session's record to its commit, it h
    its own over the same monitor (`judged_to` is the `seq` of the first);
 2. `handle(Ticked(now_ms=...))`, as no alarm rang meanwhile, then what happened. A call that is to run is `Proposed`,
    under any key from 1. An event of the client, the outcome of a call included, is `Reported`. A person's answer is
-   `ApprovalAnswered`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
+   `ApprovalAnswered`, and so is what follows `CloseApproval`: the answer that was accepted first, or
+   `NOBODY_IN_TIME`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
 3. append `drain_record()` to the record, then `handle(Stored(count=...))` with the number of events recorded since
    the machine was made; again, until nothing more is recorded;
 4. carry out the effects, in order. `AnswerGate` answers the call of that key. A call without one must not run: it is

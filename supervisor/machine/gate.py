@@ -21,16 +21,14 @@ from proctor.policies.monitor.call_table import REQUESTED
 from proctor.policies.policy import Approval
 
 from ..ports.adapter import GateAnswer
-from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
 from .event_factory import labelled
 from .interface import NO_CALL, AnswerGate, RunChecks
-from .pending_approvals import HeldCalls, Proposal
+from .pending_approvals import Held, HeldCalls, Proposal
 from .provider_events import validation_error
 from .reservations import Budgets
 from .run_state import AnswerDue, RunState
 
-SUPERVISOR = "supervisor"
-"""The name in the record of a denial by the supervisor itself."""
 DECLINED = "A person declined this call of tool '{}'."
 UNASKED = "Nobody could be asked to approve this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."
@@ -113,7 +111,7 @@ class GateKeeper:
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self.restore_proposal(proposal)
         self._await_outcome(proposal, request.violations)
-        self.held_calls.hold_again(request, proposal)
+        self.held_calls.hold_again(Held(request, proposal, shown=True))
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
         """The asynchronous checks of a proposal have answered."""
@@ -126,19 +124,16 @@ class GateKeeper:
         held = self.held_calls.answered(approval_id, answer)
         if held is None:
             return
-        if not answer.granted:
+        if answer == NOBODY_IN_TIME:
+            self._unapproved(held.request.violations, "nobody answered the request for approval in time")
+            self._deny(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
+        elif not answer.granted:
             declined = UNASKED if answer.by == SUPERVISOR else DECLINED
             self._deny(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, declined))
         elif held.made_exact(tool_input):
             self._reserve(held.proposal)
         else:
             self._deny(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
-
-    def expire(self) -> None:
-        """Deny the held calls whose time is up."""
-        for held in self.held_calls.expired():
-            self._unapproved(held.request.violations, "nobody answered the request for approval in time")
-            self._deny(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
 
     def withdrawn(self, key: int, call_id: str) -> None:
         """The provider no longer waits, so the call will not run."""

@@ -350,6 +350,14 @@ class DropApproval(Effect, frozen=True, kw_only=True):
     approval_id: str
 
 
+class CloseApproval(Effect, frozen=True, kw_only=True):
+    """The time of a held call is up: give `NOBODY_IN_TIME` as its answer. `ApprovalAnswered` follows, with the answer
+    that the store accepted first.
+    """
+
+    approval_id: str
+
+
 class Reserve(Effect, frozen=True, kw_only=True):
     """Reserve from shared budgets; the input `Reserved` follows."""
 

@@ -300,12 +300,11 @@ class RunMachine:
             self._reports.changed_input(input.event)
 
     def _answered(self, input: interface.ApprovalAnswered) -> None:
-        self._gate.expire()
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
     def _ticked(self, input: interface.Ticked) -> None:
         self._deadline = None  # the alarm has fired
-        self._gate.expire()
+        self._gate.held_calls.close_due()
         if self._reports.end is None:
             self._state.enforce(self._state.monitor.tick(input.now_ms))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
@@ -15,10 +15,10 @@ from proctor.policies.events.calls import Decision, ToolCall, input_digest
 from proctor.policies.policy import SCOPES, Approval
 
 from ..ports.adapter import GateAnswer
-from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..ports.stored_types import NOBODY_IN_TIME, ApprovalAnswer, ApprovalRequest
 from ..store.invariants import objection, same_input
 from . import event_factory as approvals
-from .interface import DropApproval, RequestApproval
+from .interface import CloseApproval, DropApproval, RequestApproval
 from .run_state import ApprovalDue, RunState
 
 
@@ -48,14 +48,17 @@ def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> b
 
 
 class Held:
-    """One held call; `shown` once its request is on record."""
+    """One held call; `shown` once its request is on record, `closing` once its time is up."""
 
-    __slots__ = ("expires_ms", "proposal", "request", "shown")
+    __slots__ = ("closing", "expires_ms", "proposal", "request", "shown")
 
-    def __init__(self, request: ApprovalRequest, proposal: Proposal) -> None:
+    def __init__(
+        self, request: ApprovalRequest, proposal: Proposal, *, shown: bool = False, closing: bool = False
+    ) -> None:
         self.request = request
         self.proposal = proposal
-        self.shown = False
+        self.shown = shown
+        self.closing = closing
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
 
@@ -145,10 +148,9 @@ class HeldCalls:
         self._state.record(approvals.requested(request))
         self._state.record(approvals.expired(request, reason="nobody can answer it here", withdrawn=True))
 
-    def hold_again(self, request: ApprovalRequest, proposal: Proposal, *, shown: bool = True) -> None:
-        """Hold a call again that an earlier machine of this run held; its request is on record."""
-        held = self.waiting[request.approval_id] = Held(request, proposal)
-        held.shown = shown
+    def hold_again(self, held: Held) -> None:
+        """Hold a call again that an earlier machine of this run held."""
+        self.waiting[held.request.approval_id] = held
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """Record an answer and return its call, which is no longer held. None for an answer to another input, for a
@@ -162,28 +164,33 @@ class HeldCalls:
             self._remove(held)
         else:
             del self._state.signals[approval_id]
+        if answer == NOBODY_IN_TIME:
+            self._state.record(approvals.expired(request, reason=answer.reason or ""))
+            return held
         record = approvals.answered(request, answer)
         if isinstance(record, ToolApprovalGranted) and record.scope != "once":
             self.apply_grant(record)
         self._state.record(record)
         return held
 
-    def expired(self) -> Iterator[Held]:
-        """The calls whose time is up, each removed as it is yielded."""
-        for held in [held for held in self.waiting.values() if held.expires_ms <= self._state.now_ms]:
-            self._expire(held, "nobody answered in time")
-            yield held
+    def close_due(self) -> None:
+        """Have the requests closed whose time is up; each is held until the answer that counts is known."""
+        for approval_id, held in self.waiting.items():
+            if held.expires_ms <= self._state.now_ms and not held.closing:
+                held.closing = True
+                self._state.outbox.at_once(CloseApproval(approval_id=approval_id))
 
     def drop(self, proposal: Proposal, why: str) -> None:
         """Withdraw the request of that proposal, if there is one."""
         for held in self.waiting.values():
             if held.proposal is proposal:
-                self._expire(held, why, withdrawn=True)
+                self._remove(held)
+                self._state.record(approvals.expired(held.request, reason=why, withdrawn=True))
                 return
 
-    def next_expiry(self) -> int:
+    def next_expiry(self) -> int | None:
         """When the next of the held calls expires, in milliseconds since the epoch."""
-        return min(held.expires_ms for held in self.waiting.values())
+        return min((held.expires_ms for held in self.waiting.values() if not held.closing), default=None)
 
     def requests(self) -> list[ApprovalRequest]:
         """The pending requests, oldest first."""
@@ -210,10 +217,6 @@ class HeldCalls:
             return None
         held.shown = True
         return RequestApproval(request=held.request)
-
-    def _expire(self, held: Held, why: str, *, withdrawn: bool = False) -> None:
-        self._remove(held)
-        self._state.record(approvals.expired(held.request, reason=why, withdrawn=withdrawn))
 
     def _remove(self, held: Held) -> None:
         del self.waiting[held.request.approval_id]

@@ -35,7 +35,7 @@ from .ending import RunEnding, described
 from .event_factory import RECORDED, PriorSession
 from .gate import GateKeeper
 from .interface import AdapterEnded, Outcome
-from .pending_approvals import Proposal
+from .pending_approvals import Held, Proposal
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import BudgetLine, Budgets
 from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState, sized
@@ -212,7 +212,7 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
     closing: _RunEnding
     proposals: list[Proposal]
     permitted: dict[str, int]
-    held: list[tuple[ApprovalRequest, int, bool]]
+    held: list[tuple[ApprovalRequest, int, bool, bool]]
     grants: list[ToolApprovalGranted]
     deadline: int | None
 
@@ -232,7 +232,9 @@ def snapshot(run_ending: RunEnding, deadline: int | None) -> bytes:
         closing=_kept(_RunEnding, run_ending),
         proposals=gate.proposals,
         permitted={id: call.key for id, call in state.monitor.calls.items() if call.key},
-        held=[(held.request, held.proposal.key, held.shown) for held in gate.held_calls.waiting.values()],
+        held=[
+            (each.request, each.proposal.key, each.shown, each.closing) for each in gate.held_calls.waiting.values()
+        ],
         grants=gate.held_calls.grants,
         deadline=deadline,
     )
@@ -268,8 +270,8 @@ def restore(kept: MachineSnapshot, run_ending: RunEnding) -> None:
         gate.restore_proposal(proposal)
     for call_id, key in kept.permitted.items():
         state.monitor.calls[call_id].key = key
-    for request, key, was_shown in kept.held:
-        gate.held_calls.hold_again(request, proposals[key], shown=was_shown)
+    for request, key, was_shown, closing in kept.held:
+        gate.held_calls.hold_again(Held(request, proposals[key], shown=was_shown, closing=closing))
     for grant in kept.grants:
         gate.held_calls.apply_grant(grant)
 

@@ -293,6 +293,12 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     like: dict[str, Any] | None = None
 
 
+SUPERVISOR = "supervisor"
+"""The name in the record of a denial by the supervisor itself."""
+NOBODY_IN_TIME = ApprovalAnswer(granted=False, by=SUPERVISOR, reason="nobody answered in time")
+"""The owner's own answer to a request whose time is up: recorded as expired, and too late for one accepted before."""
+
+
 class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
     """An approval as the store has it.
 

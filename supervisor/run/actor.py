@@ -20,6 +20,7 @@ from ..machine.interface import (
     ArmDeadline,
     BoundFlush,
     CancelAdapter,
+    CloseApproval,
     DropApproval,
     Effect,
     Finish,
@@ -252,7 +253,7 @@ class RunActor:
                 self._waiters.answer(effect.key, effect.answer)
                 if not effect.answer.allowed:
                     self._log.log("info", "call.refused", effect.call, rules=list(effect.rules))
-            case Reserve() | Settle() | RunChecks() | RequestApproval() | DropApproval():
+            case Reserve() | Settle() | RunChecks() | RequestApproval() | DropApproval() | CloseApproval():
                 self._callback_runner().carry_out(effect)
             case BoundFlush():
                 self._acquire_priority()

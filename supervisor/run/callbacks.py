@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,13 +12,13 @@ import anyio
 
 from proctor.policies.events.calls import AsyncCheck, ToolCall
 
+from ..errors import StoreError
 from ..log import RunLog
 from ..machine import interface
-from ..machine.gate import SUPERVISOR
-from ..machine.interface import DropApproval, RequestApproval, Reserve, RunChecks, Settle
+from ..machine.interface import CloseApproval, DropApproval, RequestApproval, Reserve, RunChecks, Settle
 from ..ports.adapter import Approver
 from ..ports.budget_ledger import ReservationResult
-from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
 from .journal import NEVER
 from .services import Services
 from .tasks import OneShotEvent, SelfCancelledError, call_isolated, store_timeout
@@ -81,7 +82,7 @@ class Approvals:
             scope.cancel()
 
 
-CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | RequestApproval | DropApproval
+CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | RequestApproval | DropApproval | CloseApproval
 """The effects that the store, a check or an approver answers; `DropApproval` withdraws a request."""
 
 
@@ -121,6 +122,8 @@ class CallbackRunner:
                 self.log.log("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
                 if self._approvals is not None:
                     self.start(partial(self._request_approval, effect.request, self._approvals))
+            case CloseApproval():
+                self.start(partial(self._answer_first, effect.approval_id, NOBODY_IN_TIME))
             case DropApproval():
                 if self._approvals is not None:
                     self._approvals.drop(effect.approval_id)
@@ -167,6 +170,27 @@ class CallbackRunner:
     async def _request_approval(self, request: ApprovalRequest, approvals: Approvals) -> None:
         answer = await approvals.request(request)
         if answer is not None:
-            self.feed(
-                interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=request.approval_id, answer=answer)
-            )
+            await self._answer_first(request.approval_id, self.services.redactor.redact(answer, request.session_id))
+
+    async def _answer_first(self, approval_id: str, answer: ApprovalAnswer) -> None:
+        """Feed this answer, or the one that the store accepted before it. If the store fails, the machine decides:
+        nothing runs before its record is durable.
+        """
+        with anyio.move_on_after(self.within_s):
+            try:
+                answer = await call_isolated(partial(self._accepted, approval_id, answer))
+            except Exception as error:
+                self.log.failed("approval.not_stored", error)
+        self.feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+
+    async def _accepted(self, approval_id: str, answer: ApprovalAnswer) -> ApprovalAnswer:
+        store = self.services.store
+        try:
+            await store.answer(approval_id, answer, at=datetime.now(UTC))
+        except StoreError as error:
+            if error.kind == "answered":
+                approval = await store.approval(approval_id)
+                return answer if approval is None or approval.answer is None else approval.answer
+            if error.kind not in ("not_allowed", "other_input"):  # the machine ignores these two
+                raise
+        return answer

@@ -23,6 +23,7 @@ from proctor.policies.policy import SCOPES
 
 from ..errors import StoreError
 from ..ports.stored_types import (
+    NOBODY_IN_TIME,
     ApprovalAnswer,
     ApprovalRequest,
     ApprovalState,
@@ -77,6 +78,8 @@ def outlives(approval: StoredApproval, end: Event) -> bool:
 
 def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
     """Why an answer does not count, by who gives it or how much it would cover; None if it counts."""
+    if given == NOBODY_IN_TIME:
+        return None
     allowed = request.approvers
     if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
         return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"

@@ -19,6 +19,7 @@ from proctor.policies.events import (
     RunCompleted,
     RunFailed,
     TokenUsageUpdated,
+    ToolApprovalExpired,
     ToolApprovalGranted,
     ToolCallCompleted,
     ToolCallFailed,
@@ -37,6 +38,7 @@ from proctor.supervisor.machine.ending import described
 from proctor.supervisor.machine.interface import (
     AnswerGate,
     CancelAdapter,
+    CloseApproval,
     Effect,
     Finish,
     RequestApproval,
@@ -44,7 +46,7 @@ from proctor.supervisor.machine.interface import (
 )
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.stored_types import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
 IDS = st.sampled_from([f"c{n}" for n in range(6)])
@@ -103,6 +105,7 @@ class Interleavings(RuleBasedStateMachine):
         self.recorded = self.acked = 0
         self.appended: list[tuple[int, Event]] = []
         self.approval_requests: list[RequestApproval] = []
+        self.closing: list[str] = []
         self.cancels = self.finishes = 0
         self.ordered: int | None = None
         self.retries = self.refusals = 0
@@ -138,6 +141,9 @@ class Interleavings(RuleBasedStateMachine):
                 self.check_answer(command, cancelling=cancelling)
             case RequestApproval():
                 self.approval_requests.append(command)
+            case CloseApproval():
+                assert command.approval_id not in self.closing
+                self.closing.append(command.approval_id)
             case CancelAdapter():
                 self.cancels += 1
                 self.check_violation_is_stored()
@@ -223,6 +229,17 @@ class Interleavings(RuleBasedStateMachine):
             granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
         )
         self.feed(interface.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
+
+    @precondition(lambda self: self.closing)
+    @rule(n=st.integers(0, 20))
+    def close(self, n: int) -> None:
+        approval_id = self.closing[n % len(self.closing)]
+        before, waits = len(self.appended), any(r.approval_id == approval_id for r in self.machine.requests)
+        self.feed(
+            interface.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=approval_id, answer=NOBODY_IN_TIME)
+        )
+        expired = [event for _, event in self.appended[before:] if isinstance(event, ToolApprovalExpired)]
+        assert len(expired) == waits
 
     @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
     def tick(self, ms: int) -> None:

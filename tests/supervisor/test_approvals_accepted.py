@@ -1,0 +1,131 @@
+"""An answer that the store has accepted counts, whatever comes between it and the owner of the run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import (
+    ApprovalEvent,
+    Event,
+    ToolApprovalDenied,
+    ToolApprovalGranted,
+)
+from proctor.policies.policy import Approval, Deny, Policy
+from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
+from proctor.supervisor.control.approval_inbox import answer
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.ports.stored_types import Command
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+CALL = Ask(id="c1", name="bash", input={"command": "make deploy"})
+ANA = {"by": "ana", "reason": "seen"}
+
+
+def asking(timeout_s: float = 0.2, **approval: Any) -> Policy:
+    """A policy under which `bash` waits so long for a person."""
+    return Policy(
+        name="p", on_violation="request_approval", tool_rules=[Deny(["bash"])],
+        approval=Approval(timeout_s=timeout_s, **approval),
+    )  # fmt: skip
+
+
+def deaf(kind: type[Store], *given: Any) -> Any:
+    """A store whose commands reach no owner: the answer is there, and its owner has not read it yet."""
+
+    class Deaf(kind):  # type: ignore[valid-type,misc]
+        async def commands(self, *, after: int = 0) -> list[Command]:
+            return []
+
+    return Deaf(*given)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """One whose owners do not read their commands."""
+    found = deaf(MemoryStore) if request.param == "memory" else deaf(SQLiteStore, tmp_path / "p.db")
+    yield found
+    await found.aclose()
+
+
+async def until_pending(store: Store) -> ApprovalRequest:
+    with anyio.fail_after(PATIENCE_S):
+        while not (found := await store.approvals()):
+            await anyio.sleep(0.005)
+    return found[0].request
+
+
+async def events_of(store: Store, session_id: str) -> list[Event]:
+    return [event async for event in store.read(session_id)]
+
+
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize("on_timeout", ["deny", "cancel"])
+async def test_an_answer_accepted_in_time_counts_though_its_owner_first_sees_that_the_time_is_up(
+    store: Store, granted: bool, on_timeout: Any
+) -> None:
+    """The record says who answered, the call does what they said, and nothing has expired."""
+    adapter = FakeAdapter([CALL])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking(on_timeout=on_timeout)])
+        request = await until_pending(store)
+        given = ApprovalAnswer(granted=granted, **ANA)
+        await store.answer(request.approval_id, given, at=datetime.now(UTC))
+        with anyio.fail_after(PATIENCE_S):
+            result = await handle.wait()
+    closed = [event for event in await events_of(store, handle.session_id) if isinstance(event, ApprovalEvent)][1:]
+    approval = await store.approval(request.approval_id)
+
+    assert [type(event) for event in closed] == [ToolApprovalGranted if granted else ToolApprovalDenied]
+    assert (closed[0].by, closed[0].reason) == ("ana", "seen")
+    assert [call.id for call in adapter.ran] == (["c1"] if granted else [])
+    assert result.status == "completed"
+    assert approval is not None
+    assert (approval.answer, approval.recorded) == (given, True)
+
+
+@pytest.mark.parametrize(("first", "second"), [(False, True), (True, False), (True, True)])
+async def test_of_a_page_and_an_approver_the_first_counts(store: Store, first: bool, second: bool) -> None:
+    """The store has accepted the page's answer, and its owner has not read it, when the approver answers."""
+    given = ApprovalAnswer(granted=first, **ANA)
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        await store.answer(request.approval_id, given, at=datetime.now(UTC))
+        return ApprovalAnswer(granted=second, by="bob")
+
+    adapter = FakeAdapter([CALL])
+    result = await run_once(adapter, "go", policies=[asking(60)], store=store, approver=approver)
+    closed = [event for event in result.events if isinstance(event, ApprovalEvent)][1:]
+    approval = await store.approval(closed[0].approval_id)
+
+    assert [(event.type, event.by) for event in closed] == [
+        ("tool_approval_granted" if first else "tool_approval_denied", "ana")
+    ]
+    assert [call.id for call in adapter.ran] == (["c1"] if first else [])
+    assert approval is not None
+    assert (approval.answer, approval.recorded) == (given, True)
+
+
+async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store) -> None:
+    """Whoever answers next is told that the approval is closed."""
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="bob")
+
+    adapter = FakeAdapter([CALL, Pause(0.05)])
+    async with Supervisor(store, approver=approver) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking(60)])
+        await handle.wait()
+    (requested, *_) = [e for e in await events_of(store, handle.session_id) if isinstance(e, ApprovalEvent)]
+    with pytest.raises(ApprovalError, match="granted by `bob`"):
+        await answer(store, requested.approval_id, ApprovalAnswer(granted=False, **ANA))
+
+    assert [call.id for call in adapter.ran] == ["c1"]
