@@ -20,7 +20,7 @@ from proctor.policies.limits import BudgetAccount
 
 from ..ports.budget_ledger import Reservation, ReservationResult
 from ..ports.store import Store
-from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
+from ..ports.stored_types import NOBODY_IN_TIME, AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, stored
 from .store_runs import LONG_S, begun, owner, owner_of
 
@@ -108,17 +108,36 @@ class AnsweringChecks(StoreChecks):
         assert await store.commands() == []
 
     async def test_the_record_says_what_became_of_an_answer(self, store: Store) -> None:
-        """Taken up it stands as it was given; closed otherwise by the owner it does not count."""
-        await store.append([requested("r.1"), requested("r.2")])
+        """Taken up it stands as it was given; closed otherwise by the owner it does not count; withdrawn before it
+        was taken up it stands, and is recorded later.
+        """
+        await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
         taken = await store.answer("r.1", YES, at=AT)
-        await store.answer("r.2", YES, at=AT)
+        for approval_id in ("r.2", "r.3"):
+            await store.answer(approval_id, YES, at=AT)
         await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
+        await store.append([_closing(ToolApprovalExpired, "r.3", withdrawn=True)])
+        left = await state_of(store, "r.3")
+        await store.append([_closing(ToolApprovalGranted, "r.3", by="ana", run_id="")])
         stored = await store.approval("r.1")
 
         assert (taken.state, taken.answer, taken.answered_at, taken.recorded) == ("granted", YES, AT, False)
         assert stored is not None
         assert (stored.state, stored.answer, stored.recorded) == ("granted", YES, True)
         assert await state_of(store, "r.2") == ("expired", None, True)
+        assert (left, await state_of(store, "r.3")) == (("granted", "ana", False), ("granted", "ana", True))
+
+    async def test_the_owner_closes_what_nobody_answered_in_time(self, store: Store) -> None:
+        """Whoever may answer; of an answer and the end of its time, the first counts."""
+        await store.append([requested("r.1", approvers=("ana",)), requested("r.2")])
+        closed = await store.answer("r.1", NOBODY_IN_TIME, at=AT)
+        await store.answer("r.2", YES, at=AT)
+        late = await kind_of_refusal(store.answer("r.1", YES, at=AT))
+        too_late = await kind_of_refusal(store.answer("r.2", NOBODY_IN_TIME, at=AT))
+        await store.append([_closing(ToolApprovalExpired, "r.1")])
+
+        assert (closed.state, closed.recorded, late, too_late) == ("denied", False, "answered", "answered")
+        assert await state_of(store, "r.1") == ("expired", None, True)
 
     async def test_an_answer_with_an_event_appends_it_or_does_neither(self, store: Store) -> None:
         """The second one's event is not stored."""
