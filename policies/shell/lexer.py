@@ -275,6 +275,7 @@ class Scanner(Cursor):
 
 _REDIRECTION = re.compile(r"(&>>?|[0-9]{0,2}(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>]))")
 _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASCII)
+_CLOSED_BEFORE_WORD = re.compile(r"-(?=[^ \t\n|&;()<>])")
 _READS = ("<", "<&")
 _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
 _SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
@@ -334,6 +335,8 @@ class Redirections:
             return True
         if operator in ("<<<", "&>", "&>>"):
             self._scan.only_bash(operator)
+        elif operator in (">&", "<&") and self._scan.match(_CLOSED_BEFORE_WORD):
+            self._scan.fail("bash reads a word of its own behind the `-`")
         elif operator == ">" and self._scan.peek() == "!":
             self._scan.only_bash(">!")
         word = self.word()

@@ -55,6 +55,7 @@ IN_BOTH = [
     "unset PATH; : ${PATH:=./d}; ls", "env PATH=./d ls", "readonly PATH=./d; ls", "f() { PATH=./d; }; f; ls",
 ]  # fmt: skip
 IN_BASH = [
+    ">&-red x", ">& -red", "<&-red x", "3>& -red x", ">& \\\n-red",
     "$'red'", "$'\\x72ed'", "{red,x}", "echo <(red)", "echo x > >(red)", "cat <<< $(red)", "cat <<< `red`",
     "select i in 1; do red; break; done <<< 1", "function f { red; }; f", "red |& cat", "coproc red; wait",
     "coproc N { red; }; wait", "[[ -n $(red) ]]", "[[ x ]] && red", "time red", "time -p red", "time -- red",

@@ -143,9 +143,9 @@ async def _statuses(store: Path) -> list[str]:
 
 def _wrong(ran: Ran, sent: signal.Signals, statuses: list[str], *, ends: bool) -> list[str]:
     """A signal before there is a run may end the program as it ends any; afterwards the run's end says the code. Who
-    kills it may come too late.
+    kills it may come too late, or before a run that was created has started: nobody reaps that one.
     """
-    codes = {"failed": -sent} if sent is signal.SIGKILL else {"cancelled": 3}
+    codes = {"failed": -sent, "created": -sent} if sent is signal.SIGKILL else {"cancelled": 3}
     if ends:
         codes["completed"] = 0
     found = []

@@ -148,7 +148,7 @@ async def test_an_answer_that_a_cancel_overtook_stays_on_record(store: Store, gr
         with anyio.fail_after(PATIENCE_S), pytest.raises(ApprovalError, match="was over first") as raised:
             await wait_recorded(store, approval)
         again = await supervisor.start(adapter, "go", policies=[asking(60)], session_id=handle.session_id)
-        asked = await until_pending(store)
+        second = await until_pending(store)
         await again.cancel()
     record = [e for e in await events_of(store, handle.session_id) if isinstance(e, ApprovalEvent)]
     last = await store.approval(request.approval_id)
@@ -163,4 +163,4 @@ async def test_an_answer_that_a_cancel_overtook_stays_on_record(store: Store, gr
         ("tool_approval_expired", None),
         ("tool_approval_granted" if granted else "tool_approval_denied", "ana"),
     ]
-    assert (adapter.ran, asked.approval_id != request.approval_id) == ([], True)
+    assert (adapter.ran, second.approval_id != request.approval_id) == ([], True)
