@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -37,7 +38,7 @@ from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import DecisionRecord, SessionReport, call_lines, judge_session
-from .proofs import ProofQuestion, ProofRecord, SharedTime, read_call, record_of
+from .proofs import ProofQuestion, ProofRecord, SharedTime, answer_question, read_call
 from .reports import Case, append_call, append_field, append_gap
 
 Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
@@ -170,12 +171,13 @@ def judge_expected_proof(
     tests: PolicyTests, proof: PreparedProof, time: SharedTime
 ) -> tuple[JudgedTest, ProofRecord]:
     """Judge one `prove` of a file, in the time that they share; the record has the session that shows otherwise."""
-    answer = time.answer(tests.compiled.policy, tools=proof.tools or None, **proof.question.arguments)
-    record = record_of(proof.question.text, answer)
+    prover = partial(time.answer, tools=proof.tools or None)
+    record, remark = answer_question(proof.question, tests.compiled.policy, prover)
     passed = record.verdict == proof.expected
     words = {"proved": "proved", "refuted": "a session that comes to it"}
     found = [] if passed else [Mismatch(expected=words[proof.expected], actual=f"{record.verdict}: {record.reason}")]
-    return JudgedTest(file=tests.file, test=proof.name, passed=passed, mismatches=found), record
+    remark = f"no session comes to the call; {remark}" if remark else ""
+    return JudgedTest(file=tests.file, test=proof.name, passed=passed, mismatches=found, note=remark), record
 
 
 def _write_out(test: MapNode, report: ProblemReport) -> None:
@@ -287,13 +289,14 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str | None = None
 
 
-class JudgedTest(msgspec.Struct, frozen=True, kw_only=True):
-    """One test judged. What follows an answer that was not expected is not judged."""
+class JudgedTest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One test judged. What follows an answer that was not expected is not judged; `note` is on one that passed."""
 
     file: str
     test: str
     passed: bool
     mismatches: list[Mismatch]
+    note: str = ""
 
 
 def judge_test(

@@ -12,9 +12,10 @@ import msgspec
 import yaml
 from rich.text import Text
 
-from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, verify
+from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, merge_policies, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
+from proctor.policies.policy import members_of
 from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import encoded, escape_control
@@ -106,6 +107,20 @@ class SharedTime:
             shared = f"{found.reason}; {questions} shared {self._seconds:g} seconds, so ask it alone"
             found = msgspec.structs.replace(found, reason=shared)
         return found
+
+
+def answer_question(
+    question: ProofQuestion, stack: Policy, prover: Callable[..., Proved | Refuted | Unknown]
+) -> tuple[ProofRecord, str]:
+    """The answer to a question about a stack, and a note if no policy is needed for it: no session comes to the call
+    without one either.
+    """
+    record = record_of(question.text, prover(stack, **question.arguments))
+    if question.kind != "reach" or record.verdict != "proved":
+        return record, ""
+    names = [Policy(name=m.name, virtual_tools=m.virtual_tools, aliases=m.aliases) for m in members_of(stack)]
+    needed = prover(merge_policies(names), **question.arguments).verdict != "proved"
+    return record, "" if needed else "without the policies none does either: check its name and inputs"
 
 
 def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:

@@ -271,6 +271,42 @@ def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, 
     assert ("without the policies none does either: check its name" in answer.lines[0]["reason"]) != policies
 
 
+VIRTUAL = """\
+name: pushes
+on_violation: deny
+virtual_tools: [{tool: bash, path: $.command, match: 'git push', as: git-push}]
+aliases: {shells: [bash]}
+tool_rules: [{deny: [git-push]}, {deny: [shells]}]
+"""
+
+
+@pytest.mark.parametrize("call", ["git-push", "shells"])
+def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Cli, place: Path, call: str) -> None:
+    """A virtual tool and an alias stay known when the rules are left out."""
+    place.joinpath("v.yaml").write_text(VIRTUAL)
+    answer = cli("prove", "v.yaml", "--reach", call, "--tools", "bash", "--json")
+
+    assert (answer.code, answer.lines[0]["verdict"]) == (0, "proved")
+    assert "check its name" not in answer.lines[0]["reason"]
+
+
+def test_a_test_that_passes_without_its_policy_says_so(cli: Cli, place: Path) -> None:
+    """A misspelt tool, inputs that contradict one another; neither is an error."""
+    place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
+    unreachable = ("bash", "bsh", "bash(a=1, a=2)")
+    blocks = "".join(f"  - {{unreachable: '{call}', tools: [bash]}}\n" for call in unreachable)
+    place.joinpath("t.yaml").write_text(f"policies: [no-shell.yaml]\nprove:\n{blocks}")
+    lines, shown = cli("test", "t.yaml", "--json").lines, cli("test", "t.yaml")
+
+    assert [line["passed"] for line in lines] == [True] * 3
+    assert ["check its name and inputs" in line.get("note", "") for line in lines] == [False, True, True]
+    assert (shown.code, shown.out) == (0, "3 passed\n")
+    assert [line.split(": no session")[0] for line in shown.err.splitlines()] == [
+        "t.yaml: unreachable bsh",
+        "t.yaml: unreachable bash(a=1, a=2)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -317,6 +317,8 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
                 echo_json(judged)
             elif not judged.passed:
                 console().print(text)
+            elif judged.note:
+                note(escape_control(f"{judged.file}: {judged.test}: {judged.note}"))
     reports.write()
     if not as_json:
         echo(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")

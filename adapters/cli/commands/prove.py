@@ -160,17 +160,12 @@ def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
 def _answers(
     stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any, over: Callable[[], bool]
 ) -> Iterator[tuple[ProofQuestion | None, ProofRecord]]:
-    from ...evaluate.proofs import record_of
+    from ...evaluate.proofs import answer_question
     from ...evaluate.rule_proofs import sanity
 
     for question in questions:
-        record = record_of(question.text, prover(merged, **question.arguments))
-        if question.kind == "reach" and record.verdict == "proved":
-            bare = prover(Policy(name="bare"), **question.arguments)
-            if bare.verdict == "proved":
-                reason = f"{record.reason}; without the policies none does either: check its name and inputs"
-                record = replace(record, reason=reason)
-        yield question, record
+        record, remark = answer_question(question, merged, prover)
+        yield question, replace(record, reason=f"{record.reason}; {remark}") if remark else record
     if not questions:
         yield from ((None, record) for record in sanity(stack, prover, over))
 
