@@ -21,7 +21,7 @@ from proctor.supervisor.store.records import event_of
 from ..kit.display_text import escape_control, escape_control_json
 from ..operations.timeline import TimelineItems, is_visible
 from ..operations.views import TimelineItem
-from .options import store_as_typed
+from .options import program_as_typed, store_as_typed
 from .output import console, echo_hanging, echo_json
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class EventLines:
         """The text of an item; for a pending approval, also the command that answers it and the reasons."""
         text = item.text
         if item.event == "tool_approval_requested" and item.approval_id:
-            text = f"{text}: proctor approve {_short(item.approval_id)}{store_as_typed(self._store)}"
+            approve = f"{program_as_typed()} approve {_short(item.approval_id)}"
+            text = f"{text}: {approve}{store_as_typed(self._store)}"
         return "; ".join((text, *item.why))
 
 

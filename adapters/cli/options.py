@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -314,6 +315,23 @@ def store_named(given: str | None) -> Path | str:
         check_name(named)
         return named if is_url(named) else Path(named)
     return _state() / "runs.db"
+
+
+def program_as_typed() -> str:
+    """This program as it can be typed again where it was started: by its name if that is found there, else with what
+    found it.
+    """
+    typed = Path(sys.argv[0])
+    if typed.name == "__main__.py" and typed.parent.name == "proctor":
+        found = shutil.which("python")
+        return f"{'python' if found == sys.executable else shlex.quote(sys.executable)} -m proctor"
+    if typed.name != "proctor":
+        return "proctor"
+    if "UV_RUN_RECURSION_DEPTH" in os.environ:  # uv finds it, and not the shell behind uv
+        return "uv run proctor"
+    found = shutil.which("proctor")
+    here = found is not None and os.path.realpath(found) == os.path.realpath(typed)
+    return "proctor" if here else shlex.quote(str(typed))
 
 
 def store_as_typed(given: str | None) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_blocks import ROOT
 
 Cli = Any
 RUN = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
@@ -30,6 +35,34 @@ def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli, place: Path) -> 
     assert len(commands) == 4
     assert [cli(*command[1:]).code for command in commands] == [0, 0, 0, 0]
     assert "call-2): deny" in cli(*commands[1][1:]).out
+
+
+STARTS = {
+    "by its path": (str(Path(sys.executable).with_name("proctor")),),
+    "as a module": (sys.executable, "-m", "proctor"),
+    "by uv": ("uv", "run", "--no-sync", "proctor"),
+    "by its name": ("proctor",),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_what_the_demo_recommends_can_be_typed_where_it_was_started(start: str, place: Path) -> None:
+    """Without an active virtual environment, too."""
+    there, found = place / "bin", Path(sys.executable).parent
+    there.mkdir()
+    for name in {"by uv": ["uv"], "by its name": ["proctor", "python"]}.get(start, []):
+        if not (found / name).exists():
+            pytest.skip(f"`{name}` is not installed")
+        there.joinpath(name).symlink_to(found / name)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "UV"))}
+    env |= {"PATH": f"{there}:/usr/bin:/bin", "UV_PROJECT": str(ROOT)}
+    run = partial(subprocess.run, cwd=place, env=env, capture_output=True, text=True, check=False)
+    demo = run([*STARTS[start], "demo"])
+    last = [line.partition("  # ")[0] for line in demo.stdout.splitlines() if line.startswith("  ")][-8:]
+    commands = [line for line in last if "demo-" in line or "--help" in line]
+
+    assert (demo.returncode, len(commands)) == (0, 4), demo.stderr
+    assert [run(command, shell=True).returncode for command in commands] == [0] * 4
 
 
 def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:

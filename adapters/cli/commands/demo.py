@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 from proctor.policies import Policy, load_policies
 
 from ..exits import FAILED, FINE
-from ..options import VARIABLE, json_option, opened, run_async, store_as_typed, store_option
+from ..options import VARIABLE, json_option, opened, program_as_typed, run_async, store_as_typed, store_option
 from ..output import console
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _show_next(result: RunResult, store: str | None) -> None:
     refused = next((v.tool_call_id for v in result.policy.violations if v.action == "deny"), None)
     seqs = (event.seq for event in result.events if event.type == "tool_call_requested" and _id(event) == refused)
     where = store_as_typed(store)
-    name, me = result.run_id[:12], _as_typed()
+    name, me = result.run_id[:12], program_as_typed()
     out = console()
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
     commands = {
@@ -131,12 +130,6 @@ def _show_next(result: RunResult, store: str | None) -> None:
         else:
             out.print(f"  {command:<{wide}}  ", end="")
             out.print(f"# {what}", style="dim")
-
-
-def _as_typed() -> str:
-    """This program as it can be typed again: by its name where that is found, else as it was typed."""
-    typed = sys.argv[0]
-    return typed if Path(typed).name == "proctor" and shutil.which("proctor") is None else "proctor"
 
 
 def _id(event: Any) -> str:
