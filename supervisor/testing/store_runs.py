@@ -115,16 +115,18 @@ class ClaimingChecks(StoreChecks):
         assert await kind_of_refusal(store.claim_run("mine", epoch=epoch, lost=True)) == "claimed"
 
     async def test_a_session_has_one_claimed_run_at_a_time(self, store: Store) -> None:
-        """The next is claimed when that is over, also by whoever has the first."""
+        """The next is claimed when that is over, also by whoever has the first, which need not have started."""
         one, other = await owner(store, "one"), await owner(store, "other")
-        await begun(store, one, "a")
+        await store.create_run(RunInfo(run_id="a", session_id="s"), epoch=one)
         second = RunInfo(run_id="b", session_id="s")
         busy = [await kind_of_refusal(store.create_run(second, epoch=epoch)) for epoch in (one, other)]
+        await store.append([started("a")], epoch=one)
+        busy += [await kind_of_refusal(store.create_run(second, epoch=epoch)) for epoch in (one, other)]
         unmade = await store.run("b")
         await store.append([RunCompleted(run_id="a", session_id="s")], epoch=one)
         await store.create_run(second, epoch=other)
 
-        assert busy == ["session_busy", "session_busy"]
+        assert busy == ["session_busy"] * 4
         assert unmade is None
 
     async def test_what_another_than_the_owner_appends_is_refused(self, store: Store) -> None:
@@ -211,7 +213,7 @@ class ClaimingChecks(StoreChecks):
         assert await kind_of_refusal(store.claim_run("r", epoch=mine)) == "claimed"
 
     async def test_a_lease_that_is_not_renewed_runs_out(self, store: Store) -> None:
-        """One that is renewed does not; an owner that left cannot renew."""
+        """One that is renewed does not; an owner that left cannot renew, and none without a lease claims a run."""
         brief, kept, left = [await owner(store, name, lease_s=LONG_S) for name in ("brief", "kept", "left")]
         for n, epoch in enumerate((brief, kept, left)):
             await begun(store, epoch, f"r{n}", f"s{n}")
@@ -221,6 +223,13 @@ class ClaimingChecks(StoreChecks):
         await anyio.sleep(0.001)
 
         assert [await status_of(store, f"r{n}") for n in range(3)] == ["lost", "running", "lost"]
+        await store.create_run(RunInfo(run_id="free", session_id="free"))
+        for epoch in (brief, left):
+            assert await kind_of_refusal(store.claim_run("free", epoch=epoch)) == "fenced"
+            assert (
+                await kind_of_refusal(store.create_run(RunInfo(run_id="new", session_id="new"), epoch=epoch))
+                == "fenced"
+            )
         assert await kind_of_refusal(store.renew(left, lease_s=LONG_S)) == "fenced"
         assert await kind_of_refusal(store.renew(left + 100, lease_s=LONG_S)) == "fenced"
         await store.renew(brief, lease_s=LONG_S)  # nobody has taken anything from it

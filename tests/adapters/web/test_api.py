@@ -249,13 +249,17 @@ def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_s
 
 
 def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:
-    """The document at /openapi.json has every route, and what is answered fits its schema."""
+    """The document at /openapi.json has every route with its parameters, and what is answered fits its schema."""
     document = site.get("/openapi.json", token=None)
     session_id = site.get(f"/api/runs/{run_id}")["session_id"]
 
     assert set(document["paths"]) == {op.path for op in OPERATIONS}
     for op in OPERATIONS:
         described = document["paths"][op.path][op.method.lower()]
+        queried = [each for each in described["parameters"] if each["in"] == "query"]
+        assert [each["name"] for each in queried] == list(op.query.__struct_fields__)
+        for each in queried:
+            jsonschema.Draft202012Validator.check_schema(each["schema"])
         path = op.path.format(run_id=run_id, session_id=session_id, approval_id=f"{run_id}.9")
         if op.media != "application/json":
             continue
