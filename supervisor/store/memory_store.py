@@ -347,7 +347,7 @@ class _Counter:
 
     def oldest(self, since: int) -> int | None:
         """The first part in which something was used."""
-        return min((part for part, amount in self.parts.items() if part >= since and amount), default=None)
+        return min((part for part, amount in self.parts.items() if part >= since), default=None)
 
     def add(self, part: int, amount: float) -> None:
         """Add to the use of a part."""

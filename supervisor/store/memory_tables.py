@@ -103,7 +103,7 @@ class SessionRecords:
         """Update the session's row by an event."""
         info = self.info
         found = event.provider_session_id if isinstance(event, SessionEvent) else None
-        if (event.provider and not info.provider) or (found and found != info.provider_session_id):
+        if found or (event.provider and not info.provider):
             self.info = msgspec.structs.replace(
                 info,
                 provider=info.provider or event.provider,

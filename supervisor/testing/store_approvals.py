@@ -92,8 +92,10 @@ class AnsweringChecks(StoreChecks):
         assert await store.approvals() == []
 
     async def test_an_answer_that_does_not_count_changes_nothing(self, store: Store) -> None:
-        """To what nobody asked, to another input, to what is closed."""
+        """To what nobody asked, to another input, to what is closed; by who may not answer, or for too much."""
         await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
+        await store.append([requested("r.4", approvers=("ana", "@ops"), started_by="bob")])
+        await store.append([requested("r.5", started_by="")])
         await store.append([_closing(ToolApprovalExpired, "r.2"), _closing(ToolApprovalDenied, "r.3", by="bob")])
         other = ApprovalAnswer(granted=True, by="eve", input_digest="other")
         kinds = [
@@ -101,11 +103,24 @@ class AnsweringChecks(StoreChecks):
             for approval_id, given in (("r.9", YES), ("r.1", other), ("r.2", YES), ("r.3", YES))
         ]
 
+        denied = [
+            await kind_of_refusal(store.answer(approval_id, ApprovalAnswer(granted=True, by=by, **more), at=AT))
+            for approval_id, by, more in (
+                ("r.1", "ana", {"scope": "run"}),
+                ("r.4", "eve", {"groups": ("dev",)}),
+                ("r.4", "bob", {"groups": ("ops",)}),
+                ("r.5", "ana", {}),
+            )
+        ]
+
         assert kinds == ["no_approval", "other_input", "answered", "answered"]
+        assert denied == ["not_allowed"] * 4
         assert await state_of(store, "r.1") == ("requested", None, False)
         assert await state_of(store, "r.2") == ("expired", None, True)
         assert await state_of(store, "r.3") == ("denied", "bob", True)
         assert await store.commands() == []
+        await store.answer("r.4", ApprovalAnswer(granted=True, by="eve", groups=("dev", "ops")), at=AT)
+        assert await state_of(store, "r.4") == ("granted", "eve", False)
 
     async def test_the_record_says_what_became_of_an_answer(self, store: Store) -> None:
         """Taken up it stands as it was given; closed otherwise by the owner it does not count; withdrawn before it
@@ -345,7 +360,7 @@ class BudgetingChecks(StoreChecks):
         assert (after.used, after.held, after.reserved) == (3, 2, 7)
 
     async def test_what_a_gone_owner_holds_for_a_run_that_never_started_returns(self, store: Store) -> None:
-        """Nothing was permitted in it, and nobody ends it."""
+        """Nothing was permitted in it, and nobody ends it; not even another owner that claims it has it then."""
         gone, there = await owner(store, "gone"), await owner(store, "there")
         await store.create_run(RunInfo(run_id="a", session_id="s-a"), epoch=gone)
         await begun(store, there, "b", "s-b")
@@ -353,8 +368,10 @@ class BudgetingChecks(StoreChecks):
         full = await draw(store, there, "b", money(), want=1)
         await store.release(gone)
         free = await draw(store, there, "b", money(), want=10)
+        await store.claim_run("a", epoch=there)
+        (budget,) = await store.budgets()
 
-        assert (full.granted, free.held) == (False, 10)
+        assert (full.granted, free.held, budget.reserved) == (False, 10, 10)
 
     async def test_who_lost_a_run_can_neither_draw_nor_settle(self, store: Store) -> None:
         """Nor can anybody for a run there is not."""

@@ -221,23 +221,26 @@ class PruningChecks(StoreChecks):
         assert [entry.session_id async for entry in store.log()] == ["t", "s"]
 
     async def test_numbers_go_on_after_a_record_was_removed(self) -> None:
-        """No seq and no place is given twice, in this session or after all of them are gone."""
+        """No seq and no place is given twice, in this session or after all of them are gone. What is removed is not
+        found again by its id.
+        """
         async with self.open_store() as store:
+            await store.append([message("s", "early", event_id="e")])
             await _fill(store)
             before = await store.place()
-            assert await store.prune(_LEFT, up_to=8) is not None
-            [late] = await store.append([message("s", "late")])
-            again = await store.prune(_LEFT, up_to=10)
+            assert await store.prune(_LEFT, up_to=9) is not None
+            [late] = await store.append([message("s", "late", event_id="e")])
+            again = await store.prune(_LEFT, up_to=11)
 
-            assert late.seq == 10
+            assert late.seq == 11
             assert again is not None
-            assert (again.seq, again.first_seq, again.events, again.runs) == (11, 9, 2, 0)
-            assert await store.last_seq("s") == 11
+            assert (again.seq, again.first_seq, again.events, again.runs) == (12, 10, 2, 0)
+            assert await store.last_seq("s") == 12
             assert (await store.place()).position > before.position
-            assert [entry.seq async for entry in store.log(after=before.position)] == [11]
+            assert [entry.seq async for entry in store.log(after=before.position)] == [12]
         if self.durable:
             async with self.open_store() as store:
-                assert [event.seq for event in await store.append([message("s", "a"), message("u", "b")])] == [12, 1]
+                assert [event.seq for event in await store.append([message("s", "a"), message("u", "b")])] == [13, 1]
 
     async def test_a_record_that_goes_on_is_not_removed(self, store: Store) -> None:
         """A run that was created or runs; events that came since; a session there is not."""
@@ -253,14 +256,14 @@ class PruningChecks(StoreChecks):
         assert len(await store.runs()) == 4
 
     async def test_what_is_left_of_a_record_is_brought_to_another_store_under_its_number(self, store: Store) -> None:
-        """And tied to what was removed: it has the digest that it had."""
-        left = RecordPruned(session_id="s", seq=9, first_seq=1, last_seq=8, events=8, head="ab" * 32)
-        assert await store.append([left, message("s", "after")]) == [left, *await stored(store, "s", after=9)]
+        """Be it one event; and tied to what was removed: it has the digest that it had."""
+        left = RecordPruned(session_id="s", seq=2, first_seq=1, last_seq=1, events=1, head="ab" * 32)
+        assert await store.append([left, message("s", "after")]) == [left, *await stored(store, "s", after=2)]
         [first, second] = [entry async for entry in store.log()]
 
-        assert (first.seq, second.seq) == (9, 10)
-        assert await stored(store, "s", after=8) == await stored(store, "s")
-        assert await store.last_seq("s") == 10
+        assert (first.seq, second.seq) == (2, 3)
+        assert await stored(store, "s", after=1) == await stored(store, "s")
+        assert await store.last_seq("s") == 3
         assert first.digest == _digest(bytes.fromhex(left.head), first.data)
         assert second.digest == _digest(first.digest, second.data)
 

@@ -142,9 +142,14 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     run = waiting.rpartition(".")[0]
     board = terminal()
     board.until(f"> pending  {waiting}")
-    board.press("/nothing like it\r")
-    board.until("0 going on, 0 waiting for a person with `nothing like it` in it")
-    board.press("\x1b")
+    for words, found in (
+        ("nothing like it", "0 going on, 0"),
+        ("ACME", "1 going on, 0"),
+        ("production", "0 going on, 1"),
+    ):
+        board.press(f"/{words}\r")
+        board.until(f"{found} waiting for a person with `{words}` in it")
+        board.press("\x1b")
     board.until("1 going on, 1 waiting for a person\n")
     board.press("\x1b[B")
     board.until(f"> waiting  {run}")

@@ -28,7 +28,7 @@ Clock: TypeAlias = Callable[[Tables], int]
 """The time for the windows, in ms since the epoch."""
 _KEY = "budget, key, counts, period"
 _CLAIM = f"{_KEY}, most"
-_USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"
+_USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ?"
 _ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
     ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
 _DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
