@@ -252,9 +252,9 @@ def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -
 class _Stream(EventSourceResponse):
     """Ends cleanly when the server stops, so that readers connect again elsewhere, or later."""
 
-    def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event | None) -> None:
+    def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event) -> None:
         super().__init__(messages, ping=PING_S, sep="\n")
-        self._closing = closing or anyio.Event()
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:

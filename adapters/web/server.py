@@ -47,9 +47,7 @@ OPERATIONS = tuple(
 """Everything the API can do."""
 
 
-def application(
-    store: Store, tokens: AccessTokens, origins: Collection[str], *, closing: anyio.Event | None = None
-) -> ASGIApp:
+def application(store: Store, tokens: AccessTokens, origins: Collection[str], *, closing: anyio.Event) -> ASGIApp:
     """The page and the API on a store.
 
     Args:

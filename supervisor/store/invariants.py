@@ -70,7 +70,7 @@ def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
         return approval
     if event.by is None:
         answer = None
-    elif answer is None or state != approval.state:
+    elif state != approval.state:
         answer = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
     return replace(approval, state=state, answer=answer, answered_at=event.at, recorded=True)
 

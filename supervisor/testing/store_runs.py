@@ -21,11 +21,12 @@ from proctor.policies.events import (
 from proctor.policies.events.run_context import Usage
 
 from ..ports.store import Store
-from ..ports.stored_types import Owner, RunFilter, RunInfo
+from ..ports.stored_types import Owner, RunFilter, RunInfo, RunStatus
 from .fakes import PATIENCE_S
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, status_of, stored, texts
 
 LONG_S = 3600.0
+_LOST: frozenset[RunStatus] = frozenset(("lost",))
 
 
 async def owner(store: Store, name: str = "o", *, lease_s: float = LONG_S) -> int:
@@ -184,6 +185,7 @@ class ClaimingChecks(StoreChecks):
         await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=old)
         await store.release(old)
         assert [(run.run_id, run.status) for run in await store.lost_runs()] == [("r", "created")]
+        assert (await _names(store, status=frozenset(("created",))), await _names(store, status=_LOST)) == ("r", "")
         await store.create_run(RunInfo(run_id="next", session_id="s"), epoch=new)
 
         assert await kind_of_refusal(store.append([started("r")], epoch=old)) == "fenced"

@@ -112,6 +112,12 @@ def test_another_name_of_this_server_reaches_nothing(site: Site, host: str | Non
     assert answer.split()[1] in ("421", "400")
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
+def test_this_machines_names_of_itself_reach_it(site: Site, name: str) -> None:
+    """As people type them."""
+    assert site.ask("GET", "/api/me", headers={"Host": f"{name}:{site.host.rpartition(':')[2]}"}).status == 200
+
+
 def test_two_hosts_reach_nothing(site: Site) -> None:
     """The good one first or last."""
     for hosts in ((site.host, "evil.example"), ("evil.example", site.host)):
@@ -223,8 +229,8 @@ def test_two_answers_that_race_are_one(site: Site) -> None:
 
 
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """As is one with a token that could be guessed."""
-    from proctor.adapters.operations.identities import read_tokens
+    """As is one with a token that could be guessed. A token without roles only sees."""
+    from proctor.adapters.operations.identities import ROLES, read_tokens
     from proctor.supervisor.errors import UsageError
 
     file = tmp_path / "tokens.yaml"
@@ -238,6 +244,8 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         ("tokens: [{name: a, token: aaaaaaaaaaaaaaaaaaaa, roles: [admin]}]", "admin"),
         ("tokens: [{name: a}]", "one of"),
         ("tokens: [{token: aaaaaaaaaaaaaaaaaaaa}]", "name"),
+        (f"tokens: [{{name: a, token: {'ä' * 20}}}]", "ASCII"),
+        (f"tokens: [{{name: a, token: {'a ' * 20}a}}]", "blanks"),
         ("tokens: []", "no tokens"),
         ("tokens: [{name: a, sha256: abc}]", "SHA-256"),
         ("tokens: [{name: a, token: aaaaaaaaaaaaaaaaaaaa}, {name: b, token: aaaaaaaaaaaaaaaaaaaa}]", "somebody else"),
@@ -247,6 +255,10 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(UsageError, match=why):
             read_tokens(str(file))
+    file.write_text(f"tokens: [{{name: a, token: {'a' * 20}}}]")
+    holder = read_tokens(str(file)).holder("a" * 20)
+    assert holder is not None
+    assert [role for role in ROLES if holder.may(role)] == ["see"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file of root's: run it as root")

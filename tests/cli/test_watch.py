@@ -125,6 +125,7 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str,
     board.until(f"Enter ends {run}")
     board.press("too dear\r")
     board.until("0 going on, 0 waiting for a person")
+    assert cli("watch", "--json").lines[0]["blocks"] == []
     board.press("q")
 
     assert board.ended() == 0

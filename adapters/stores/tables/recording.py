@@ -322,7 +322,7 @@ class Transaction(ABC):
         state, answer = state_after(event), "NULL"
         values: tuple[Any, ...] = ()
         if event.by is not None:
-            answer = "CASE WHEN answer IS NULL OR state != ? THEN ? ELSE answer END"
+            answer = "CASE WHEN state != ? THEN ? ELSE answer END"
             given = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
             values = (state, _encode(given))
         columns = f"answer = {answer}, state = ?, answered_at = ?, recorded = true"

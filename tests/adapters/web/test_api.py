@@ -13,7 +13,7 @@ from proctor.adapters.web.server import OPERATIONS
 
 POLICY = """\
 name: org
-limits: {max_tool_calls: 10, max_total_tokens: {max: 1000, warn_at: 0.5}}
+limits: {max_tool_calls: 10, max_duration_ms: 3_600_000, max_total_tokens: {max: 1000, warn_at: 0.5}}
 approval: {timeout_s: 60}
 tool_rules:
   - {deny: [delete], action: deny, tell_model: Nothing is deleted here.}
@@ -107,6 +107,7 @@ def test_a_stream_resumes_after_its_last_event(
 
         assert [int(id) for id, kind, _ in read if kind != "end"] == [event["seq"] for event in events]
         assert read[-1][1] == "end"
+    assert site.ask("GET", path, headers={"Last-Event-ID": "later"}).status == 400
     with site.stream(f"{path}?types=tool_call_denied") as stream:
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
 
@@ -211,11 +212,18 @@ def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(sit
     assert types.count("tool_call_completed") == 2  # the second one waited for nobody
 
 
+def _elapsed(limits: dict[str, Any]) -> float:
+    return next(float(each["used"]) for each in limits["limits"] if each["limit"] == "max_duration_ms")
+
+
 def test_a_run_is_ended(site: web_server.Site) -> None:
-    """In order, with who and why; one that is over cannot be."""
+    """In order, with who and why, its clock shown as of now; one that is over cannot be. One whose owner is gone is
+    ended at once.
+    """
     with web_server.going(site, "steps: [{silence: forever}]\n", POLICY) as process:
         (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
         path = f"/api/runs/{run['run_id']}/cancel"
+        elapsed = [_elapsed(site.get(f"/api/runs/{run['run_id']}/limits")) for _ in range(2)]
         taken = site.ask("POST", path, body={"reason": "enough"})
         assert process.stdout is not None
         printed = [json.loads(line) for line in process.stdout]
@@ -223,6 +231,16 @@ def test_a_run_is_ended(site: web_server.Site) -> None:
 
     assert (taken.status, late.status) == (202, 409)
     assert [event["reason"] for event in printed if event["type"] == "run_cancelled"] == ["enough"]
+    assert 0 < elapsed[0] < elapsed[1]
+    with web_server.going(site, "steps: [{silence: forever}]\n", POLICY):
+        (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
+    path = f"/api/runs/{run['run_id']}"
+    statuses = [
+        site.get(path)["status"],
+        site.ask("POST", f"{path}/cancel", body={}).status,
+        site.get(path)["status"],
+    ]
+    assert statuses == ["lost", 202, "failed"]
 
 
 def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_server.Site) -> None:

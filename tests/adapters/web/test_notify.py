@@ -22,7 +22,7 @@ from web_server import ANA, BEN, Site
 from proctor.adapters.cli import main
 from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import RunStarted, ToolApprovalRequested
+from proctor.policies.events import RunStarted, ToolApprovalDenied, ToolApprovalRequested
 from proctor.supervisor import RunInfo
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -132,16 +132,18 @@ async def test_a_plug_in_that_raises_ends_nothing(raised: BaseException) -> None
     assert await Recipient("raising://here").send("t", "b") is False
 
 
-async def asking_run(folder: Path) -> None:
-    """A run whose client asks its person itself."""
-    run = RunInfo(run_id="run_1", session_id="s", provider="claude-code", spec={"asks": "claude-code"})
+async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApprovalDenied]) -> None:
+    """A run whose client asks its person itself, and what became of the request."""
+    ids: dict[str, Any] = {"run_id": run_id, "session_id": run_id}
+    run = RunInfo(**ids, provider="claude-code", spec={"asks": "claude-code"})
     request = ToolApprovalRequested(
-        run_id="run_1", session_id="s", approval_id="run_1.1", tool_call_id="c", tool_name="Bash",
+        **ids, approval_id=f"{run_id}.1", tool_call_id="c", tool_name="Bash",
         tool_input={"command": "git push"}, input_digest="d", held=True,
     )  # fmt: skip
+    closed = [answer(**ids, approval_id=f"{run_id}.1", input_digest="d", by="ana") for answer in answers]
     async with SQLiteStore(folder / "runs.db") as store:
         await store.create_run(run)
-        await store.append([RunStarted(run_id="run_1", session_id="s"), request])
+        await store.append([RunStarted(**ids), request, *closed])
 
 
 def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
@@ -156,6 +158,7 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
         first, again = receiver.next(), receiver.next()
         body = {"answer": "deny", "input_digest": event["input_digest"]}
         answered = site.ask("POST", f"/api/approvals/{event['approval_id']}/answer", body=body, token=BEN)
+    anyio.run(asking_run, tmp_path, "run_0", ToolApprovalDenied)
     with serving(tmp_path, receiver) as site:
         with waiting(site) as later:
             third = receiver.next()
