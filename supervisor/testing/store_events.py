@@ -9,7 +9,15 @@ from typing import Any, cast
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events import Event, RunStarted, ToolCallStarted, Unrecognized, decode_event, encode_event
+from proctor.policies.events import (
+    Encoded,
+    Event,
+    RunStarted,
+    ToolCallStarted,
+    Unrecognized,
+    decode_event,
+    encode_event,
+)
 
 from ..ports.store import Store
 from ..ports.stored_types import LogEntry, RunInfo
@@ -31,12 +39,14 @@ class AppendingChecks(StoreChecks):
         assert await store.last_seq("s") == 3
 
     async def test_a_seq_that_an_event_brings_along_is_a_guess_only(self, store: Store) -> None:
-        """It is stored with the next one of its session."""
+        """It is stored with the next one of its session, however it comes encoded."""
         await store.append([message("s", "a")])
-        events = await store.append([replace(message("s", text), seq=7) for text in "bc"])
+        guessed = [replace(message("s", text), seq=7) for text in "bc"]
+        events = await store.append(Encoded(guessed, list(map(encode_event, guessed))))
 
         assert [event.seq for event in events] == [2, 3]
         assert [event.seq for event in await stored(store, "s")] == [1, 2, 3]
+        assert [decode_event(entry.data).seq async for entry in store.log()] == [1, 2, 3]
 
     async def test_sessions_count_apart_from_each_other(self, store: Store) -> None:
         """One batch may hold the events of several sessions."""
