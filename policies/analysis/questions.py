@@ -14,7 +14,7 @@ from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, all_in
 from ..language.predicates import compile_when
 from ..language.selectors import ToolWhere
-from ..monitor.program import Program, program_of
+from ..monitor.compiled_policy import compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
@@ -103,16 +103,15 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
 def side(policy: Policy, tools: Sequence[str | Tool] | None, context: RunContext) -> Side:
     """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
     table = [each for each in tools or () if isinstance(each, Tool)]
-    program = program_of(policy, table, {}, {}, {}).for_context(context)
+    program = compile_policy(policy, tools=table).for_context(context)
     clauses = dict(enumerate(clauses_of(policy)))
     members = members_of(policy)
     rules = {}
     for rule in program.rules:
         clause = clauses[rule.number]
         rules[rule.id] = PlayedRule(clause, rule, tuple(virtual_tools_of(members[clause.member])))
-    kept = tuple(rule for rule in program.rules if not isinstance(rule.machine, CheckMachine))
-    limits = tuple(entry for entry in program.limits.entries)
-    return Side(Program(program.policy, kept, program.limits, program.budgets, program.tools), rules, limits)
+    kept = (rule for rule in program.rules if not isinstance(rule.machine, CheckMachine))
+    return Side(program.with_rules(kept), rules, tuple(program.limits.entries))
 
 
 class Inquiry(NamedTuple):
@@ -141,10 +140,7 @@ class Inquiry(NamedTuple):
                 context = msgspec.convert({**place, **document}, RunContext)
             except msgspec.ValidationError:
                 continue
-            left = tuple(
-                frozenset(r.number for r in program_of(p, (), {}, {}, {}).for_context(context).rules)
-                for p in policies
-            )
+            left = tuple(frozenset(r.number for r in compile_policy(p).for_context(context).rules) for p in policies)
             found.setdefault((left, tuple(place)), context)
         if not everything or len(found) > MOST_CONTEXTS:
             return [], "`when` conditions tell too many contexts apart: give one"

@@ -161,8 +161,7 @@ def _of_type(stack: Side, rule: Obligation) -> Program | None:
     kinds = (each for each in stack.program.rules if each.id in stack.rules)
     wanted = type(rule.clause.record)
     alike = tuple(each for each in kinds if type(stack.rules[each.id].clause.record) is wanted)
-    made = stack.program
-    return Program(made.policy, alike, made.limits, made.budgets, made.tools) if alike else None
+    return stack.program.with_rules(alike) if alike else None
 
 
 def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:

@@ -1,14 +1,13 @@
 """A policy compiled: its rules as machines, indexed by the tools they name. Immutable, shared by runs.
 
-The stages, each on the whole policy: check, ids and actions, machines, index. The index is built when a tool's name
-is first seen, so that an event visits only the rules that name its tool.
+The index is built when a tool's name is first seen, so that an event visits only the rules that name its tool.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -17,16 +16,16 @@ from ..events.run_context import RunContext, Tool
 from ..language.conditions import OutputRef
 from ..language.facts import NO_TOOLS, CallNames, NamingKind, NoCall, ToolTable
 from ..language.predicates import compile_when
-from ..language.selectors import NameScope, Subject
+from ..language.selectors import Subject
 from ..policy import Allow, Approval, Deny, Policy, members_of
 from ..rules.machine import Machine, UpcomingCall
 from ..rules.net_shorthand import NetLine, net_of
-from ..rules.per_key import Keyed, without_key
-from ..rules.petri_net import Mappers, Net, NetMachine, OnResults, Validators
+from ..rules.per_key import without_key
+from ..rules.petri_net import Net, NetMachine
 from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
-from ..stack.clauses import clauses_of, net_name, scope_of
-from ..stack.merge import checked_stack, effective_action, effective_budgets, effective_limits, price_tables
+from ..stack.clauses import net_name, scope_of
+from ..stack.merge import effective_action, price_tables
 from ..values.globs import matcher
 from ..values.paths import compile_path
 from ..values.regexes import Regex
@@ -162,6 +161,10 @@ TOOLS_REMEMBERED = 4_096
 """How many tool names the index keeps; a model may invent any number."""
 
 
+AGENTS_REMEMBERED = 64
+"""How many agents' tool sets a policy is kept compiled for."""
+
+
 class Program:
     """A policy's rules as machines, indexed by the tools they name; shared by sessions, from any thread."""
 
@@ -191,7 +194,8 @@ class Program:
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_order_dependent = any(rule.machine.order_dependent for rule in rules)
         self._kinds: dict[NamingKind, _Kind] = {}
-        self._variants: dict[frozenset[int], Program] = {}
+        self._variants: dict[frozenset[int], Self] = {}
+        self._for_tools: dict[int, tuple[tuple[Tool, ...], Self]] = {}
 
     def named(self, policy: str, id: str) -> CompiledRule | None:
         """The rule of that policy with that id, in this stack or as another stack numbers it."""
@@ -233,7 +237,7 @@ class Program:
         entry = self._kinds[kind] = _Kind(probes, conditional, remembers, {})
         return entry
 
-    def for_context(self, context: RunContext) -> Program:
+    def for_context(self, context: RunContext) -> Self:
         """This policy without the rules whose `when` does not hold."""
         if not any(rule.when is not None for rule in self.rules):
             return self
@@ -244,74 +248,47 @@ class Program:
         if not absent:
             return self
         if absent not in self._variants:
-            kept = tuple(rule for rule in self.rules if rule.number not in absent)
-            self._variants[absent] = self._with(kept)
+            self._variants[absent] = self.with_rules(rule for rule in self.rules if rule.number not in absent)
         return self._variants[absent]
 
-    def with_net(self, net: str | NetLine | Net, **attached: Any) -> Program:
+    def with_net(self, net: str | NetLine | Net, **attached: Any) -> Self:
         """This policy with one more net, as the last rule. It may use every member's names, but no `map` lines."""
         made = net_of(net)
-        _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
+        check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools and is not a net: add it to the policy")
         scope = scope_of(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)
-        rule = _compiled(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
-        return self._with((*self.rules, rule))
+        rule = compiled_rule(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        return self.with_rules((*self.rules, rule))
 
-    def with_rule(self, rule: CompiledRule) -> Program:
+    def with_rule(self, rule: CompiledRule) -> Self:
         """This policy with a rule put back in its place."""
-        return self._with(tuple(sorted((*self.rules, rule), key=lambda each: each.number)))
+        return self.with_rules(sorted((*self.rules, rule), key=lambda each: each.number))
 
-    def without(self, number: int) -> Program:
+    def without(self, number: int) -> Self:
         """This policy without one of its rules."""
-        return self._with(tuple(r for r in self.rules if r.number != number))
+        return self.with_rules(r for r in self.rules if r.number != number)
 
-    def for_tools(self, tools: Iterable[Tool]) -> Program:
-        """This program for an agent with these tools."""
-        return Program(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
+    def with_rules(self, rules: Iterable[CompiledRule]) -> Self:
+        """This policy with these rules in place of its own."""
+        return type(self)(self.policy, tuple(rules), self.limits, self.budgets, self.tools)
 
-    def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
-        return Program(self.policy, rules, self.limits, self.budgets, self.tools)
-
-
-def program_of(
-    policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults, mappers: Mappers
-) -> Program:
-    """The program of a policy or a merged stack. Raises PolicyError, naming every problem."""
-    stack = checked_stack(policy)
-    _check_attached(stack, [*validators.items(), *on_results.items(), *mappers.items()])
-    rules = tuple(_machines(stack, validators, on_results, mappers))
-    rejects = stack.unpriced == "reject"
-    limits = LimitChecker(effective_limits(stack), reject_unpriced=rejects)
-    budgets = BudgetChecker(effective_budgets(stack), reject_unpriced=rejects)
-    return Program(stack, rules, limits, budgets, ToolTable(tools))
+    def for_tools(self, tools: tuple[Tool, ...]) -> Self:
+        """This policy for an agent with these tools; the same object for the same tools."""
+        if not tools:
+            return self
+        cached = self._for_tools.get(id(tools))
+        if cached is None:
+            if len(self._for_tools) >= AGENTS_REMEMBERED:
+                self._for_tools.clear()
+            made = type(self)(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
+            cached = self._for_tools[id(tools)] = (tools, made)
+        return cached[1]
 
 
-def _machines(
-    stack: Policy, validators: Validators, on_results: OnResults, mappers: Mappers
-) -> Iterator[CompiledRule]:
-    for number, clause in enumerate(clauses_of(stack)):
-        record = clause.record
-        if isinstance(record, Net):
-            hooks = validators.get(record.name), on_results.get(record.name), mappers.get(record.name)
-            machine: Machine = NetMachine(record, clause.scope, *hooks)
-        else:
-            machine = _machine_of(clause.id, record, clause.scope)
-        yield _compiled(number, clause.id, clause.policy, clause.action, record, machine)
-
-
-def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
-    """Raises PolicyError for a function attached to a net that the policy does not have, or that cannot be called."""
-    nets = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
-    if unknown := sorted({name for name, _ in attached} - nets):
-        names = ", ".join(f"`{name}`" for name in unknown)
-        raise PolicyError(f"no net is called {names}, and a validator, result hook or mapper is attached to it")
-    _check_hooks(attached)
-
-
-def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
+def check_hooks(attached: Sequence[tuple[str, object]]) -> None:
     """Raises PolicyError for a validator, result hook or mapper, given with its net's name, that cannot be called."""
     for name, hook in attached:
         if not callable(hook) or inspect.iscoroutinefunction(hook):
@@ -319,14 +296,7 @@ def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
             raise PolicyError(f"the validator, result hook or mapper of `{name}` is {kind}, not a plain function")
 
 
-def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:
-    machine = clause.compile(scope)
-    if isinstance(machine, CheckMachine):
-        machine.rule_id = id
-    return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
-
-
-def _compiled(
+def compiled_rule(
     number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny | Net, machine: Machine
 ) -> CompiledRule:
     return CompiledRule(

@@ -127,7 +127,7 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
         StoreError: that cannot be looked up.
     """
     above = parent()
-    policies = () if above is None else above.compiled.passed_on(above.context)
+    policies = () if above is None else above.compiled.budgets.passed_on(above.compiled.policy, above.context)
     if above is None or not policies:
         return info
     if store is not above.store and (await store.place()).store_id != (await above.store.place()).store_id:

@@ -43,6 +43,12 @@ def watched() -> tuple[Monitor, list[CheckContext]]:
     return started(check, tool="pay"), contexts
 
 
+def policy_of(monitor: Monitor) -> CompiledPolicy:
+    """What a monitor judges by."""
+    assert isinstance(monitor.state.program, CompiledPolicy)
+    return monitor.state.program
+
+
 def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
     """The decision on one call."""
     return monitor.propose(ToolCall(id=id, name=tool, input=input))
@@ -82,7 +88,7 @@ def test_a_check_reads_what_was_said() -> None:
     monitor.observe(ev.MessageSent(role="user", content="pay Bob"))
     monitor.observe(ev.MessageReceived(role="assistant", content=[{"type": "text", "text": "I will"}]))
     monitor.observe(ev.MessageSent(role="user", content=[{"type": "tool_result", "text": "not said"}]))
-    restored = CompiledPolicy(monitor.state.program).restore(monitor.snapshot())
+    restored = policy_of(monitor).restore(monitor.snapshot())
     for each in (monitor, restored):
         each.propose(ToolCall(id="e", name="pay", turn=1))
 
@@ -117,8 +123,8 @@ def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> 
     ask(live, "never", "2")
     refused = ev.ToolCallDenied(tool_call_id="2", tool_name="never", decision="deny")
     live.observe(refused)
-    restored = CompiledPolicy(live.state.program).restore(live.snapshot())
-    folded = CompiledPolicy(live.state.program).monitor(ALICE)
+    restored = policy_of(live).restore(live.snapshot())
+    folded = policy_of(live).monitor(ALICE)
     for event in (
         ev.ToolCallRequested(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
         ev.ToolCallStarted(tool_call_id="1", tool_name="a", tool_input={"n": 1}),

@@ -134,8 +134,8 @@ def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> 
     of = compile_policy(stack).monitor(RunContext())
     of.observe(ev.RunStarted(run_id="r"))
 
-    assert compile_policy(stack).program.budgets.needs_prices == needs
-    assert (compile_policy(stack).program.prices is not None) == needs
+    assert compile_policy(stack).budgets.needs_prices == needs
+    assert (compile_policy(stack).prices is not None) == needs
     assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == needs
 
 

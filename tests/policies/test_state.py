@@ -10,7 +10,6 @@ import pytest
 from proctor.policies import (
     Allow,
     Capabilities,
-    CompiledPolicy,
     Deny,
     EventError,
     Limits,
@@ -243,7 +242,7 @@ def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str)
         (lambda m, wrong: m.propose(wrong), EventError, "a tool call"),
         (lambda m, wrong: m.tick(wrong), EventError, "milliseconds since the epoch"),
         (lambda m, wrong: m.add_net(wrong), ValueError, "a net"),
-        (lambda m, wrong: CompiledPolicy(m.state.program).monitor(wrong), ValueError, "a run context"),
+        (lambda m, wrong: m.state.program.monitor(wrong), ValueError, "a run context"),
         (lambda m, wrong: preflight(m.state.program.policy, wrong), ValueError, "the capabilities of an adapter"),
         (lambda m, wrong: encode_event(wrong), EventError, "an event"),
         (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
