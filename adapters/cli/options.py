@@ -402,7 +402,7 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
     named = store_named(given)
     if isinstance(named, Path):
         _check_file(named, must_exist=must_exist, is_ours=not given and not os.environ.get(VARIABLE))
-        store = open_store(named)
+        store = open_store(named, make=not must_exist)
     else:
         store = await anyio.to_thread.run_sync(partial(open_store, named, make=not must_exist))
     try:

@@ -51,7 +51,7 @@ def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteSto
 
     Args:
         named: a URL `postgresql://...`, or the path of a SQLite file.
-        make: create the store in a database that has none.
+        make: create the store where there is none, and open none that can only be read.
 
     Raises:
         StoreError: it cannot be used; `kind` says why.
@@ -64,4 +64,4 @@ def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteSto
         return PostgresStore(os.fspath(named), make=make)
     from .sqlite import SQLiteStore
 
-    return SQLiteStore(named)
+    return SQLiteStore(named, may_be_read_only=not make)

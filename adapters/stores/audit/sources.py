@@ -182,6 +182,8 @@ def _connected(path: Path) -> Iterator[Connection]:
         connection.execute("BEGIN")  # others may write meanwhile: this is one moment
         check_current(check_version(connection, path), str(path))
         yield connection
+        if connection.sealed is not None:
+            connection.sealed.check()
     finally:
         connection.close()
 

@@ -22,6 +22,7 @@ __getattr__, __dir__ = lazily(
 ROOMS = (
     "store",
     "file",
+    "sealed",
     "recording",
 )
 """Top first: each imports only those below it."""

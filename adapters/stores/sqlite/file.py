@@ -24,6 +24,7 @@ from ...kit.values import atomic_write
 from ..tables import schema
 from ..tables.batches import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
 from .recording import SQLITE, pragma
+from .sealed import Sealed, sealed
 
 APPLICATION_ID: Final = 0x70726374
 """Marks a store's file: `prct`."""
@@ -34,10 +35,11 @@ _File: TypeAlias = tuple[int, int]
 
 
 class Connection(sqlite3.Connection):
-    """A connection that is counted while it is open."""
+    """A connection that is counted while it is open; `sealed` where SQLite could not read the file by itself."""
 
     dialect = SQLITE
     file: _File | None = None
+    sealed: Sealed | None = None
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of a statement."""
@@ -68,11 +70,12 @@ class Connection(sqlite3.Connection):
 
 
 class _Kept:
-    """The descriptor of one file, and the number of its connections."""
+    """The descriptor of one file, how it is read where SQLite cannot by itself, and the number of its connections."""
 
-    def __init__(self, file: _File, descriptor: int) -> None:
+    def __init__(self, file: _File, descriptor: int, sealed: Sealed | None) -> None:
         self.file = file
         self.descriptor = descriptor
+        self.sealed = sealed
         self.index: int | None = None
         self.connections = 0
 
@@ -81,6 +84,8 @@ class _Kept:
         if not self.connections:
             del _kept[self.file]
             os.close(self.descriptor)
+            if self.sealed is not None:
+                self.sealed.close()
             if self.index is not None:
                 os.close(self.index)
 
@@ -90,11 +95,14 @@ _lock = threading.Lock()
 
 
 def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
-    """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc."""
-    uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
+    """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc. Raises StoreError
+    for a file that only a writer could make readable.
+    """
     settings: dict[str, Any] = {"timeout": busy_timeout_s, "isolation_level": None, "check_same_thread": False}
     with _lock:
         kept = _keep(path)
+    seal = None if kept is None else kept.sealed
+    uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}" if seal is None else seal.uri
     try:
         connection = sqlite3.connect(uri, uri=True, factory=Connection, **settings)
     except BaseException:
@@ -103,6 +111,7 @@ def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
                 kept.leave()
         raise
     connection.file = None if kept is None else kept.file
+    connection.sealed = seal
     return connection
 
 
@@ -149,7 +158,7 @@ def _keep(path: Path) -> _Kept | None:
     with suppress(OSError):  # SQLite will say what is wrong
         file = file_id(os.stat(path))
         if file not in _kept:
-            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC), sealed(path))
         _kept[file].connections += 1
         return _kept[file]
     return None
@@ -226,13 +235,17 @@ _WAL_PAGES_BEFORE_CHECKPOINT = 2000
 _WRITER_CACHE_KIB = 16 * 1024
 
 
-def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None) -> Connection:
+def open_for_writing(
+    path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None, may_be_read_only: bool = False
+) -> Connection:
     """Open a store, creating or migrating it. Raises StoreError, the file untouched, when it is not one."""
     try:
         _check_file(path, busy_timeout_s)
         _make_private(path)
         connection = connect(path, "rwc", busy_timeout_s=busy_timeout_s)
         try:
+            if connection.sealed is not None and not may_be_read_only:
+                raise StoreError(f"store `{path}` {_HINTS[sqlite3.SQLITE_READONLY][1]}", kind="unwritable")
             _set_up(connection, path, synchronous, busy_timeout_s, max_bytes)
         except BaseException:
             connection.close()
@@ -291,7 +304,7 @@ def _check_database(path: Path, busy_timeout_s: float) -> None:
 
 
 def _set_up(
-    connection: sqlite3.Connection,
+    connection: Connection,
     path: Path,
     synchronous: str,
     busy_timeout_s: float,
@@ -301,6 +314,8 @@ def _set_up(
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
     # The application id must reach the file itself before write-ahead logging begins: the first check reads it.
     bring_up_to_date(connection, path)
+    if connection.sealed is not None:
+        return  # each write is refused
     _use_write_ahead_log(connection, path, busy_timeout_s)
     connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES_BEFORE_CHECKPOINT}")
     if max_bytes is not None:

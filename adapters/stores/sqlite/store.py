@@ -145,7 +145,12 @@ class FileReaders(ReaderPool["Connection"]):
         self._same.found()
         try:
             with self.lent() as connection:
-                return query(connection)
+                if connection.sealed is None:
+                    return query(connection)
+                connection.sealed.check()
+                found = query(connection)
+                connection.sealed.check()
+                return found
         except sqlite3.Error as error:
             raise store_error(error, self._path) from error
 
@@ -171,6 +176,7 @@ class SQLiteStore(TableStore):
             death of this process only).
         busy_timeout_s: seconds to wait for another process that is writing.
         max_bytes: store nothing more once the file has this many bytes.
+        may_be_read_only: open a file in a folder that may not be written, too: each write then raises StoreError.
         wall_clock: the time for the windows of budgets, in seconds since the epoch.
 
     Raises:
@@ -185,6 +191,7 @@ class SQLiteStore(TableStore):
         synchronous: str = "FULL",
         busy_timeout_s: float = 10.0,
         max_bytes: int | None = None,
+        may_be_read_only: bool = False,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         if synchronous.upper() not in _SYNCHRONOUS:
@@ -199,6 +206,7 @@ class SQLiteStore(TableStore):
             synchronous=synchronous.upper(),
             busy_timeout_s=busy_timeout_s,
             max_bytes=max_bytes,
+            may_be_read_only=may_be_read_only,
         )
         notifier = Notifier()
         try:

@@ -1,0 +1,153 @@
+"""A store in a folder that may not be written is read whole or not at all, and never written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import RunCompleted, RunStarted
+
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+"""Whom permissions concern."""
+pytestmark = pytest.mark.skipif(bool(PLAIN) and shutil.which("setpriv") is None, reason="root, and no `setpriv`")
+
+
+def stored(path: Path, copy: Path, *, log: bool) -> None:
+    """A store with one run, copied with its log or after that was written into the file."""
+
+    async def made() -> None:
+        async with SQLiteStore(path) as store:
+            about = {"run_id": "run-1", "session_id": "s"}
+            await store.append([RunStarted(**about), RunCompleted(output="done", **about)])
+            if log:
+                copied(path, copy)
+
+    anyio.run(made)
+    if not log:
+        copied(path, copy)
+
+
+def copied(path: Path, copy: Path) -> None:
+    for suffix in ("", "-wal"):
+        if (part := Path(f"{path}{suffix}")).exists():
+            shutil.copyfile(part, f"{copy}{suffix}")
+
+
+@pytest.fixture(params=[False, True], ids=["no log", "a log"])
+def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A copy that may only be read; with a log, everything is in that."""
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    found = folder / "s.db"
+    stored(tmp_path / "s.db", found, log=request.param)
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    yield found
+    folder.chmod(0o755)
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PLAIN, *command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command", [("runs",), ("show", "run-1"), ("audit", "verify"), ("tail",), ("export",)], ids=" ".join
+)
+def test_a_copy_that_may_only_be_read_is_read(copy: Path, command: tuple[str, ...]) -> None:
+    """What is in its log, too; nothing is left beside it."""
+    before = sorted(copy.parent.iterdir())
+    read = run(*PROCTOR, *command, "--store", str(copy))
+
+    assert (read.returncode, read.stderr) == (0, "")
+    assert "run-1" in read.stdout or command[0] == "audit"
+    assert "2 records" in read.stdout or command[0] != "audit"
+    assert sorted(copy.parent.iterdir()) == before
+
+
+WRITES = """
+import sys, anyio
+from pathlib import Path
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor import StoreError
+from proctor.supervisor.ports.stored_types import Cancel
+
+async def main(path):
+    async with SQLiteStore(path, may_be_read_only=True) as store:
+        try:
+            await store.send_command(Cancel(scope="all", by="ana"))
+        except StoreError as error:
+            print(error.kind, error)
+        print(len(await store.runs()), len(await store.commands()))
+
+anyio.run(main, sys.argv[1])
+"""
+
+
+def test_nothing_is_written_to_it(copy: Path) -> None:
+    """One clear error, and what can be read is as it was."""
+    wrote = run(sys.executable, "-c", WRITES, str(copy))
+
+    assert (wrote.returncode, wrote.stderr) == (0, "")
+    assert wrote.stdout.splitlines() == [
+        f"unwritable store `{copy}` is read-only: make the file and its directory writable "
+        "(attempt to write a readonly database)",
+        "1 0",
+    ]
+
+
+CHANGED = """
+import os, sqlite3, sys, anyio
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor import StoreError
+
+async def main(path):
+    async with SQLiteStore(path, may_be_read_only=True) as store:
+        print(len(await store.runs()))
+        os.chmod(os.path.dirname(path), 0o755)
+        os.chmod(path, 0o644)
+        other = sqlite3.connect(path)
+        other.execute("UPDATE runs SET status = 'failed'")
+        other.commit()
+        try:
+            print(len(await store.runs()))
+        except StoreError as error:
+            print(error.kind, error)
+
+anyio.run(main, sys.argv[1])
+"""
+
+
+def test_what_was_written_meanwhile_is_an_error(copy: Path) -> None:
+    """Who may write does, beside a reader that cannot see it."""
+    log = Path(f"{copy}-wal")
+    if log.exists():
+        log.chmod(0o644)
+    read = run(sys.executable, "-c", CHANGED, str(copy))
+
+    assert read.stderr == ""
+    assert read.stdout.splitlines() == [
+        "1",
+        f"gone store `{copy}` was written while it was read from a folder that you may not write; try again",
+    ]
+
+
+def test_an_unfinished_change_is_never_read(copy: Path) -> None:
+    """Only a writer can undo it."""
+    copy.parent.chmod(0o755)
+    Path(f"{copy}-journal").write_bytes(b"x" * 512)
+    copy.parent.chmod(0o555)
+    read = run(*PROCTOR, "runs", "--store", str(copy))
+
+    assert (read.returncode, read.stdout) == (3, "")
+    assert "has an unfinished change" in read.stderr
+    assert "Traceback" not in read.stderr
