@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from proctor.policies.events import (
 from proctor.policies.limits import BudgetAccount
 from proctor.supervisor import MemoryStore, Owner, RunInfo, RunResult, StoreError, Supervisor, run_once
 from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 
@@ -326,21 +328,23 @@ async def test_the_answers_are_on_record_when_they_are_news() -> None:
     assert "uncounted_budgets" not in monitor.metadata
 
 
-async def lost_run(store: MemoryStore, *events: Event, want: float) -> Owner:
+async def lost_run(store: MemoryStore, *events: Event, want: float, policies: Sequence[Policy] = ()) -> Owner:
     """A run that has reserved that much, and the owner who will be gone."""
+    metadata = {"policies": written(policies)}
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
     claim = BudgetAccount(budget="org/money", key="", counts="cost_usd", window="", max=10)
-    await store.append([RunStarted(run_id="r", session_id="s"), *events], epoch=owner.epoch)
+    await store.append([RunStarted(run_id="r", session_id="s", metadata=metadata), *events], epoch=owner.epoch)
     await store.reserve("r", [Reservation(claim=claim, used=1, want=want)], epoch=owner.epoch)
     return owner
 
 
-async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() -> None:
-    """Whoever ends it settles what its record says, also what its owner had told nobody."""
+@pytest.mark.parametrize("used", [{"cost_usd": 3.0}, {"input_tokens": 3, "model": "own"}], ids=repr)
+async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used: dict[str, Any]) -> None:
+    """Whoever ends it settles what its record says, by the prices there, also what its owner had told nobody."""
     store = MemoryStore()
-    used = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
-    owner = await lost_run(store, used, want=5)
+    stack = [policy(prices={"own": Price(input_usd_per_mtok=1_000_000, output_usd_per_mtok=0)}), policy()]
+    owner = await lost_run(store, TokenUsageUpdated(run_id="r", session_id="s", **used), want=5, policies=stack)
     await store.release(owner.epoch)
     await reap(store)
 
