@@ -147,7 +147,10 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
     assert (run.journal.unsettled, run.types()) == (False, BEGUN)
 
 
-@pytest.mark.parametrize("kind", ["closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked"])
+@pytest.mark.parametrize(
+    "kind",
+    ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"],
+)
 async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
     """The record stays as it is, and is still owed."""
     store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
