@@ -247,7 +247,7 @@ class KillSwitch:
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:
         if run.status == "lost":
-            await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans, again=False)
+            await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
         else:
             await end_unowned(self.store, run, epoch=epoch, **order)
 

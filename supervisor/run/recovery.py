@@ -64,18 +64,15 @@ async def end_lost_runs(
         return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)]
 
 
-async def end_lost(
-    store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None, again: bool = True
-) -> bool:
+async def end_lost(store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> bool:
     """End a run whose owner is gone, or that has none; False if another process does. Raises StoreError.
 
-    If its spec asks for a retry, that run is created first, unless not `again`.
+    If its spec asks for a retry, that run is created first, unless the run was ordered to end.
     """
     claimed = await _claimed(store, run, epoch, lost=True)
     if claimed is None:
         return False
-    if again:
-        await create_next(store, run)
+    await create_next(store, run)
     evidence = {}
     if end_orphans is not None:
         evidence = await end_orphans(process_mark(run.run_id, (await store.place()).store_id))

@@ -266,6 +266,8 @@ class PruningChecks(StoreChecks):
         assert await store.last_seq("s") == 3
         assert first.digest == _digest(bytes.fromhex(left.head), first.data)
         assert second.digest == _digest(first.digest, second.data)
+        unread = replace(left, session_id="t", head="no digest")
+        assert await store.append([unread]) == [unread]
 
     async def test_what_is_stored_can_be_measured(self, store: Store) -> None:
         """Sessions, runs by status, events."""

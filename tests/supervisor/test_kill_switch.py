@@ -103,16 +103,18 @@ async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -
 
 
 async def test_runs_that_nobody_could_end_are_ended_from_here() -> None:
-    """One whose owner is gone, one that was created and never started."""
+    """One whose owner is gone, one that it had not started yet, one that was created and never started."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     await store.create_run(RunInfo(run_id="lost", session_id="s"), epoch=owner.epoch)
     await store.append([RunStarted(run_id="lost", session_id="s", at=datetime.now(UTC))], epoch=owner.epoch)
+    await store.create_run(RunInfo(run_id="claimed", session_id="claimed"), epoch=owner.epoch)
     await store.release(owner.epoch)
     created = await create_run(store, "never started")
     outcomes = await KillSwitch(store).kill(by="ana", reason="stop", everything=True)
 
-    assert summary(outcomes) == [("lost", "failed", True), (created, "cancelled", True)]
+    ended = [("lost", "failed", True), ("claimed", "cancelled", True), (created, "cancelled", True)]
+    assert summary(outcomes) == ended
     with pytest.raises(UsageError, match="cancelled"):
         await execute_run(store, FakeAdapter(), created, policies=[OPEN])
 
@@ -222,14 +224,17 @@ async def test_the_switch_is_one_of_the_supervisor_too() -> None:
 
 @pytest.mark.parametrize(
     "scope",
-    [{}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}, {"run_id": "none"}],
+    [
+        *({}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}),
+        *({"run_id": "none"}, {"everything": True, "by": ""}),
+    ],
 )
 async def test_a_scope_that_makes_no_sense_stops_nothing(scope: dict[str, Any]) -> None:
-    """Least of all everything."""
+    """Least of all everything; nor does nobody."""
     store = MemoryStore()
     async with running(store, ACME) as handles:
         with pytest.raises(UsageError):
-            await KillSwitch(store).kill(by="ana", **scope)
+            await KillSwitch(store).kill(**{"by": "ana", **scope})
 
         assert not handles[0].done
 
