@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from proctor.adapters.evaluate.proofs import Prover
 from proctor.adapters.evaluate.rule_proofs import sanity
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies, verify
 from proctor.policies.events import ToolCallCompleted, ToolCallStarted
@@ -112,7 +113,7 @@ def _sum(rules: int) -> None:
 
 
 def _sanity(rules: int) -> None:
-    records = sanity([stack_of(rules)], lambda stack, **question: verify(stack, **question))
+    records = sanity([stack_of(rules)], Prover())
     unknown = [record for record in records if record.verdict == "unknown"]
     if unknown:
         raise AssertionError(f"unknown: {unknown}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -171,7 +170,7 @@ def judge_expected_proof(
     tests: PolicyTests, proof: PreparedProof, time: SharedTime
 ) -> tuple[JudgedTest, ProofRecord]:
     """Judge one `prove` of a file, in the time that they share; the record has the session that shows otherwise."""
-    prover = partial(time.answer, tools=proof.tools or None)
+    prover = time.prover(tools=proof.tools or None)
     record, remark = answer_question(proof.question, tests.compiled.policy, prover)
     passed = record.verdict == proof.expected
     words = {"proved": "proved", "refuted": "a session that comes to it"}

@@ -6,7 +6,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
@@ -71,6 +72,17 @@ LONGEST_S = 30
 """The seconds that all questions of a command, or of a test file, may take together."""
 
 
+class Prover(NamedTuple):
+    """`verify` with what its questions share; once it is `over`, nothing more is to be asked."""
+
+    answer: Callable[..., Proved | Refuted | Unknown] = verify
+    over: Callable[[], bool] = lambda: False
+
+    def __call__(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+        """The answer to one question about a stack."""
+        return self.answer(stack, **question)
+
+
 class SharedTime:
     """The time of several questions: each has an even part of what is left, so what one does not need others have.
 
@@ -87,6 +99,10 @@ class SharedTime:
     def over(self) -> bool:
         """Whether nothing more is to be asked."""
         return self._stopped() or time.monotonic() > self._end
+
+    def prover(self, **shared: Any) -> Prover:
+        """`answer` with what all questions share, until the time is over."""
+        return Prover(partial(self.answer, **shared), self.over)
 
     def answer(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
         """Answer one question to `verify`, in its part of the time; unknown says so if that was too little."""
@@ -109,9 +125,7 @@ class SharedTime:
         return found
 
 
-def answer_question(
-    question: ProofQuestion, stack: Policy, prover: Callable[..., Proved | Refuted | Unknown]
-) -> tuple[ProofRecord, str]:
+def answer_question(question: ProofQuestion, stack: Policy, prover: Prover) -> tuple[ProofRecord, str]:
     """The answer to a question about a stack, and a note if no policy is needed for it: no session comes to the call
     without one either.
     """

@@ -6,8 +6,8 @@ difference, with one session that shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.text import Text
@@ -32,16 +32,10 @@ from proctor.policies.stack.clauses import Clause, clauses_of
 from ..kit.display_text import escape_control
 from .counterexamples import session_of
 from .diff import LABELS, DiffAnswer, answer_words, compare_sessions
-from .proofs import WIDTH, ProofRecord, append_words, calls_text, record_of
+from .proofs import WIDTH, ProofRecord, Prover, append_words, calls_text, record_of
 
 _LISTS = (Allow, Deny, Allowlist, Blocklist)
 _GLOB = frozenset("*?[")
-
-
-class Prover(Protocol):
-    """`verify` with what its questions share."""
-
-    def __call__(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown: ...
 
 
 class PlacedClause(NamedTuple):
@@ -57,13 +51,11 @@ NOT_ASKED = "not asked, as no time was left"
 """The reason of a record whose question came too late."""
 
 
-def sanity(
-    policies: Sequence[Policy], prove: Prover, over: Callable[[], bool] = lambda: False
-) -> Iterator[ProofRecord]:
+def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     """A record for each rule, each tool in a rule about order, and a run that several rules keep from finishing.
 
-    `refuted` is a finding. A rule that only warns is left out: it never decides. Once `over` says yes, all that
-    follows is unknown.
+    `refuted` is a finding. A rule that only warns is left out: it never decides. Once the time is
+    over, all that follows is unknown.
     """
     whole = merge_policies(list(policies))
     policies = members_of(whole)
@@ -72,14 +64,14 @@ def sanity(
     for each in everywhere:
         if each.clause.action == "warn":
             continue
-        if over():
+        if prove.over():
             record = _not_asked(f"rule {each.clause.id}")
         else:
-            record = _rule_record(policies, everywhere, each, prove, over)
+            record = _rule_record(policies, everywhere, each, prove)
         ends = ends and record.finishes
         yield record
     for tool in _ordered_tools(everywhere):
-        yield _not_asked(f"callable {tool}") if over() else _tool_record(whole, everywhere, tool, prove, over)
+        yield _not_asked(f"callable {tool}") if prove.over() else _tool_record(whole, everywhere, tool, prove)
     if ends:
         yield from _run_records(whole)
 
@@ -122,7 +114,6 @@ def _rule_record(
     placed: Sequence[PlacedClause],
     rule: PlacedClause,
     prove: Prover,
-    over: Callable[[], bool],
 ) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
     others = [each for each in placed if each is not rule]
@@ -134,7 +125,7 @@ def _rule_record(
         if why := _why_endless(policies, rule, prove):
             return _record(question, "refuted", answer, why, finishes=False)
         return _record(question, "proved", answer, f"`{rule.clause.id}` decides: without it this would be allowed")
-    return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove, over))
+    return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
 
 def _why_dead(
@@ -142,7 +133,6 @@ def _why_dead(
     others: list[PlacedClause],
     rule: PlacedClause,
     prove: Prover,
-    over: Callable[[], bool],
 ) -> str:
     id = rule.clause.id
     stack, alone = kept(policies, others), kept(policies, [rule])
@@ -154,7 +144,7 @@ def _why_dead(
     if prove(kept(policies, []), no_looser_than=alone).verdict == "proved":
         return dead  # by itself: no other rule is the reason
     for other in others:
-        if over():
+        if prove.over():
             break
         if prove(kept(policies, [other]), no_looser_than=alone).verdict == "proved":
             return f"subsumed: `{other.clause.id}` already stops all that `{id}` stops"
@@ -185,9 +175,7 @@ def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
     yield from (name for name in names if not _GLOB & set(name))
 
 
-def _tool_record(
-    whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover, over: Callable[[], bool]
-) -> ProofRecord:
+def _tool_record(whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover) -> ProofRecord:
     """Whether a tool can be called at all; one that a list denies is not meant to be."""
     question = f"callable {tool}"
     answer = prove(whole, reach=tool)
@@ -202,7 +190,7 @@ def _tool_record(
     always = (
         each.clause.id
         for each in placed
-        if not over() and prove(kept(policies, [each]), reach=tool).verdict == "proved"
+        if not prove.over() and prove(kept(policies, [each]), reach=tool).verdict == "proved"
     )
     blamed = next(always, None)
     why = f"`{blamed}` always denies it" if blamed is not None else "the rules together never allow it"
@@ -257,18 +245,16 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
 
 
-def differences(
-    old: Sequence[Policy], new: Sequence[Policy], prove: Prover, over: Callable[[], bool] = lambda: False
-) -> Iterator[ProofDifference]:
+def differences(old: Sequence[Policy], new: Sequence[Policy], prove: Prover) -> Iterator[ProofDifference]:
     """The calls that the new policies allow and the old ones do not, rule by rule, and the other way round.
 
-    Once `over` says yes, the rules that follow are one unknown difference.
+    Once the time is over, the rules that follow are one unknown difference.
     """
     for stack, base, change in ((new, old, "newly_allowed"), (old, new, "newly_refused")):
         whole = merge_policies(list(stack))
         if prove(whole, no_looser_than=merge_policies(list(base))).verdict == "proved":
             continue
-        yield from _grouped(_ways(whole, base, change, old, new, prove, over))
+        yield from _grouped(_ways(whole, base, change, old, new, prove))
 
 
 def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
@@ -283,13 +269,12 @@ def _ways(
     old: Sequence[Policy],
     new: Sequence[Policy],
     prove: Prover,
-    over: Callable[[], bool],
 ) -> Iterator[ProofDifference]:
     """For each rule of a base that the stack does not imply, a session."""
     compiled = compile_policy(merge_policies(list(old))), compile_policy(merge_policies(list(new)))
     late: list[str] = []
     for name, part in _parts(base):
-        if late or over():
+        if late or prove.over():
             late.append(name)
             continue
         answer = prove(stack, no_looser_than=part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,8 @@ from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import json_words
+
+from ..kit.usage_log import UsageLog
 
 Kind: TypeAlias = Literal[
     "prompt", "call", "permission", "completed", "failed", "batch", "stop", "session_end", "settings"
@@ -87,19 +89,6 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 STOPPED = "A policy ended this response."
 
 
-class UsageReader(Protocol):
-    """Reads a session's usage from a client's own log."""
-
-    @property
-    def state(self) -> bytes:
-        """How far everything was read."""
-
-    def news(
-        self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
-    ) -> list[TokenUsageUpdated]:
-        """Usage since the last read. Raises EventError when that cannot be known."""
-
-
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a client's hooks stand.
 
@@ -170,7 +159,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     tried: Literal["client", "recorded input"] = "client"
     has_result: Callable[[str, str], bool] | None = None
     tells_usage: bool = False
-    usage: Callable[[str, bytes | None, datetime], UsageReader] | None = None
+    usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
 
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, if it is known."""

@@ -10,8 +10,8 @@ from ..policy import Policy
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack
 from ..values.work_budget import OutOfWork, Work
-from .call_classes import Kinds
-from .explorer import systems_of
+from .call_classes import CallClasses
+from .explorer import clause_graphs
 from .findings import Findings, PreflightFinding, finding
 from .limit_checks import limit_findings, quota_findings
 from .name_checks import adapter_findings, context_findings, odd_names, surprise_findings, unknown_names
@@ -87,15 +87,15 @@ class _Checks:
 
 def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work: Work) -> Iterator[PreflightFinding]:
     """Run the checks that need the kinds of calls that the clauses tell apart; `checks` keeps what they find."""
-    kinds = Kinds(stack, clauses, work)
+    kinds = CallClasses(stack, clauses, work)
     nets: list[PreflightFinding] = []
     checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))
     large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
-    systems = systems_of(clauses, kinds, large)
-    binding = [system for system in systems if system.clause.binds]
-    checks.run("allow lists", lambda: allow_findings(clauses, kinds, systems))
-    checks.run("adjacency", lambda: evasion_findings(clauses, kinds, systems))
-    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, systems))
+    graphs = clause_graphs(clauses, kinds, large)
+    binding = [graph for graph in graphs if graph.clause.binds]
+    checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs))
+    checks.run("adjacency", lambda: evasion_findings(clauses, kinds, graphs))
+    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs))
     possible = Saturation(binding, kinds)
     checks.run("the order of calls", lambda: find_orders(possible, binding))
     satisfiable = [

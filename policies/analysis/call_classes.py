@@ -1,6 +1,6 @@
 """Kinds of calls: a name, and what is known of the input. Every call a policy can tell apart is of some kind.
 
-A virtual name and a list of conditions are *facets* of an input. Conditions are taken to be met by some input,
+A virtual name and a list of conditions are *predicates* of an input. Conditions are taken to be met by some input,
 so that what is refused is refused for certain.
 
 `ToolKinds` has the kinds of calls of an agent's own tools: their portable names, acts that an input decides, and
@@ -80,20 +80,20 @@ InputPredicate: TypeAlias = VirtualName | bytes
 
 
 class CallClass(NamedTuple):
-    """Calls of one name whose input has these facets."""
+    """Calls of one name whose input has these predicates."""
 
     name: str
-    facets: frozenset[InputPredicate] = frozenset()
+    predicates: frozenset[InputPredicate] = frozenset()
 
 
 class NameReach(NamedTuple):
-    """Some calls that a selector means: of these names, with these facets."""
+    """Some calls that a selector means: of these names, with these predicates."""
 
     names: frozenset[str]
-    facets: frozenset[InputPredicate]
+    predicates: frozenset[InputPredicate]
 
 
-class Kinds:
+class CallClasses:
     """The kinds of calls that the clauses of a stack tell apart."""
 
     def __init__(self, policy: Policy, clauses: tuple[Clause, ...], work: Work | None = None) -> None:
@@ -113,9 +113,9 @@ class Kinds:
             for selector in clause.roles.all():
                 for reach in self.reaches(selector, clause.scope):
                     self.work.spend()
-                    if reach.facets:
+                    if reach.predicates:
                         self.work.spend(len(reach.names))
-                        found.update(dict.fromkeys(CallClass(name, reach.facets) for name in sorted(reach.names)))
+                        found.update(dict.fromkeys(CallClass(name, reach.predicates) for name in sorted(reach.names)))
         return tuple(found)
 
     def reaches(
@@ -139,7 +139,7 @@ class Kinds:
         self, item: str | ToolWhere, scope: NameScope, own: bool, virtual_names: Sequence[VirtualName]
     ) -> Iterator[NameReach]:
         tools = item if isinstance(item, str) else item.tool
-        where = _facets(item.where) if isinstance(item, ToolWhere) else frozenset()
+        where = _predicates(item.where) if isinstance(item, ToolWhere) else frozenset()
         matched = self.names.matching(scope.expand(tools))
         if own and matched:
             yield NameReach(matched, where)
@@ -159,7 +159,7 @@ class Kinds:
                 for reach in reaches
                 for name in reach.names
                 for kind in self._named[name]
-                if reach.facets <= kind.facets
+                if reach.predicates <= kind.predicates
             )
         return self._met[reaches]
 
@@ -171,7 +171,7 @@ class Kinds:
         """The kinds to which every call of a kind belongs, itself included."""
         named = self._named[kind.name]
         self.work.spend(len(named))
-        return [other for other in named if other.facets <= kind.facets]
+        return [other for other in named if other.predicates <= kind.predicates]
 
     def named(self, name: str) -> Sequence[CallClass]:
         """The kinds of a name."""
@@ -179,9 +179,9 @@ class Kinds:
 
     def label(self, kind: CallClass) -> str:
         """How a kind is shown: its virtual name, or its name; with conditions if it has some."""
-        virtual = [facet.name for facet in kind.facets if isinstance(facet, VirtualName)]
+        virtual = [predicate.name for predicate in kind.predicates if isinstance(predicate, VirtualName)]
         shown = virtual[0] if virtual else self.names.label(kind.name)
-        conditions = [facet.decode() for facet in kind.facets if isinstance(facet, bytes)]
+        conditions = [predicate.decode() for predicate in kind.predicates if isinstance(predicate, bytes)]
         return f"{shown} where {_shortened(conditions[0])}" if conditions else shown
 
 
@@ -193,7 +193,7 @@ def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
             yield from (virtual.tool, virtual.as_)
 
 
-def _facets(where: Iterable[Condition]) -> frozenset[InputPredicate]:
+def _predicates(where: Iterable[Condition]) -> frozenset[InputPredicate]:
     conditions = tuple(where)
     if not conditions:
         return frozenset()

@@ -30,7 +30,7 @@ from ..stack.clauses import Clause
 from ..values.work_budget import OutOfWork, Work
 
 if TYPE_CHECKING:
-    from .call_classes import CallClass, InputPredicate, Kinds
+    from .call_classes import CallClass, CallClasses, InputPredicate
 
 
 State = TypeVar("State", bound=Hashable)
@@ -252,12 +252,12 @@ class Graph:
         return frozenset(move.mask for move in self.moves or ()) - self.admitted
 
     @cached_property
-    def restrains(self) -> bool:
+    def refuses_by_history(self) -> bool:
         """Whether some calls are refused, and not for good."""
         return self.changes and (self.moves is None or not all(self.admits(m.before, m.mask) for m in self.moves))
 
     @cached_property
-    def lasting(self) -> bool:
+    def admits_for_good(self) -> bool:
         """Whether a call that was once admitted stays admitted, and a call that meets no slot is always admitted."""
         if self.moves is None or not all(self.admits(state, 0) for state in self.states):
             return False
@@ -268,16 +268,16 @@ class Graph:
         return all(admitted.get(m.before, set()) <= admitted.get(m.after, set()) for m in self.moves)
 
     @cached_property
-    def forgives(self) -> bool:
+    def failures_matter(self) -> bool:
         """Whether a call that fails may be followed by more than one that succeeds."""
         if self.moves is None:
             return True
         ends = [(m.before, *(self.after(m.before, m.mask, ending) for ending in ENDINGS)) for m in self.moves]
         alike = all(completed == failed for _, completed, failed in ends)
-        return not alike and not (self.lasting and all(before == failed for before, _, failed in ends))
+        return not alike and not (self.admits_for_good and all(before == failed for before, _, failed in ends))
 
     @property
-    def awaits(self) -> bool:
+    def needs_a_call_first(self) -> bool:
         """Whether calls that meet no slot are refused from the start."""
         return not self.admits(self.start, 0)
 
@@ -347,11 +347,11 @@ def copied(value: Any) -> Any:
     return made
 
 
-MAX_FACETS = 4
-"""Up to so many facets of a tool's input all combinations are looked at; with more, those of two, and all at once."""
+MAX_PREDICATES = 4
+"""Up to so many predicates of an input all combinations are looked at; with more, those of two, and all at once."""
 
 
-class System:
+class ClauseGraph:
     """A clause as a graph over the masks of calls: the calls it lets through, and its states.
 
     `names` are the tools that the clause names, `unnamed` says that there are others.
@@ -361,7 +361,7 @@ class System:
         self,
         clause: Clause,
         machine: Machine,
-        kinds: Kinds,
+        kinds: CallClasses,
         graphs: dict[Hashable, Graph],
         *,
         is_allow_list: bool = False,
@@ -383,61 +383,61 @@ class System:
             for reach in slot:
                 self._work.spend(len(reach.names))
                 for name in reach.names:
-                    if reach.facets:
-                        self._perhaps.setdefault(name, []).append((1 << n, reach.facets))
+                    if reach.predicates:
+                        self._perhaps.setdefault(name, []).append((1 << n, reach.predicates))
                     else:
                         self._sure[name] = self._sure.get(name, 0) | 1 << n
-        self._letters: dict[tuple[str, frozenset[InputPredicate]], tuple[frozenset[InputPredicate], ...]] = {}
-        named = {self.mask(name, some) for name in self.names for some in self.letters(name)}
-        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
-        self.admits, self.after, self.next = self.graph.admits, self.graph.after, self.graph.next
+        self._distinct_inputs: dict[tuple[str, frozenset[InputPredicate]], tuple[frozenset[InputPredicate], ...]] = {}
+        named = {self.mask(name, some) for name in self.names for some in self.distinct_inputs(name)}
+        self.shared = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
+        self.admits, self.after, self.next = self.shared.admits, self.shared.after, self.shared.next
 
-    def facets(self, name: str) -> frozenset[InputPredicate]:
-        """The facets of a name's input that the clause looks at."""
-        return frozenset().union(*(facets for _, facets in self._perhaps.get(name, ())))
+    def predicates(self, name: str) -> frozenset[InputPredicate]:
+        """The predicates of a name's input that the clause looks at."""
+        return frozenset().union(*(predicates for _, predicates in self._perhaps.get(name, ())))
 
-    def mask(self, name: str, facets: frozenset[InputPredicate]) -> int:
-        """The slots that a call of a name meets whose input has these facets and no others."""
+    def mask(self, name: str, predicates: frozenset[InputPredicate]) -> int:
+        """The slots that a call of a name meets whose input has these predicates and no others."""
         mask = self._sure.get(name, 0)
         perhaps = self._perhaps.get(name, ())
         self._work.spend(1 + len(perhaps) // 4)
         for slot, needed in perhaps:
-            if needed <= facets:
+            if needed <= predicates:
                 mask |= slot
         return mask
 
-    def letters(
-        self, name: str, facets: frozenset[InputPredicate] = frozenset()
+    def distinct_inputs(
+        self, name: str, predicates: frozenset[InputPredicate] = frozenset()
     ) -> Iterator[frozenset[InputPredicate]]:
-        """The inputs of a name that have these facets, as far as the clause tells them apart, the least of each."""
+        """The inputs of a name with these predicates, as far as the clause tells them apart, the least of each."""
         if name not in self._perhaps:
-            return iter((facets,))
-        own = self.facets(name)
-        key = (name, facets & own)
-        if key not in self._letters:
+            return iter((predicates,))
+        own = self.predicates(name)
+        key = (name, predicates & own)
+        if key not in self._distinct_inputs:
             found: list[tuple[int, frozenset[InputPredicate]]] = []
-            for some in combinations(own - facets):
-                mask = self.mask(name, facets | some)
+            for some in combinations(own - predicates):
+                mask = self.mask(name, predicates | some)
                 self._work.spend(len(found) // 8)
                 if not any(mask == other and less <= some for other, less in found):
                     found.append((mask, some))
-            self._letters[key] = tuple(some for _, some in found)
-        return (facets | some for some in self._letters[key])
+            self._distinct_inputs[key] = tuple(some for _, some in found)
+        return (predicates | some for some in self._distinct_inputs[key])
 
     def masks(self, kind: CallClass) -> set[int]:
         """The masks that calls of a kind may have."""
-        return {self.mask(kind.name, some) for some in self.letters(kind.name, kind.facets)}
+        return {self.mask(kind.name, some) for some in self.distinct_inputs(kind.name, kind.predicates)}
 
-    def barred(self, kinds: Kinds) -> Sequence[CallClass]:
+    def always_denied(self, kinds: CallClasses) -> Sequence[CallClass]:
         """The kinds of calls that are refused whatever came before: they are denied.
 
         None by a net written in full, which means all its transitions to fire.
         """
-        if not self.graph.refused or (isinstance(self.clause.record, Net) and not self.clause.line):
+        if not self.shared.refused or (isinstance(self.clause.record, Net) and not self.clause.line):
             return ()
         named = (kind for name in self.names for kind in kinds.named(name))
         self._work.spend(len(self.names))
-        return [kind for kind in named if self.masks(kind) <= self.graph.refused]
+        return [kind for kind in named if self.masks(kind) <= self.shared.refused]
 
     def calls_of(self, mask: int) -> str:
         """The calls of a mask in words, by the first slot they meet."""
@@ -445,25 +445,25 @@ class System:
         return names(met[0].selector) if met else "any other call"
 
 
-def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = ()) -> list[System]:
-    """The systems of the clauses, in the stack's order, but those of `large` nets."""
+def clause_graphs(clauses: Iterable[Clause], kinds: CallClasses, large: Container[str] = ()) -> list[ClauseGraph]:
+    """The graphs of the clauses, in the stack's order, but those of `large` nets."""
     graphs: dict[Hashable, Graph] = {}
-    found: list[System] = []
+    found: list[ClauseGraph] = []
     for clause in clauses:
         if clause.id not in large:
             admits = bool(clause.roles.admits)
             found += [
-                System(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.abstractions()
+                ClauseGraph(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.abstractions()
             ]
     return found
 
 
-def combinations(facets: frozenset[InputPredicate]) -> Iterator[frozenset[InputPredicate]]:
-    """Sets of facets that an input may have together."""
-    if not facets:
-        yield facets
+def combinations(predicates: frozenset[InputPredicate]) -> Iterator[frozenset[InputPredicate]]:
+    """Sets of predicates that an input may have together."""
+    if not predicates:
+        yield predicates
         return
-    listed = sorted(facets, key=repr)
-    counts = range(len(listed) + 1) if len(listed) <= MAX_FACETS else (0, 1, 2, len(listed))
+    listed = sorted(predicates, key=repr)
+    counts = range(len(listed) + 1) if len(listed) <= MAX_PREDICATES else (0, 1, 2, len(listed))
     for count in counts:
         yield from map(frozenset, itertools.combinations(listed, count))

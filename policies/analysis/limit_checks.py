@@ -16,7 +16,7 @@ from ..stack.locks import loosened
 from ..stack.merge import BudgetEntry, LimitEntry, effective_budgets, effective_limits, price_tables
 from ..values.amounts import figure
 from ..values.work_budget import Work
-from .call_classes import CallClass, Kinds
+from .call_classes import CallClass, CallClasses
 from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
                 yield Want(clause, owed, meant)
 
 
-def _quotas(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[Quota]:
+def _quotas(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Quota]:
     for clause in clauses:
         if not clause.binds or getattr(clause.record, "key", None) is not None:
             continue
@@ -257,7 +257,7 @@ def _quotas(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[Quota]:
                     yield Quota(clause.id, clause.words(), cap.most, cap.of, some)
 
 
-def _limits(policy: Policy, kinds: Kinds) -> Iterator[Quota]:
+def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
     for entry in effective_limits(policy):
         if entry.kind.projected == "call" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
             session = entry.limit.scope == "session"

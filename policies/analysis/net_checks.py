@@ -17,11 +17,11 @@ from ..rules.petri_net import Net, NetMachine, NetState
 from ..rules.rule import names
 from ..stack.clauses import Clause
 from ..values.work_budget import Work
-from .explorer import System
+from .explorer import ClauseGraph
 from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
-    from .call_classes import Kinds
+    from .call_classes import CallClasses
 
 
 MAX_STATES = 3_000
@@ -215,7 +215,7 @@ def _names(machine: NetMachine, steps: list[_Reached]) -> tuple[str, ...]:
     return tuple(machine.net.transitions[n].name for step in steps for n in step.fired)
 
 
-def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+def net_findings(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
     """The problems in the nets of a stack; one-line nets cannot have any."""
     for clause in clauses:
         if not isinstance(clause.record, Net):
@@ -224,13 +224,13 @@ def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightF
             yield from _idle(clause, clause.record, kinds)
         else:
             machine = NetMachine(clause.record, clause.scope)
-            system = System(clause, machine, kinds, {})
+            graph = ClauseGraph(clause, machine, kinds, {})
             yield from _found(
-                clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}, kinds.work)
+                clause, clause.record, walk(machine, {graph.mask(*kind) for kind in kinds.all}, kinds.work)
             )
 
 
-def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
+def _idle(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """`require a before a`, `limit a to 3 per a`: the tool lets itself through."""
     always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
     for transition in net.transitions:

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..rules.rule import LARGEST, names
 from ..stack.clauses import Clause
 from .call_classes import ANY_OTHER, CallClass
-from .explorer import System
+from .explorer import ClauseGraph
 from .findings import PreflightFinding, finding
 from .reachability import END, BoundExceeded, Product, Saturation, Step
 
 
-def find_orders(possible: Saturation, systems: list[System]) -> Iterator[PreflightFinding]:
+def find_orders(possible: Saturation, graphs: list[ClauseGraph]) -> Iterator[PreflightFinding]:
     """Look for an order in which each kind of call is let through; those without one are excluded.
 
     Returns what could not be told, as a finding.
     """
-    systems = [system for system in systems if system.graph.restrains]
-    if all(system.graph.lasting for system in systems):
+    graphs = [graph for graph in graphs if graph.shared.refuses_by_history]
+    if all(graph.shared.admits_for_good for graph in graphs):
         return  # what is met once stays met: each clause by itself says it all
     settled: set[CallClass] = set()
     gave_up: list[CallClass] = []
     work = 0
     while True:
-        search = Product(systems, possible.kinds, possible.found, work)
+        search = Product(graphs, possible.kinds, possible.found, work)
         cores = _first_without_order(possible, search, settled, gave_up)
         work = search.work
         if not cores:
@@ -80,7 +80,7 @@ def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
     """Tools that could be called as far as any one clause goes, but not with all of them."""
     reported: set[str] = set()
     for kind in possible.kinds.all:
-        if kind in possible.found or kind in possible.barred or not _is_tool(kind, possible):
+        if kind in possible.found or kind in possible.always_denied or not _is_tool(kind, possible):
             continue
         label = possible.kinds.label(kind)
         if reported and label == ANY_OTHER:
@@ -128,7 +128,9 @@ def _reason(possible: Saturation, step: Step) -> str:
         return f"{name} needs `{possible.kinds.label(step.wanted)}`"
     if step.kind in possible.cores:
         return f"{name} fits in no order of calls"
-    return f"{name} is kept out" if step.kind in possible.barred else f"{name} is refused whatever comes before"
+    return (
+        f"{name} is kept out" if step.kind in possible.always_denied else f"{name} is refused whatever comes before"
+    )
 
 
 def _advice(label: str, circle: bool, core: list[Clause] | None) -> str:
@@ -141,9 +143,9 @@ def _advice(label: str, circle: bool, core: list[Clause] | None) -> str:
 
 def _is_tool(kind: CallClass, possible: Saturation) -> bool:
     """Whether a kind is all calls of a name: a virtual name, or a plain one."""
-    if not kind.facets:
+    if not kind.predicates:
         return True
-    if any(isinstance(facet, bytes) for facet in kind.facets):
+    if any(isinstance(predicate, bytes) for predicate in kind.predicates):
         return False
     return CallClass(kind.name) in possible.found
 
@@ -158,7 +160,7 @@ def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator
         if not kinds or kinds & possible.found.keys() or not possible.kinds.names.complete:
             continue
         when = "" if owed.after is None else f" after {names(owed.after)}"
-        steps = possible.why_never(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))
+        steps = possible.why_never(min(kinds, key=lambda kind: (len(kind.predicates), kind.name)))
         yield finding(
             "never_satisfied",
             clause,
@@ -176,10 +178,10 @@ def _ways_out(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
     return f"take {' or '.join(f'`{id}`' for id in ids)} away"
 
 
-def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator[PreflightFinding]:
+def demand_findings(possible: Saturation, graphs: Sequence[ClauseGraph]) -> Iterator[PreflightFinding]:
     """The clauses that together leave no order of calls in which all is called that must be."""
-    demands = [system for system in systems if system.graph.has_obligation]
-    concerned = [system for system in systems if system.graph.restrains or system.graph.has_obligation]
+    demands = [graph for graph in graphs if graph.shared.has_obligation]
+    concerned = [graph for graph in graphs if graph.shared.refuses_by_history or graph.shared.has_obligation]
     search = Product(concerned, possible.kinds, possible.found)
     guess = _one_after_another(demands, possible)
     if not possible.kinds.names.complete or search.goes([*guess, END]) or search.goes([*guess[::-1], END]):
@@ -205,7 +207,7 @@ def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator
         )
 
 
-def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[CallClass]:
+def _one_after_another(demands: Iterable[ClauseGraph], possible: Saturation) -> list[CallClass]:
     """The calls that meet each demand, with what they need before; a first guess."""
     calls: dict[CallClass, int] = {}
     for demand in demands:

@@ -1,6 +1,6 @@
 """For each clause by itself: the kinds of calls it can ever let through, and why it blocks the others.
 
-The calls found so far lead every clause's system on; what a clause admits in some state it can be led to, it does not
+The calls found so far lead every clause's graph on; what a clause admits in some state it can be led to, it does not
 stand in the way of. So what is called impossible is impossible for certain.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ..stack.clauses import Clause
-from .call_classes import CallClass, InputPredicate, Kinds
-from .explorer import ENDINGS, MAX_FACETS, Ending, Price, System, combinations, shortest
+from .call_classes import CallClass, CallClasses, InputPredicate
+from .explorer import ENDINGS, MAX_PREDICATES, ClauseGraph, Ending, Price, combinations, shortest
 
 
 class Step(NamedTuple):
@@ -27,20 +27,20 @@ class Step(NamedTuple):
 class Saturation:
     """The kinds in `found` can be let through, in the order in which they were found.
 
-    `barred` are the kinds that a clause denies, with the first that does; `cores` those that are excluded, with the
-    clauses that together leave no order in which they could come.
+    `always_denied` are the kinds that a clause denies, with the first that does; `cores` those that are excluded,
+    with the clauses that together leave no order in which they could come.
     """
 
-    def __init__(self, systems: Iterable[System], kinds: Kinds) -> None:
+    def __init__(self, graphs: Iterable[ClauseGraph], kinds: CallClasses) -> None:
         self.kinds = kinds
         complete = kinds.names.complete
-        self.systems = [s for s in systems if s.graph.moves is not None and (complete or not s.is_allow_list)]
+        self.graphs = [s for s in graphs if s.shared.moves is not None and (complete or not s.is_allow_list)]
         self.cores: dict[CallClass, list[Clause]] = {}
-        self._naming: dict[str, list[System]] = {}
-        for system in self.systems:
-            for name in system.names:
-                self._naming.setdefault(name, []).append(system)
-        self.barred = self._barred()
+        self._naming: dict[str, list[ClauseGraph]] = {}
+        for graph in self.graphs:
+            for name in graph.names:
+                self._naming.setdefault(name, []).append(graph)
+        self.always_denied = self._always_denied()
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
@@ -80,20 +80,22 @@ class Saturation:
             kind = step.wanted
         return list(round_trip.values())
 
-    def _barred(self) -> dict[CallClass, Clause]:
+    def _always_denied(self) -> dict[CallClass, Clause]:
         found: dict[CallClass, Clause] = {}
-        for system in self.systems:
-            for kind in system.barred(self.kinds):
-                found.setdefault(kind, system.clause)
+        for graph in self.graphs:
+            for kind in graph.always_denied(self.kinds):
+                found.setdefault(kind, graph.clause)
         return found
 
-    def _kinds_of(self, system: System) -> Iterable[CallClass]:
-        return (kind for name in system.names for kind in self.kinds.named(name))
+    def _kinds_of(self, graph: ClauseGraph) -> Iterable[CallClass]:
+        return (kind for name in graph.names for kind in self.kinds.named(name))
 
     def _saturate(self) -> None:
         self.found: dict[CallClass, int] = {}
         self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
-        self._reached: dict[System, dict[int, tuple[CallClass, ...]]] = {s: {s.graph.start: ()} for s in self.systems}
+        self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {
+            s: {s.shared.start: ()} for s in self.graphs
+        }
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
         again = set(self.kinds.names.all)
         while again:
@@ -101,17 +103,17 @@ class Saturation:
             ready = [kind for kind in pending if kind.name in again and self._let(kind)]
             for kind in ready:
                 del pending[kind]
-            again = {kind.name for kind in ready}  # such calls may have more facets now
-            named = dict.fromkeys(system for name in again for system in self._naming.get(name, ()))
-            for system in named:
-                if self._lead(system):
-                    again |= system.names
+            again = {kind.name for kind in ready}  # such calls may have more predicates now
+            named = dict.fromkeys(graph for name in again for graph in self._naming.get(name, ()))
+            for graph in named:
+                if self._lead(graph):
+                    again |= graph.names
 
     def _let(self, kind: CallClass) -> bool:
         """Note a kind that every clause lets through in some state."""
         needed: dict[CallClass, None] = {}
-        for system in self._naming.get(kind.name, ()):
-            path = self._path_in(system, kind)
+        for graph in self._naming.get(kind.name, ()):
+            path = self._path_in(graph, kind)
             if path is None:
                 return False
             needed |= dict.fromkeys(path)
@@ -119,77 +121,75 @@ class Saturation:
         self._needed[kind] = tuple(other for other in needed if other != kind)
         return True
 
-    def _path_in(self, system: System, kind: CallClass) -> tuple[CallClass, ...] | None:
-        """The kinds of calls that lead a system to where it admits a kind; None if it never does."""
-        inputs = system.letters(kind.name, kind.facets)
-        masks = {system.mask(kind.name, some) for some in inputs if self._open(kind, some)}
-        for state, path in self._reached[system].items():
+    def _path_in(self, graph: ClauseGraph, kind: CallClass) -> tuple[CallClass, ...] | None:
+        """The kinds of calls that lead a graph to where it admits a kind; None if it never does."""
+        inputs = graph.distinct_inputs(kind.name, kind.predicates)
+        masks = {graph.mask(kind.name, some) for some in inputs if self._open(kind, some)}
+        for state, path in self._reached[graph].items():
             self.kinds.work.spend(1 + len(masks))
-            if any(system.admits(state, mask) for mask in masks):
+            if any(graph.admits(state, mask) for mask in masks):
                 return path
         return None
 
-    def _open(self, kind: CallClass, facets: frozenset[InputPredicate]) -> bool:
-        """Whether a call of a kind may have these facets: every kind that it is of, beyond this one's, was found."""
-        others = (
-            other for other in self.kinds.within(CallClass(kind.name, facets)) if not other.facets <= kind.facets
-        )
-        return all(other in self.found for other in others)
+    def _open(self, kind: CallClass, predicates: frozenset[InputPredicate]) -> bool:
+        """Whether a call of a kind may have these predicates: each kind it is of, beyond this one's, was found."""
+        within = self.kinds.within(CallClass(kind.name, predicates))
+        return all(other in self.found for other in within if not other.predicates <= kind.predicates)
 
-    def _lead(self, system: System) -> bool:
-        """Lead a system on by the calls found so far; whether that leads anywhere new."""
-        if not system.graph.changes:
+    def _lead(self, graph: ClauseGraph) -> bool:
+        """Lead a graph on by the calls found so far; whether that leads anywhere new."""
+        if not graph.shared.changes:
             return False
-        reached = self._reached[system]
+        reached = self._reached[graph]
         before = len(reached)
-        letters = [*([(CallClass("other"), 0)] if system.unnamed else []), *self._letters(system)]
+        symbols = [*([(CallClass("other"), 0)] if graph.unnamed else []), *self._symbols(graph)]
         states = list(reached)
         for state in states:
-            self.kinds.work.spend(1 + len(letters))
-            for kind, mask in letters:
-                if system.admits(state, mask):
+            self.kinds.work.spend(1 + len(symbols))
+            for kind, mask in symbols:
+                if graph.admits(state, mask):
                     for ending in ENDINGS:
-                        after = system.after(state, mask, ending)
+                        after = graph.after(state, mask, ending)
                         if after not in reached:
                             reached[after] = (*reached[state], kind) if mask else reached[state]
                             states.append(after)
         return len(reached) > before
 
-    def _letters(self, system: System) -> list[tuple[CallClass, int]]:
-        """The calls found so far that a system tells apart, one of each."""
+    def _symbols(self, graph: ClauseGraph) -> list[tuple[CallClass, int]]:
+        """The calls found so far that a graph tells apart, one of each."""
         found: dict[int, CallClass] = {}
         self.kinds.work.spend(len(self.found))
         for kind in self.found:
-            if kind.name in system.names:
-                for facets in system.letters(kind.name):
-                    letter = CallClass(kind.name, facets)
-                    if all(other in self.found for other in self.kinds.within(letter)):
-                        found.setdefault(system.mask(*letter), kind)
+            if kind.name in graph.names:
+                for predicates in graph.distinct_inputs(kind.name):
+                    symbol = CallClass(kind.name, predicates)
+                    if all(other in self.found for other in self.kinds.within(symbol)):
+                        found.setdefault(graph.mask(*symbol), kind)
         return [(kind, mask) for mask, kind in found.items()]
 
     def _wants(self, kind: CallClass) -> Sequence[Step]:
         """For each clause that never lets a kind through, the calls it would need, none of which can come."""
         steps: list[Step] = []
-        for system in self._naming.get(kind.name, ()):
-            if self._path_in(system, kind) is None:
-                wanted = self._missing(system, kind)
-                steps += [Step(kind, system.clause, other) for other in wanted]
+        for graph in self._naming.get(kind.name, ()):
+            if self._path_in(graph, kind) is None:
+                wanted = self._missing(graph, kind)
+                steps += [Step(kind, graph.clause, other) for other in wanted]
                 if not wanted:
-                    steps.append(Step(kind, system.clause, None))
+                    steps.append(Step(kind, graph.clause, None))
         if kind in self.cores:
             steps.append(Step(kind, self.cores[kind][0], None))
         return steps
 
-    def _missing(self, system: System, kind: CallClass) -> list[CallClass]:
-        """The kinds that cannot come, calls of which would lead a system to where it admits a kind."""
-        mask = system.mask(*kind)
-        self.kinds.work.spend(len(system.graph.moves or ()))
+    def _missing(self, graph: ClauseGraph, kind: CallClass) -> list[CallClass]:
+        """The kinds that cannot come, calls of which would lead a graph to where it admits a kind."""
+        mask = graph.mask(*kind)
+        self.kinds.work.spend(len(graph.shared.moves or ()))
         ways = {
             move.mask
-            for move in system.graph.moves or ()
-            if not system.admits(move.before, mask) and system.admits(move.after, mask)
+            for move in graph.shared.moves or ()
+            if not graph.admits(move.before, mask) and graph.admits(move.after, mask)
         }
-        missing = (k for k in self._kinds_of(system) if k not in self.found and system.mask(*k) in ways)
+        missing = (k for k in self._kinds_of(graph) if k not in self.found and graph.mask(*k) in ways)
         return sorted(missing, key=repr)
 
 
@@ -211,7 +211,7 @@ class Symbol(NamedTuple):
     """A call, and whether it succeeds."""
 
     name: str
-    facets: frozenset[InputPredicate]
+    predicates: frozenset[InputPredicate]
     ending: Ending = "completed"
 
 
@@ -222,33 +222,35 @@ Entry: TypeAlias = tuple[tuple[int, ...], Symbol, bool]
 class Product:
     """Searches over the calls that each clause by itself lets through; `work` is what earlier searches took."""
 
-    def __init__(self, systems: list[System], kinds: Kinds, possible: Container[CallClass], work: int = 0) -> None:
-        self._systems = systems
+    def __init__(
+        self, graphs: list[ClauseGraph], kinds: CallClasses, possible: Container[CallClass], work: int = 0
+    ) -> None:
+        self._graphs = graphs
         self._kinds = kinds
         self.work = work
         self._never: dict[str, list[frozenset[InputPredicate]]] = {}
         for kind in kinds.all:
             if kind not in possible:
-                self._never.setdefault(kind.name, []).append(kind.facets)
-        self._closed = {name for name, facets in self._never.items() if frozenset() in facets}
+                self._never.setdefault(kind.name, []).append(kind.predicates)
+        self._closed = {name for name, predicates in self._never.items() if frozenset() in predicates}
 
-    def concerned(self, kind: CallClass) -> list[System]:
+    def concerned(self, kind: CallClass) -> list[ClauseGraph]:
         """The clauses that look at every call of a kind, or at every first call; at the end, those that want calls
         which others stand in the way of.
         """
-        self._kinds.work.spend(len(self._systems))
+        self._kinds.work.spend(len(self._graphs))
         if kind == END:
-            others = [system for system in self._systems if not system.graph.lasting]
-            obliged = [system for system in self._systems if system.graph.has_obligation]
+            others = [graph for graph in self._graphs if not graph.shared.admits_for_good]
+            obliged = [graph for graph in self._graphs if graph.shared.has_obligation]
             return [s for s in obliged if any(o is not s and o.names & s.names for o in others)]
-        return [system for system in self._systems if system.graph.awaits or system.mask(*kind)]
+        return [graph for graph in self._graphs if graph.shared.needs_a_call_first or graph.mask(*kind)]
 
     def sight(self, kind: CallClass) -> tuple[Hashable, ...]:
         """How each clause that names a kind sees it; kinds of one sight fare alike."""
-        self._kinds.work.spend(len(self._systems))
-        seen = [(n, system.mask(*kind)) for n, system in enumerate(self._systems)]
+        self._kinds.work.spend(len(self._graphs))
+        seen = [(n, graph.mask(*kind)) for n, graph in enumerate(self._graphs)]
         looked = [(n, mask) for n, mask in seen if mask]
-        extra = [(n, s.facets(kind.name)) for n, s in enumerate(self._systems) if s.facets(kind.name)]
+        extra = [(n, s.predicates(kind.name)) for n, s in enumerate(self._graphs) if s.predicates(kind.name)]
         return (*looked, *extra)
 
     def core(self, kind: CallClass) -> list[Clause] | None:
@@ -256,95 +258,97 @@ class Product:
 
         Raises BoundExceeded if that cannot be told.
         """
-        systems = self._refined(kind)
-        if systems is None:
+        graphs = self._refined(kind)
+        if graphs is None:
             return None
-        for system in list(systems):
-            fewer = [other for other in systems if other is not system]
+        for graph in list(graphs):
+            fewer = [other for other in graphs if other is not graph]
             with contextlib.suppress(BoundExceeded):
                 if fewer and self._trace(kind, fewer) is None:
-                    systems = fewer
-        return list({system.clause.id: system.clause for system in systems}.values())
+                    graphs = fewer
+        return list({graph.clause.id: graph.clause for graph in graphs}.values())
 
-    def _refined(self, kind: CallClass) -> list[System] | None:
+    def _refined(self, kind: CallClass) -> list[ClauseGraph] | None:
         """Clauses under which there is no trace; None if there is one under all."""
-        systems = self.concerned(kind)
+        graphs = self.concerned(kind)
         while True:
-            trace = self._trace(kind, systems)
+            trace = self._trace(kind, graphs)
             if trace is None:
-                return systems
-            refusing = [system for system in self._systems if system not in systems and _refuses(system, trace)]
+                return graphs
+            refusing = [graph for graph in self._graphs if graph not in graphs and _refuses(graph, trace)]
             if not refusing:
                 return None
             # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
-            systems = systems + ([system for system in refusing if not system.graph.has_obligation] or refusing)
+            graphs = graphs + ([graph for graph in refusing if not graph.shared.has_obligation] or refusing)
 
     def goes(self, calls: Sequence[CallClass]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
-        trace = [Symbol(call.name, call.facets) for call in calls]
-        for system in self._systems:
+        trace = [Symbol(call.name, call.predicates) for call in calls]
+        for graph in self._graphs:
             self._kinds.work.spend(1 + len(trace))
-            if _refuses(system, trace):
+            if _refuses(graph, trace):
                 return False
         return True
 
-    def _trace(self, kind: CallClass, systems: Sequence[System]) -> list[Symbol] | None:
+    def _trace(self, kind: CallClass, graphs: Sequence[ClauseGraph]) -> list[Symbol] | None:
         """A shortest trace that ends with a call of the kind, under some of the clauses. Raises BoundExceeded."""
-        trace = self._shortest(self._letters(kind, systems), systems)
-        names = {name for system in systems for name in system.names}
-        if trace is None and any(len(self._facets(name, kind, systems)) > MAX_FACETS for name in names):
+        trace = self._shortest(self._symbols(kind, graphs), graphs)
+        names = {name for graph in graphs for name in graph.names}
+        if trace is None and any(len(self._predicates(name, kind, graphs)) > MAX_PREDICATES for name in names):
             raise BoundExceeded
         return trace
 
-    def _shortest(self, letters: Sequence[Entry], systems: Sequence[System]) -> list[Symbol] | None:
+    def _shortest(self, symbols: Sequence[Entry], graphs: Sequence[ClauseGraph]) -> list[Symbol] | None:
         most = self.work + min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
 
         def steps(at: tuple[int, ...]) -> Iterator[tuple[Symbol, Price, tuple[int, ...] | None]]:
-            self.work += len(letters) * len(systems)
-            self._kinds.work.spend(len(letters) * len(systems))
+            self.work += len(symbols) * len(graphs)
+            self._kinds.work.spend(len(symbols) * len(graphs))
             if self.work > most:
                 raise BoundExceeded
-            for looks, letter, wanted in letters:
-                after = _next(systems, at, looks, letter)
+            for looks, symbol, wanted in symbols:
+                after = _next(graphs, at, looks, symbol)
                 if after is not None:
-                    yield letter, (1, 0), None if wanted else after
+                    yield symbol, (1, 0), None if wanted else after
 
-        return shortest(tuple(system.graph.start for system in systems), steps).steps
+        return shortest(tuple(graph.shared.start for graph in graphs), steps).steps
 
-    def _letters(self, kind: CallClass, systems: Sequence[System]) -> list[Entry]:
+    def _symbols(self, kind: CallClass, graphs: Sequence[ClauseGraph]) -> list[Entry]:
         """The calls that the clauses can tell apart, one of each; those of the kind are wanted, and come first."""
         found: dict[tuple[Any, ...], Entry] = {}
-        endings = ENDINGS if any(system.graph.forgives for system in systems) else ENDINGS[:1]
-        named = {name for system in systems for name in system.names} | {kind.name}
+        endings = ENDINGS if any(graph.shared.failures_matter for graph in graphs) else ENDINGS[:1]
+        named = {name for graph in graphs for name in graph.names} | {kind.name}
         others = (name for name in self._kinds.names.all if name not in named and name not in self._closed)
         for name in (*sorted(named), *itertools.islice(others, 1)):
-            for facets in self._inputs(name, kind, systems):
-                self._kinds.work.spend(len(systems))
-                looks = tuple(system.mask(name, facets) for system in systems)
-                wanted = name == kind.name and kind.facets <= facets
+            for predicates in self._inputs(name, kind, graphs):
+                self._kinds.work.spend(len(graphs))
+                looks = tuple(graph.mask(name, predicates) for graph in graphs)
+                wanted = name == kind.name and kind.predicates <= predicates
                 for ending in endings:
-                    found.setdefault((looks, ending, wanted), (looks, Symbol(name, facets, ending), wanted))
+                    found.setdefault((looks, ending, wanted), (looks, Symbol(name, predicates, ending), wanted))
         return sorted(found.values(), key=lambda entry: not entry[2])
 
-    def _inputs(self, name: str, kind: CallClass, systems: Sequence[System]) -> Iterator[frozenset[InputPredicate]]:
-        """The combinations of facets that possible calls of a name have."""
-        for some in combinations(self._facets(name, kind, systems)):
+    def _inputs(
+        self, name: str, kind: CallClass, graphs: Sequence[ClauseGraph]
+    ) -> Iterator[frozenset[InputPredicate]]:
+        """The combinations of predicates that possible calls of a name have."""
+        for some in combinations(self._predicates(name, kind, graphs)):
             never_come = self._never.get(name, ())
             self._kinds.work.spend(1 + len(never_come))
             if not any(never <= some for never in never_come):
                 yield some
 
-    def _facets(self, name: str, kind: CallClass, systems: Sequence[System]) -> frozenset[InputPredicate]:
-        facets = frozenset(facet for system in systems for facet in system.facets(name))
-        return facets | kind.facets if name == kind.name else facets
+    def _predicates(self, name: str, kind: CallClass, graphs: Sequence[ClauseGraph]) -> frozenset[InputPredicate]:
+        predicates = frozenset(predicate for graph in graphs for predicate in graph.predicates(name))
+        return predicates | kind.predicates if name == kind.name else predicates
 
 
-def _refuses(system: System, trace: Iterable[Symbol]) -> bool:
-    state = system.graph.start
-    for name, facets, ending in trace:
+def _refuses(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
+    state = graph.shared.start
+    for name, predicates, ending in trace:
         if name == END.name:
-            return not system.graph.may_end(state)
-        after = system.next(state, system.mask(name, facets), ending)
+            return not graph.shared.may_end(state)
+        after = graph.next(state, graph.mask(name, predicates), ending)
         if after is None:
             return True
         state = after
@@ -352,15 +356,15 @@ def _refuses(system: System, trace: Iterable[Symbol]) -> bool:
 
 
 def _next(
-    systems: Sequence[System], states: Sequence[int], masks: Sequence[int], letter: Symbol
+    graphs: Sequence[ClauseGraph], states: Sequence[int], masks: Sequence[int], symbol: Symbol
 ) -> tuple[int, ...] | None:
-    if letter.name == END.name:
+    if symbol.name == END.name:
         return (
-            tuple(states) if all(s.graph.may_end(state) for s, state in zip(systems, states, strict=True)) else None
+            tuple(states) if all(s.shared.may_end(state) for s, state in zip(graphs, states, strict=True)) else None
         )
     after = []
-    for system, state, mask in zip(systems, states, masks, strict=True):
-        changed = system.next(state, mask, letter.ending)
+    for graph, state, mask in zip(graphs, states, masks, strict=True):
+        changed = graph.next(state, mask, symbol.ending)
         if changed is None:
             return None
         after.append(changed)

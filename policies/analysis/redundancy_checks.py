@@ -13,22 +13,24 @@ from ..language.selectors import ToolWhere
 from ..rules.petri_net import Net
 from ..rules.rule import Cap, Rule, items_of
 from ..stack.clauses import Clause
-from .explorer import System, systems_of
+from .explorer import ClauseGraph, clause_graphs
 from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
-    from .call_classes import CallClass, Kinds, NameReach
+    from .call_classes import CallClass, CallClasses, NameReach
 
 
 WORDS = ("id", "reason", "description", "tell_model", "action")
 """Fields that do not change what a rule is about."""
 
 
-def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> Iterator[PreflightFinding]:
+def shadow_findings(
+    clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]
+) -> Iterator[PreflightFinding]:
     """The rules that never decide anything, each with the first one that does so for it."""
     if not kinds.names.complete:
         return
-    shadows = _Shadows(clauses, kinds, systems)
+    shadows = _Shadows(clauses, kinds, graphs)
     for n, clause in enumerate(clauses):
         candidates = shadows.candidates(n)
         kinds.work.spend(1 + len(candidates))
@@ -48,13 +50,13 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
 class _Shadows:
     """The calls each clause refuses, by its number."""
 
-    def __init__(self, clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> None:
+    def __init__(self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> None:
         self._clauses = clauses
         self._kinds = kinds
-        self._systems: dict[str, list[System]] = {clause.id: [] for clause in clauses}
-        for system in systems:
-            self._systems[system.clause.id].append(system)
-        self._shut = [self._barred(clause) for clause in clauses]
+        self._graphs: dict[str, list[ClauseGraph]] = {clause.id: [] for clause in clauses}
+        for graph in graphs:
+            self._graphs[graph.clause.id].append(graph)
+        self._shut = [self._always_denied(clause) for clause in clauses]
         self._open = [self._restricted(clause) for clause in clauses]
         self._caps = [self._cap(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
@@ -94,17 +96,15 @@ class _Shadows:
         restricted = self._open[n]
         return restricted is not None and (restricted <= self._shut[m] or self._tighter(m, n))
 
-    def _barred(self, clause: Clause) -> frozenset[CallClass]:
+    def _always_denied(self, clause: Clause) -> frozenset[CallClass]:
         """The kinds of calls that a clause refuses, whatever came before."""
-        return frozenset(kind for system in self._systems[clause.id] for kind in system.barred(self._kinds))
+        return frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
         if isinstance(clause.record, Net) or clause.record.obligation() is not None:
             return None
-        if any(
-            not system.graph.may_end(state) for system in self._systems[clause.id] for state in system.graph.states
-        ):
+        if any(not graph.shared.may_end(state) for graph in self._graphs[clause.id] for state in graph.shared.states):
             return None
         if admits := clause.roles.admits:
             reaches = [
@@ -129,7 +129,7 @@ class _Shadows:
         return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], getattr(clause.record, "key", None)
 
 
-def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
+def _subject(clause: Clause, kinds: CallClasses) -> tuple[object, ...] | None:
     """A rule without its id and texts: equal for rules that judge alike."""
     if isinstance(clause.record, Net):
         return None
@@ -140,26 +140,26 @@ def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
 
 
 def evasion_findings(
-    clauses: Iterable[Clause], kinds: Kinds, systems: Iterable[System]
+    clauses: Iterable[Clause], kinds: CallClasses, graphs: Iterable[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
     """Rules that can be evaded; those with a key by calls of one value."""
-    by_clause: dict[str, list[System]] = {}
-    for system in systems:
-        by_clause.setdefault(system.clause.id, []).append(system)
+    by_clause: dict[str, list[ClauseGraph]] = {}
+    for graph in graphs:
+        by_clause.setdefault(graph.clause.id, []).append(graph)
     for clause in clauses:
         if isinstance(clause.record, Rule):
-            of_clause: Iterable[System] = by_clause.get(clause.id, ())
+            of_clause: Iterable[ClauseGraph] = by_clause.get(clause.id, ())
             if clause.record.key is not None:
                 keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
-                of_clause = systems_of([keyless], kinds)
+                of_clause = clause_graphs([keyless], kinds)
             yield from _adjacency(clause, clause.record, of_clause)
 
 
-def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
+def _adjacency(clause: Clause, rule: Rule, graphs: Iterable[ClauseGraph]) -> Iterator[PreflightFinding]:
     """Rules that refuse a call only right after another one."""
-    for system in systems:
-        if path := system.graph.evasion:
-            chain = [system.calls_of(mask) for mask in path]
+    for graph in graphs:
+        if path := graph.shared.evasion:
+            chain = [graph.calls_of(mask) for mask in path]
             yield finding(
                 "evaded_by_one_call",
                 clause,
@@ -174,7 +174,7 @@ Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 
 
 def allow_findings(
-    clauses: tuple[Clause, ...], kinds: Kinds, systems: Sequence[System]
+    clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
     """The problems in the allow lists of a stack."""
     lists = [clause for clause in clauses if clause.roles.admits]
@@ -188,7 +188,7 @@ def allow_findings(
         )
     if empty or not kinds.names.complete:
         return
-    denials = _denials(kinds, systems)
+    denials = _denials(kinds, graphs)
     found = [finding for clause in lists for finding in _denied_entries(clause, denials, kinds)]
     binding = [clause for clause in lists if clause.binds]
     apart = list(_no_common_name(binding, kinds))
@@ -202,14 +202,14 @@ def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
     return [item for selector in clause.roles.admits for item in items_of(selector)]
 
 
-def _names(clause: Clause, kinds: Kinds, entry: str | ToolWhere | None = None) -> frozenset[str]:
+def _names(clause: Clause, kinds: CallClasses, entry: str | ToolWhere | None = None) -> frozenset[str]:
     """The names that an allow list, or one entry of it, admits."""
     wanted = clause.roles.admits if entry is None else (entry,)
     reaches = [reach for selector in wanted for reach in kinds.reaches(selector, clause.scope, virtual_names=())]
     return frozenset(name for reach in reaches for name in reach.names)
 
 
-def _no_common_name(lists: list[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+def _no_common_name(lists: list[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
     """All lists must admit a call; together they admit none."""
     common = frozenset(kinds.names.all)
     for n, clause in enumerate(lists):
@@ -230,18 +230,18 @@ def _listed(entries: Iterable[str | ToolWhere]) -> str:
     return ", ".join(f"`{entry if isinstance(entry, str) else entry.tool}`" for entry in entries)
 
 
-def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
+def _denials(kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> Denials:
     """The names that clauses deny; allow lists aside."""
     found: list[tuple[Clause, frozenset[str]]] = []
-    for system in systems:
-        if system.clause.binds and not system.is_allow_list:
-            barred = frozenset(kind.name for kind in system.barred(kinds) if not kind.facets)
-            if barred:
-                found.append((system.clause, barred))
+    for graph in graphs:
+        if graph.clause.binds and not graph.is_allow_list:
+            always_denied = frozenset(kind.name for kind in graph.always_denied(kinds) if not kind.predicates)
+            if always_denied:
+                found.append((graph.clause, always_denied))
     return found
 
 
-def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
+def _denied_entries(clause: Clause, denials: Denials, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """Entries of which the same or an earlier policy denies every name."""
     earlier = [(other, denied) for other, denied in denials if other.member <= clause.member]
     all_denied = frozenset().union(*(denied for _, denied in earlier))
@@ -261,7 +261,7 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[
         )
 
 
-def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
+def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """Lists of which later policies deny all that is in every one."""
     left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
     by = [other for other, denied in denials if denied & left]

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from proctor.adapters.evaluate.proofs import Prover
 from proctor.adapters.evaluate.rule_proofs import kept, placed, sanity
 from proctor.policies import (
     CompiledPolicy,
@@ -444,7 +445,7 @@ def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[s
     members = members_of(question.stack)
     rules = list(placed(members))
     findings = []
-    for record in sanity(members, prove):
+    for record in sanity(members, Prover(prove)):
         about, _, id = record.question.partition(" ")
         if record.verdict == "refuted":
             findings.append(record.reason.partition(":")[0])

@@ -18,8 +18,8 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
-from proctor.policies.analysis.call_classes import Kinds, NameUniverse
-from proctor.policies.analysis.explorer import System, systems_of
+from proctor.policies.analysis.call_classes import CallClasses, NameUniverse
+from proctor.policies.analysis.explorer import ClauseGraph, clause_graphs
 from proctor.policies.analysis.net_checks import walk
 from proctor.policies.analysis.order_checks import find_orders
 from proctor.policies.analysis.reachability import Saturation
@@ -109,10 +109,10 @@ def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
     """The policy compiled, and the tools that preflight takes to be callable."""
     stack = merge_policies(parse_policies(document))
     clauses = clauses_of(stack)
-    kinds = Kinds(stack, clauses)
-    systems = [system for system in systems_of(clauses, kinds, frozenset()) if system.clause.binds]
-    possible = Saturation(systems, kinds)
-    assert list(find_orders(possible, systems)) == []
+    kinds = CallClasses(stack, clauses)
+    graphs = [graph for graph in clause_graphs(clauses, kinds, frozenset()) if graph.clause.binds]
+    possible = Saturation(graphs, kinds)
+    assert list(find_orders(possible, graphs)) == []
     return compile_policy(stack), {kind.name for kind in possible.found} & set(TOOLS)
 
 
@@ -204,26 +204,26 @@ clause = st.one_of(
 
 @settings(quick, max_examples=400)
 @given(clause, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=15))
-def test_the_system_of_a_rule_answers_as_the_rule_does(
+def test_the_graph_of_a_rule_answers_as_the_rule_does(
     document: dict[str, Any], trace: list[tuple[str, bool]]
 ) -> None:
     """To each call the same answer, whatever was let through before; at the end the same is owed."""
     stack = merge_policies(parse_policies({**BASE, **document}))
     clauses = clauses_of(stack)
-    kinds = Kinds(stack, clauses)
-    (system,) = systems_of(clauses, kinds, frozenset())
+    kinds = CallClasses(stack, clauses)
+    (graph,) = clause_graphs(clauses, kinds, frozenset())
     unnamed = next((name for name in kinds.names.all if name not in kinds.names.plain), "")
     monitor = compile_policy(stack).monitor()
-    state = system.graph.start
+    state = graph.shared.start
     for number, (name, ok) in enumerate(trace):
-        mask = system.mask(name if name in kinds.names.plain else unnamed, frozenset())
-        admitted = system.admits(state, mask)
+        mask = graph.mask(name if name in kinds.names.plain else unnamed, frozenset())
+        admitted = graph.admits(state, mask)
 
         assert step(monitor, number, name, ok) == admitted
         if admitted:
-            state = system.after(state, mask, "completed" if ok else "failed")
+            state = graph.after(state, mask, "completed" if ok else "failed")
 
-        assert system.graph.may_end(state) == (system.machine.finding_at_end(monitor.state.states[0]) is None)
+        assert graph.shared.may_end(state) == (graph.machine.finding_at_end(monitor.state.states[0]) is None)
 
 
 @quick
@@ -232,16 +232,16 @@ def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace
     """And a net that is called bounded never holds more than was seen."""
     stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
     (clause,) = clauses = clauses_of(stack)
-    kinds = Kinds(stack, clauses)
+    kinds = CallClasses(stack, clauses)
     machine = clause.machine()
     assert isinstance(machine, NetMachine)
-    system = System(clause, machine, kinds, {})
-    walked = walk(machine, {system.mask(*kind) for kind in kinds.all})
+    graph = ClauseGraph(clause, machine, kinds, {})
+    walked = walk(machine, {graph.mask(*kind) for kind in kinds.all})
     if not walked.complete:
         return
     state, fired = machine.begin()
     for number, (tool, ending) in enumerate(trace):
-        firing = machine.firing(state.marking, system.mask(tool, frozenset())) or []
+        firing = machine.firing(state.marking, graph.mask(tool, frozenset())) or []
         fired += machine.fire(state, f"c{number}", firing)
         if ending != "open":
             fired += machine.finish(state, f"c{number}", failed=ending == "failed")

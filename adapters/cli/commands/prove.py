@@ -7,8 +7,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from ..options import check_standard_input, context_option, json_option, read_co
 from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
-    from ...evaluate.proofs import ProofQuestion, ProofRecord
+    from ...evaluate.proofs import ProofQuestion, ProofRecord, Prover
     from ...evaluate.reports import Case
 
 _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
@@ -111,7 +110,7 @@ def prove(
     about: RunContext | None = read_context(context) if context else None
     found: list[tuple[ProofQuestion | None, ProofRecord]] = []
     with _Search(len(questions) or sanity_questions(stack)) as search:
-        for question, record in _answers(stack, merged, questions, search.prover(offered, about), search.over):
+        for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
             found.append((question, record))
             reports.add_case(_case(question, record, policies[0]))
             search.clear()
@@ -158,7 +157,7 @@ def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
 
 
 def _answers(
-    stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any, over: Callable[[], bool]
+    stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Prover
 ) -> Iterator[tuple[ProofQuestion | None, ProofRecord]]:
     from ...evaluate.proofs import answer_question
     from ...evaluate.rule_proofs import sanity
@@ -167,7 +166,7 @@ def _answers(
         record, remark = answer_question(question, merged, prover)
         yield question, replace(record, reason=f"{record.reason}; {remark}") if remark else record
     if not questions:
-        yield from ((None, record) for record in sanity(stack, prover, over))
+        yield from ((None, record) for record in sanity(stack, prover))
 
 
 def _show(record: ProofRecord, *, as_json: bool) -> None:
@@ -283,7 +282,7 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     about = read_context(context) if context else None
     found: list[str] = []
     with _Search(difference_questions(before, after)) as search:
-        for each in differences(before, after, search.prover(None, about), search.over):
+        for each in differences(before, after, search.prover(None, about)):
             found.append(each.verdict)
             search.clear()
             if as_json:
@@ -317,13 +316,9 @@ class _Search:
         signal.signal(signal.SIGINT, self._before)
         self.clear()
 
-    def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
+    def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Prover:
         """`verify` with what all questions share."""
-        return partial(self._time.answer, tools=tools, context=context)
-
-    def over(self) -> bool:
-        """Whether nothing more is to be asked."""
-        return self._time.over()
+        return self._time.prover(tools=tools, context=context)
 
     def clear(self) -> None:
         """Erase the line before something is printed."""

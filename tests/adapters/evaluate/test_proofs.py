@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.adapters.evaluate.proofs import SharedTime
+from proctor.adapters.evaluate.proofs import Prover, SharedTime
 from proctor.adapters.evaluate.rule_proofs import NOT_ASKED, difference_text, differences, sanity
 from proctor.policies import Policy, RunContext, parse_policies, verify
 
@@ -75,7 +75,7 @@ def test_what_comes_after_the_time_is_not_asked() -> None:
     """Rules and tools that come first have their answers; of the others nothing is even made ready."""
     stack = policy(*({"type": "count", "tool": tool, "max": 1} for tool in TOOLS))
     answers = SharedTime(10)
-    found = list(sanity([stack], answers.answer, lambda: answers.number >= 3))
+    found = list(sanity([stack], Prover(answers.answer, lambda: answers.number >= 3)))
 
     assert SharedTime(1, seconds=-1).over()
     assert answers.number == 3
@@ -83,7 +83,7 @@ def test_what_comes_after_the_time_is_not_asked() -> None:
     assert {record.reason for record in found[3:]} == {NOT_ASKED}
 
     answers = SharedTime(10)
-    [*shown, last] = differences([stack], [policy()], answers.answer, lambda: answers.number >= 3)
+    [*shown, last] = differences([stack], [policy()], Prover(answers.answer, lambda: answers.number >= 3))
     assert [difference.verdict for difference in shown] == ["refuted"] * 2
     assert (last.verdict, last.reason, last.rules) == ("unknown", NOT_ASKED, [f"count-{n}" for n in (3, 4, 5)])
     assert "`count-3`, `count-4`, `count-5`: not" in difference_text(last).plain
@@ -103,9 +103,9 @@ def read(written: Any) -> list[Policy]:
     return [policy for each in named for policy in parse_policies(each, file="p.yaml")]
 
 
-def prover(question: dict[str, Any]) -> Any:
+def prover(question: dict[str, Any]) -> Prover:
     """`verify` in the context of a question, if it has one."""
-    return partial(verify, context=RunContext(**question["context"]) if "context" in question else None)
+    return Prover(partial(verify, context=RunContext(**question["context"]) if "context" in question else None))
 
 
 @pytest.mark.parametrize("question", SANE, ids=[each["it"] for each in SANE])
