@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from collections.abc import Mapping
 
 from proctor.adapters.agents.catalog import ADAPTERS, adapter_class
 from proctor.adapters.kit.client_tools import CLIENTS
@@ -11,6 +13,8 @@ from proctor.policies.events.run_context import PORTABLE, Tool
 from .docstrings import described
 from .markdown import code, codes, entries, table
 
+_MANY_PATHS = 4
+"""An input that several tools have at the same paths, so many or more, stands once."""
 _MOST_OTHERS = 8
 """A client that says more of its calls than so many inputs says the same of all of them."""
 
@@ -31,18 +35,21 @@ def _spelt(parameter: inspect.Parameter) -> str:
 
 
 def tools(client: str) -> str:
-    """The tools of a client by its own names, with the portable names of what they do and of their inputs; last those
-    without a portable name.
+    """The tools of a client by its own names, with the portable names of what they do and of their inputs; first the
+    paths that an input of several tools has, last the tools without a portable name.
     """
     known = [each for each in CLIENTS[client] if each.acts or each.acts_where]
     others = [each.name for each in CLIENTS[client] if not (each.acts or each.acts_where)]
+    counted = Counter(found for each in known for found in each.inputs.items() if len(found[1]) >= _MANY_PATHS)
+    shared = {name: paths for (name, paths), times in counted.items() if times > 1}
     alike: dict[tuple[str, str], list[str]] = {}
     for each in known:
-        inputs = "; also ".join(filter(None, (_inputs(each), _others(each))))
+        inputs = "; also ".join(filter(None, (_inputs(each, shared), _others(each))))
         alike.setdefault((codes((*each.acts, *each.acts_where)), inputs), []).extend((each.name, *each.synonyms))
     written = entries((codes(names), acts, inputs) for (acts, inputs), names in alike.items())
-    legend = "Tool (portable name): portable inputs; also other inputs.\n\n"
-    return f"{legend}{written}" + (f"\nWithout a portable name: {codes(others)}.\n" if others else "")
+    legend = "Tool (portable name): portable inputs; also other inputs."
+    legend += "".join(f" `{name}` is at {codes(paths)}." for name, paths in shared.items())
+    return f"{legend}\n\n{written}" + (f"\nWithout a portable name: {codes(others)}.\n" if others else "")
 
 
 def portable_names(_: str) -> str:
@@ -59,13 +66,14 @@ def portable_names(_: str) -> str:
     return table(["portable", "inputs", *clients.values()], rows)
 
 
-def _inputs(tool: Tool) -> str:
-    """Each portable input; where the client has it elsewhere, at which path."""
+def _inputs(tool: Tool, shared: Mapping[str, tuple[str, ...]]) -> str:
+    """Each portable input; if the client has it elsewhere, and not where several tools have it, at which path."""
     names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])
+    known = [name for name in names if name in tool.inputs or name in tool.takes]
+    places = {name: tool.inputs.get(name, (f"$.{name}",)) for name in known}
     return ", ".join(
-        code(name) if tool.inputs.get(name, own) == own else f"`{name}` ({codes(tool.inputs[name])})"
-        for name, own in ((name, (f"$.{name}",)) for name in names)
-        if name in tool.inputs or name in tool.takes
+        code(name) if paths in ((f"$.{name}",), shared.get(name)) else f"`{name}` ({codes(paths)})"
+        for name, paths in places.items()
     )
 
 

@@ -15,7 +15,7 @@ from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
 
 DOCS = ROOT / "docs"
-AGENTS = {"function": "loop"}
+AGENTS = {"function": "loop", "replay": "scripted"}
 """Pages whose names are not those of their adapters."""
 
 
