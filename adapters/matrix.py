@@ -125,8 +125,7 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
 """The title of each column, its capability, and a function that formats the value."""
 SUB_AGENTS: Final = "sub-agents"
 LAUNCH: Final = "launch options"
-LEVEL: Final = "a denied call is"
-TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, LEVEL)
+TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -144,7 +143,6 @@ def facts(row: Row) -> dict[str, str]:
         **dict(zip((title for title, _, _ in COLUMNS), texts, strict=True)),
         SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
         LAUNCH: ", ".join(options) or "none",
-        LEVEL: row.level,
     }
 
 

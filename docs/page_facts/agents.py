@@ -53,17 +53,9 @@ def tools(client: str) -> str:
 
 
 def portable_names(_: str) -> str:
-    """The portable names, their inputs, and the tools of the known clients that do so."""
-    clients = {"claude": "Claude Code", "codex": "Codex", "amp": "Amp", "acp": "ACP agents, by the kind of a call"}
-    rows = [
-        [code(act), codes(inputs)]
-        + [
-            codes(sorted(tool.name for tool in CLIENTS[client] if act in (*tool.acts, *tool.acts_where)))
-            for client in clients
-        ]
-        for act, inputs in PORTABLE.items()
-    ]
-    return table(["portable", "inputs", *clients.values()], rows)
+    """The portable names and their inputs."""
+    return table(["portable name", "inputs"], ([code(act), codes(inputs)] for act, inputs in PORTABLE.items()))
+
 
 
 def _inputs(tool: Tool, shared: Mapping[str, tuple[str, ...]]) -> str:

@@ -23,8 +23,8 @@ _OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*(?![^`]*`(?:[^`]*`[^`]*`)*[^`]*$
 
 
 def reference(_: str) -> str:
-    """Every command with its help, arguments and options, under the headings of `proctor --help`; first the options
-    that many of them have.
+    """Every command with what it does, its exit codes, arguments and options, under the headings of `proctor --help`;
+    first the options that many of them have. Its help says the rest.
     """
     root = click.Context(app, info_name="proctor")
     commands = [_walk(*_named(name, root)) for name in chain(*SECTIONS.values())]
@@ -85,14 +85,11 @@ def _name(row: _Row) -> str:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """Its paragraphs; those that the parser prints as they stand are examples."""
-    for part in inspect.cleandoc(command.help or "").split("\n\n"):
-        if part.startswith("\b"):
-            lines = part.removeprefix("\b").strip("\n")
-            kind = "sh" if lines.startswith("proctor ") else "text"
-            yield f"```{kind}\n{lines}\n```"
-        else:
-            yield _coded(part)
+    """Its first paragraph, and that of its exit codes."""
+    first, *rest = inspect.cleandoc(command.help or "").split("\n\n")
+    for part in (first, *(part for part in rest if part.startswith("Exit code"))):
+        yield _coded(part)
+
 
 
 def _option(option: click.Option, context: click.Context) -> list[str]:

@@ -10,9 +10,11 @@ from proctor.policies.rules import RULES
 
 PAGES = ROOT / "docs" / "policies"
 EXAMPLES = {block.file: block.text for block in blocks(PAGES / "rules.md") if block.file}
+ALIASES = ("allowlist", "blocklist", "max_calls")
+"""Kinds that say what another says; the page has a line on each."""
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ALIASES])
 def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str) -> None:
     """And the example's policy has no other rule."""
     example = f"{rule}.test.yaml"
@@ -25,3 +27,9 @@ def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str
     assert [result.mismatches for _, result in judged if not result.passed] == []
     assert {type(one).__name__ for one in read.compiled.policy.rules} == {RULES[rule].__name__}
     assert set(refuses) == {True, False}
+
+
+@pytest.mark.parametrize("rule", ALIASES)
+def test_every_alias_stands_on_the_page(rule: str) -> None:
+    """As it is written in a policy."""
+    assert f"`{{type: {rule}, " in (PAGES / "rules.md").read_text()
