@@ -21,7 +21,6 @@ FACTS: dict[str, Callable[[str], str]] = {
     "functions": frameworks.functions,
     "options": agents.options,
     "portable": agents.portable_names,
-    "results": records.results,
     "sizing": figures.sizing,
     "tools": agents.tools,
 }

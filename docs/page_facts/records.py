@@ -54,11 +54,6 @@ def fields(name: str) -> str:
     return entries(rows)
 
 
-def results(name: str) -> str:
-    """The fields of what the program writes, by its public name, as `policies.Violation`."""
-    return entries(field_rows(_public(name)))
-
-
 def _public(name: str) -> type[msgspec.Struct]:
     folder, _, attribute = name.rpartition(".")
     record: type[msgspec.Struct] = getattr(importlib.import_module(f"proctor.{folder}"), attribute)
