@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from page_blocks import ROOT
 
-PACKAGES = ("policies", "supervisor", "adapters", "adapters.evaluate", "adapters.fleet", "adapters.kit", "adapters.stores")
+PACKAGES = "policies supervisor adapters adapters.evaluate adapters.fleet adapters.kit adapters.stores".split()
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(https?:)?//|<link[^>]+rel=["']?stylesheet["']?[^>]+href=["']?(https?:)?//"""
 )
