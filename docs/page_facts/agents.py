@@ -57,7 +57,6 @@ def portable_names(_: str) -> str:
     return table(["portable name", "inputs"], ([code(act), codes(inputs)] for act, inputs in PORTABLE.items()))
 
 
-
 def _inputs(tool: Tool, shared: Mapping[str, tuple[str, ...]]) -> str:
     """Each portable input; if the client has it elsewhere, and not where several tools have it, at which path."""
     names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])

@@ -91,7 +91,6 @@ def _help(command: click.Command) -> Iterator[str]:
         yield _coded(part)
 
 
-
 def _option(option: click.Option, context: click.Context) -> list[str]:
     record = option.get_help_record(context)
     assert record is not None

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from page_blocks import ROOT
 
-PACKAGES = "policies supervisor adapters adapters.evaluate adapters.fleet adapters.kit adapters.stores".split()
+IN_ADAPTERS = ("evaluate", "fleet", "kit", "stores")
+PACKAGES = ("policies", "supervisor", "adapters", *(f"adapters.{name}" for name in IN_ADAPTERS))
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(https?:)?//|<link[^>]+rel=["']?stylesheet["']?[^>]+href=["']?(https?:)?//"""
 )
