@@ -49,7 +49,7 @@ class ApprovalError(UsageError):
         message: Why, in words.
         kind: Why, for programs: `unknown` (there is no such approval), `answered` (somebody was first), `expired` or
             `withdrawn` (it is too late), `other_input` (it was for another input), `not_allowed` (this person may not
-            answer it), `owner_gone` (nobody is there to act on it), `asks_itself` (its client asks its person itself).
+            answer), `owner_gone` (nobody is there to act on it), `asks_itself` (its client asks its person itself).
         approval: The approval as it stands, where there is one.
     """
 
