@@ -190,8 +190,7 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):
         raise UsageError("`older_than` is a time, for example `timedelta(days=1)`")
     where = RunFilter(status=_CREATED, until=(now or datetime.now(UTC)) - older_than)
-    # Without the moment of its creation a run is left alone.
-    found = [run async for run in all_runs(store, where=where) if run.created_at is not None]
+    found = [run async for run in all_runs(store, where=where)]
     if not found:
         return []
     ended = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -94,6 +94,19 @@ async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
     assert len(adapter.ran) == len(adapter.launches) == 1
     assert len(refused) == 9
     assert await ends(store, run.session_id) == [RunCompleted]
+
+
+@anyone
+async def test_a_run_whose_owner_left_before_it_started_is_not_lost(permissive: Policy) -> None:
+    """Nothing ends it, and whoever wants starts it."""
+    store = MemoryStore()
+    run_id = await create_run(store, "go")
+    owner = await store.register(Owner(owner_id="left"), lease_s=3600)
+    await store.claim_run(run_id, epoch=owner.epoch)
+    await store.release(owner.epoch)
+
+    assert await reap(store) == []
+    assert (await execute_run(store, FakeAdapter(), run_id, policies=[permissive])).status == "completed"
 
 
 @anyone
@@ -441,6 +454,32 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
 
     assert result.status == "completed"
     assert store.read_again == 0
+
+
+@pytest.mark.trio
+async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """An idle supervisor waits for the store to say that there is something."""
+
+    class Counting(MemoryStore):
+        reads: ClassVar[list[list[int]]] = []
+
+        async def commands(self, *, after: int = 0) -> list[Any]:
+            found = await super().commands(after=after)
+            self.reads.append([command.number for command in found])
+            return found
+
+    store = Counting()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause(600)]), "go", policies=[permissive])
+        for _ in range(2):
+            await trio.sleep(60)
+            await store.send_command(Cancel(scope="session", value="another"))
+        await handle.wait()
+
+    assert [number for read in store.reads for number in read] == [1, 2]
+    assert len(store.reads) < 100
 
 
 @anyone

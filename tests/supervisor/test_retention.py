@@ -138,7 +138,7 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
 
 
 async def test_an_import_that_broke_off_continues() -> None:
-    """From whatever line, also one that was broken; and what came later is added."""
+    """From whatever line, also one that was broken, before which all is stored; and what came later is added."""
     store = MemoryStore()
     await add(store, "a", 3)
     await add(store, "b", 2)
@@ -149,6 +149,7 @@ async def test_an_import_that_broke_off_continues() -> None:
             await import_lines(other, [*lines[:cut], b"{"])
         runs, events = len(await other.runs()), len([entry async for entry in other.log()])
         assert (f" {events} event" in str(broken.value)) == bool(runs)
+        assert events == sum(line.startswith(b'{"event":') for line in lines[:cut])
         await import_lines(other, lines)
 
         assert (await lines_of(other))[1:] == lines[1:]

@@ -15,9 +15,11 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, StoreError, run_once
+from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, run_once
+from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
+from proctor.supervisor.testing.store_fixture import kind_of_refusal
 
 pytestmark = pytest.mark.anyio
 OPEN = Policy(name="open")
@@ -152,6 +154,22 @@ async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_s
     check_gapless(events)
     assert list(result.events) == [event for event in events if event.run_id == result.run_id]
     assert len(events) == len(result.events) + 40
+
+
+async def test_a_lease_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
+    """Its clock began anew; that of an owner in another container goes on."""
+    boot, _, namespaces = machine().partition("/")
+    async with SQLiteStore(tmp_path / "record.db") as store:
+        owners = [
+            await store.register(Owner(owner_id="o", machine=where), lease_s=3600)
+            for where in (f"another/{namespaces}", f"{boot}/1/1")
+        ]
+        refusals = [
+            await kind_of_refusal(store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n}"), epoch=owner.epoch))
+            for n, owner in enumerate(owners)
+        ]
+
+    assert refusals == ["fenced", None]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
