@@ -85,9 +85,9 @@ def _name(row: _Row) -> str:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """Its first paragraph, and that of its exit codes."""
+    """Its first paragraph, and those that name exit codes."""
     first, *rest = inspect.cleandoc(command.help or "").split("\n\n")
-    for part in (first, *(part for part in rest if part.startswith("Exit code"))):
+    for part in (first, *(part for part in rest if "Exit code" in part)):
         yield _coded(part)
 
 
