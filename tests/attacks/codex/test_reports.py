@@ -66,11 +66,15 @@ async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any, gate_tha
 
 @pytest.mark.parametrize("second", ["echo x >> log", "echo y >> log"])
 async def test_of_two_calls_of_one_response_with_one_id_none_runs_under_the_others_permission(
-    bench: Any, gate_that: Any, second: str
+    bench: Any, second: str
 ) -> None:
     """The client takes an answer to the first question for the second: so neither is permitted."""
     bench.api.reply(bench.api.shell("c1", "echo x >> log"), bench.api.shell("c1", second))
-    gate = gate_that(lambda call: GateAnswer(allowed="echo x" in call.input["command"]))
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        while sum(path.read_text().count('"type":"function_call",') for path in bench.home.rglob("*.jsonl")) < 2:
+            await anyio.sleep(0.01)  # the client has both: before that, the first may be permitted
+        return GateAnswer(allowed="echo x" in call.input["command"])
 
     await bench.run(gate)
 
