@@ -87,6 +87,7 @@ MOST_WORK = 8_000_000
 """The most steps of one question to `verify`: half a minute's worth."""
 
 ROOMS = (
+    "contradictions",
     "questions",
     "refinement",
     "certificate",

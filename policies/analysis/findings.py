@@ -24,6 +24,9 @@ class CodeMeaning(NamedTuple):
 CODES = {
     "budget_effect": CodeMeaning("report", "what comes of a shared budget that is used up, on this adapter"),
     "cannot_gate": CodeMeaning("refuse", "`enforcement: required`, and the adapter does not hold every call"),
+    "contradictory_conditions": CodeMeaning(
+        "report", "conditions that no call meets together: the rule never applies"
+    ),
     "context_missing": CodeMeaning("refuse", "the run's context leaves out a field that a `when` asks for"),
     "dead_transition": CodeMeaning("refuse", "a transition of a net can never fire"),
     "denied_allow_entry": CodeMeaning("refuse", "the same or an earlier policy denies all that an allow entry names"),

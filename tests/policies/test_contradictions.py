@@ -1,0 +1,118 @@
+"""Conditions that no call meets together are found, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies.analysis import contradictions as checked
+from proctor.policies.analysis.contradictions import contradictions
+
+
+def found(*where: dict[str, Any], **more: Any) -> list[str]:
+    """The codes found of a deny with these conditions."""
+    rule = {"deny": [{"tool": more.pop("tool", "write"), "where": list(where)}]} if where else more.pop("rule")
+    policy = {"name": "p", "on_violation": "deny", "tool_rules": [rule], **more}
+    return [each.code for each in contradictions(merge_policies(parse_policies(policy)))]
+
+
+def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
+    return {"path": path, **operators}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        [at(equals="a"), at(equals="b")],
+        [at(equals="a"), at(not_equals="a", exists=True), at("$.b", equals=1)],
+        [at(equals="a", regex="^b")],
+        [at(**{"in": ["a", "b"]}, not_in=["a", "b"])],
+        [at(exists=False), at(equals=1)],
+        [at(gt=5), at(equals=3)],
+        [at(runs="git"), at(equals="ls")],
+        [{"any_of": [at(equals="a"), at(equals="b")]}, at(equals="c")],
+    ],
+    ids=repr,
+)
+def test_conditions_that_no_call_meets_are_found(where: list[dict[str, Any]]) -> None:
+    """In a deny they would let everything through; in an allow list they let nothing through."""
+    assert found(*where) == ["contradictory_conditions"]
+    assert found(rule={"allow": [{"tool": "write", "where": where}]}) == ["contradictory_conditions"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        [at(equals="a"), at("$.b", equals="b")],
+        [at(regex="^a"), at(regex="^b")],  # two texts of a list
+        [at("$.to[*]", equals="a"), at("$.to[*]", equals="b")],
+        [at(equals=7), at(equals="07")],  # one number in an input
+        [at("$.path", equals="a"), at("$.path", not_equals="b")],
+        [at(gte=1, lte=5), at(not_equals=3)],
+        [at(within="src"), {"not": [at(within="src/x")]}],
+        [at(equals={"arg": "$.b"}), at(equals="x")],  # depends on the call
+    ],
+    ids=repr,
+)
+def test_conditions_that_some_call_meets_are_not(where: list[dict[str, Any]]) -> None:
+    """However odd it is, and whatever cannot be told for sure."""
+    assert found(*where) == []
+
+
+def test_a_when_that_no_context_meets_is_found() -> None:
+    """Its rule is absent from every run."""
+    rule = {"type": "max_calls", "tool": "bash", "max": 1}
+
+    def of(*when: dict[str, Any]) -> list[str]:
+        return found(rule={"deny": ["rm"]}, rules=[{**rule, "when": list(when)}])
+
+    assert of(at("$.tenant", equals="a"), at("$.tenant", equals="b")) == ["contradictory_conditions"]
+    assert of(at("$.tenant", equals="a"), at("$.user_role", equals="b")) == []
+    assert of(at("$.labels.n", equals=7), at("$.labels.n", not_equals="7")) == []  # of two types in a context
+
+
+def test_what_took_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the rest is compared no more."""
+    monkeypatch.setattr(checked, "MOST_STEPS", 0)
+
+    assert found(at(equals="a"), at(equals="b")) == ["not_finished"]
+
+
+VALUES = st.sampled_from(["a", "b", "ab", "7", 7, 7.5, 0, True, None, "", ["a", "b"], [7], {"k": "a"}])
+SCALARS = st.sampled_from(["a", "b", "ab", "7", 7, 7.5, 0, True, None])
+TEXTS = st.sampled_from(["a", "^a", "b$", "7", "^$"])
+
+
+def operators(names: tuple[str, ...], values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(lambda name, value: at(**{name: value}), st.sampled_from(names), values)
+
+
+CONDITIONS = st.one_of(
+    operators(("equals", "not_equals"), SCALARS),
+    operators(("gt", "gte", "lt", "lte"), st.sampled_from([0, 7, 8])),
+    operators(("in", "not_in"), st.lists(SCALARS, min_size=1, max_size=2)),
+    operators(("regex",), TEXTS),
+    operators(("contains",), st.sampled_from(["a", "b"])),
+    operators(("exists",), st.booleans()),
+    operators(("type",), st.sampled_from(["string", "number", "array", "null"])),
+    operators(("length",), st.integers(0, 2)),
+)
+WHERE = st.lists(st.one_of(CONDITIONS, st.builds(lambda c: {"not": [c]}, CONDITIONS)), min_size=2, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(WHERE, st.lists(VALUES, min_size=8, max_size=8))
+def test_no_call_meets_what_was_found(where: list[dict[str, Any]], values: list[Any]) -> None:
+    """A deny with these conditions denies none of these calls."""
+    policy = {"name": "p", "on_violation": "deny", "tool_rules": [{"deny": [{"tool": "write", "where": where}]}]}
+    stack = merge_policies(parse_policies(policy))
+    if any(each.code == "contradictory_conditions" for each in contradictions(stack)):
+        monitor = compile_policy(stack).monitor()
+        inputs = [{}, *({"a": value} for value in values)]
+        calls = [ToolCall(id=f"c{n}", name="write", input=input, turn=1) for n, input in enumerate(inputs)]
+
+        assert {monitor.propose(call).action for call in calls} == {"allow"}
