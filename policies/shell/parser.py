@@ -538,6 +538,8 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
     Raises:
         UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
     """
+    if len(line) > MAX_LENGTH:
+        raise UnjudgeableLineError(f"the command line has more than {MAX_LENGTH:,} characters")
     parts: list[LinePart] = []
     try:
         _read(line, shell, parts, depth=0)
@@ -558,6 +560,8 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
     Grammar(line, shell, collector, depth).read()
 
 
+MAX_LENGTH = 131_071
+"""The longest text that Linux gives to a program as one argument, such as that of `bash -c`."""
 _NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
 """Programs that give a program another name."""
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.policies.errors import UnjudgeableLineError
-from proctor.policies.shell.parser import parse_line
+from proctor.policies.shell.parser import MAX_LENGTH, parse_line, read_commands
 from proctor.policies.shell.programs import LinePart
 
 
@@ -144,6 +144,14 @@ def test_what_a_shell_is_fed_is_dynamic() -> None:
 def test_a_quoted_here_document_is_only_text() -> None:
     """What bash does not expand runs nothing."""
     assert names("cat <<'E'\n$(rm x)\nE") == ["cat"]
+
+
+@pytest.mark.parametrize(("more", "dynamic"), [(0, False), (1, True)])
+def test_a_line_that_no_shell_can_be_given_is_not_read(more: int, dynamic: bool) -> None:
+    """Reading takes time for each character, and everything else waits."""
+    line = "ls " + "a" * (MAX_LENGTH - 3 + more)
+
+    assert (read_commands(line).dynamic is not None) == dynamic
 
 
 @pytest.mark.parametrize("line", ["a > f", "a 2>> f", "a &> f", "a >& f", "a >| f"])
