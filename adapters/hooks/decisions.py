@@ -39,7 +39,7 @@ Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 _RUNS = ("allow", "warn")
 
 
-class SupposingMonitor(Monitor):
+class HookMonitor(Monitor):
     """A monitor that can decide on a new call as if the person had agreed to every call being asked about.
 
     Two questions at once could otherwise both be answered yes and together spend more than there is.
@@ -56,7 +56,7 @@ class SupposingMonitor(Monitor):
         self.latest: Decision | None = None
 
     @contextmanager
-    def supposing(self, agreed: Sequence[ApprovalRequest]) -> Iterator[None]:
+    def assuming_granted(self, agreed: Sequence[ApprovalRequest]) -> Iterator[None]:
         """Decide on proposals inside the block as if these were granted and ran."""
         self._agreed = agreed
         try:
@@ -68,7 +68,7 @@ class SupposingMonitor(Monitor):
         """Decide on a call; only one that may run under the supposition, too, is let through."""
         self.admitted = self.admission(call)
         unmatched = self._denies_unmatched and not self.admitted.rules
-        decision = self._supposed(call, checks) if self._agreed or unmatched else None
+        decision = self._if_granted(call, checks) if self._agreed or unmatched else None
         if isinstance(decision, NeedsChecks):
             return decision
         if unmatched and decision is not None and decision.action in _RUNS:
@@ -97,7 +97,7 @@ class SupposingMonitor(Monitor):
         )
         return decision_on(call, [violation], ())
 
-    def _supposed(self, call: ToolCall, checks: Mapping[str, Any] | None) -> Decision | NeedsChecks:
+    def _if_granted(self, call: ToolCall, checks: Mapping[str, Any] | None) -> Decision | NeedsChecks:
         trial = self._compiled.restore(self.snapshot())
         for request in self._agreed:
             trial.observe(granted(request, by="", reason=None))

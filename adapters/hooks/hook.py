@@ -174,7 +174,7 @@ class Hook:
             self._begin(None)
             self._count_usage()
         key = session.next_key()
-        with session.monitor.supposing(session.machine.requests):
+        with session.monitor.assuming_granted(session.machine.requests):
             self._handle(interface.Proposed(now_ms=self._now, key=key, call=call))
         for effect in self._wanted:
             if isinstance(effect, interface.AnswerGate) and effect.key == key:

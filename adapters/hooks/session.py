@@ -24,7 +24,7 @@ from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.process_tree import home_of
-from .decisions import Rules, SupposingMonitor, Unmatched
+from .decisions import HookMonitor, Rules, Unmatched
 from .messages import HookClient
 from .record import HookRecord
 
@@ -62,7 +62,7 @@ class HookedSession:
         self.rules = rules
         place = {"provider": provider, "session_id": session_id, **_place(past, folder, rules.context)}
         self.context = msgspec.structs.replace(rules.context, **place)
-        self.monitor = SupposingMonitor(rules.compiled, rules.compiled.monitor(self.context), unmatched)
+        self.monitor = HookMonitor(rules.compiled, rules.compiled.monitor(self.context), unmatched)
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False

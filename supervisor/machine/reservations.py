@@ -47,7 +47,7 @@ class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted"
             self.seen = used
 
     @property
-    def lacks(self) -> bool:
+    def must_reserve(self) -> bool:
         """Whether to ask the store: more was used than it knows of or reserved, or a call with a reservation did not
         run.
         """
@@ -125,7 +125,7 @@ class Budgets:
         if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
         self._record_use()
-        if any(line.lacks for line in self._lines):
+        if any(line.must_reserve for line in self._lines):
             self._reserve()
 
     def wait_for_reservation(self, key: int) -> bool:
@@ -194,7 +194,7 @@ class Budgets:
     def _asks_first(self) -> bool:
         """Whether the store is asked before a call is decided."""
         self._record_use()
-        return any(self._asks_calls(line) or line.lacks for line in self._lines)
+        return any(self._asks_calls(line) or line.must_reserve for line in self._lines)
 
     def _reserve(self) -> None:
         self._awaiting = True

@@ -17,8 +17,8 @@ from .stored_types import (
     Cancel,
     Command,
     LogEntry,
+    LogPosition,
     Owner,
-    Place,
     RunFilter,
     RunInfo,
     SessionInfo,
@@ -62,7 +62,7 @@ class EventLog(Protocol):
         """
         ...
 
-    async def place(self) -> Place:
+    async def place(self) -> LogPosition:
         """After the latest stored event."""
         ...
 

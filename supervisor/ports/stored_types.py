@@ -199,7 +199,7 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int = 0
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the log of a store: after the event with this position. As text, it is a cursor to keep."""
 
     store_id: str

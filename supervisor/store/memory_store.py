@@ -37,8 +37,8 @@ from ..ports.stored_types import (
     Cancel,
     Command,
     LogEntry,
+    LogPosition,
     Owner,
-    Place,
     RunFilter,
     RunInfo,
     SessionInfo,
@@ -130,8 +130,8 @@ class MemoryStore(Store):
             if entry is not None and tenant in (None, entry.tenant):
                 yield entry
 
-    async def place(self) -> Place:
-        return Place(store_id=self._id, position=len(self._records.log))
+    async def place(self) -> LogPosition:
+        return LogPosition(store_id=self._id, position=len(self._records.log))
 
     async def last_seq(self, session_id: str) -> int:
         return self._records.last_seq(session_id)
@@ -169,7 +169,7 @@ class MemoryStore(Store):
     async def release_run(self, run_id: str, *, epoch: int) -> None:
         run = self._runs.get(run_id)
         if run is not None and self._claims.shown(run).is_claimed_by(epoch):
-            self._claims.undo(run)
+            self._claims.unclaim(run)
             self._runs[run_id] = msgspec.structs.replace(run, attempts=max(run.attempts - 1, 0))
             self._wakeups.notify()
 
@@ -273,7 +273,7 @@ class MemoryStore(Store):
         left = self._records.prune(event, up_to)
         if left is not None:
             for run in runs:
-                self._claims.undo(run)
+                self._claims.unclaim(run)
             self._approvals.forget(event.session_id)
             self._wakeups.notify()
         return left

@@ -394,7 +394,7 @@ class Claims:
         self._open[run.session_id] = run.run_id
         self._epochs[run.run_id] = epoch
 
-    def undo(self, run: RunInfo) -> None:
+    def unclaim(self, run: RunInfo) -> None:
         """Undo a run's claim."""
         self._epochs.pop(run.run_id, None)
         self._open.pop(run.session_id, None)

@@ -18,7 +18,7 @@ from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
 from ..arguments import check_cursor, check_named
 from ..errors import UsageError
 from ..ports.store import Store, closing
-from ..ports.stored_types import GOING_ON, LogEntry, Place
+from ..ports.stored_types import GOING_ON, LogEntry, LogPosition
 from ..store.records import event_of
 from .log_follower import CAPACITY, Buffer, LogFollower
 
@@ -136,7 +136,7 @@ class LogCursor(EventCursor):
 
     @property
     def cursor(self) -> int | str:
-        return str(Place(store_id=self._store_id, position=self._position))
+        return str(LogPosition(store_id=self._store_id, position=self._position))
 
     async def begin(self) -> None:
         now = await self._store.place()
@@ -152,7 +152,7 @@ class LogCursor(EventCursor):
         return self._placed(entry) if entry.position > self._position else None
 
 
-def _position(after: object, now: Place) -> int:
+def _position(after: object, now: LogPosition) -> int:
     """The position that a cursor names. Raises UsageError for a cursor of another store."""
     if after == 0 and not isinstance(after, bool):
         return now.position

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.file import Presence, open_for_writing
+from proctor.adapters.stores.sqlite.file import IntactFile, open_for_writing
 from proctor.policies.events import MessageReceived, ToolCallStarted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
@@ -212,7 +212,7 @@ async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
 CUT = """
 import os, sys, anyio
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.file import Presence, open_for_writing
+from proctor.adapters.stores.sqlite.file import IntactFile, open_for_writing
 from proctor.policies.events import MessageReceived, ToolCallStarted
 from proctor.supervisor import StoreError
 
@@ -267,12 +267,12 @@ def test_a_log_that_is_cut_while_a_commit_is_under_way_is_noticed_after_it(path:
     """SQLite writes on behind the hole: what was committed before is not what it was, though the log is as long."""
     with closing(open_for_writing(path, synchronous="FULL", busy_timeout_s=1.0, max_bytes=None)) as connection:
         connection.execute("CREATE TABLE t (x)")
-        presence = Presence(path)
+        file = IntactFile(path)
         for n in range(3):  # nothing is cut
             connection.execute("INSERT INTO t VALUES (?)", (n,))
-            presence.check()
+            file.check()
         log = Path(f"{path}-wal")
         os.truncate(log, log.stat().st_size - bytes_cut)
         connection.execute("INSERT INTO t VALUES (4)")
         with pytest.raises(StoreError, match=r"the log of store .* was cut short"):
-            presence.check()
+            file.check()

@@ -329,8 +329,8 @@ def tries(patience_s: float) -> Iterator[int]:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-class Line:
-    """A connection to a store, used by one thread.
+class ServerLink:
+    """A connection to a store, opened again when it is lost; used by one thread.
 
     Args:
         address: where the store is.

@@ -21,7 +21,7 @@ from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
 from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
 
 from ..tables import recording
-from ..tables.batches import COMMANDED, NUMBERED, Batch, Gathered, Part, run_seal
+from ..tables.batches import COMMANDED, NUMBERED, Batch, BatchPart, Gathered, run_seal
 from ..tables.recording import (
     FIGURED,
     IN_FLIGHT,
@@ -32,7 +32,7 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
-from .connection import POSTGRES, Connection, Line, kept, one_label, with_places
+from .connection import POSTGRES, Connection, ServerLink, kept, one_label, with_places
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """Rows that need a position in the log of a store are written after this, and committed with it in one message: so
@@ -65,7 +65,7 @@ _FIGURES = tuple(
     )
     for change, places in (*((change, _PLACES) for change in FIGURED), (IN_FLIGHT, _TEXTS))
 )
-_Part: TypeAlias = tuple[int, Part, list[bytes]]
+_Part: TypeAlias = tuple[int, BatchPart, list[bytes]]
 
 
 class Rows(Gathered):
@@ -111,7 +111,7 @@ def _values(parts: list[_Part]) -> tuple[Any, ...]:
     return records, digests, Jsonb(heads, _encode)
 
 
-def _columns(part: Part) -> msgspec.Raw:
+def _columns(part: BatchPart) -> msgspec.Raw:
     if b"\\" not in part.encoded and not any(columns[0] for columns in part.columns):
         return msgspec.Raw(part.encoded)
     rows = [(id and kept(short_id(id)), kept(type), *more) for id, type, *more in part.columns]
@@ -150,14 +150,14 @@ _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s A
 
 
 class Recorder(Transaction):
-    """Writes one transaction after another, each from `lock` to `commit`, or to `undo`."""
+    """Writes one transaction after another, each from `lock` to `commit`, or to `rollback`."""
 
     dialect = POSTGRES
     last_command = 0
     _rows: Rows
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, link: ServerLink) -> None:
+        self._link = link
         self.xid = 0
         self._number = 0
         self._changed = False
@@ -174,7 +174,7 @@ class Recorder(Transaction):
         """
         sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
         self._number += 1
-        connection = self._line.connection
+        connection = self._link.connection
         with connection.pipeline():
             connection.execute("BEGIN")
             if sessions:
@@ -198,12 +198,12 @@ class Recorder(Transaction):
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a query within the transaction, or before it."""
-        return self._line.connection.rows(sql, values)
+        return self._link.connection.rows(sql, values)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Write something now, within the transaction; returns the rows."""
         self._changed = True
-        return self._line.connection.rows(sql, values)
+        return self._link.connection.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
@@ -215,7 +215,7 @@ class Recorder(Transaction):
         """Write what was gathered, and commit, in one message. Raises psycopg.Error if it was not committed."""
         if not self.xid:
             return
-        connection = self._line.connection
+        connection = self._link.connection
         try:
             with connection.pipeline():
                 self._send(connection)
@@ -233,42 +233,42 @@ class Recorder(Transaction):
         for statement in self._after:
             connection.execute(*statement)
         if self._changed or self._before or self._rows or self._after:
-            connection.execute(_COMMITTED, (self._line.application, self._number))
+            connection.execute(_COMMITTED, (self._link.application, self._number))
             connection.execute("COMMIT")
         else:
             connection.execute("ROLLBACK")
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Roll the transaction back."""
         self._forget()
         try:
-            connection = self._line.connection
+            connection = self._link.connection
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
         except (psycopg.Error, StoreError):
-            self._line.drop()
+            self._link.drop()
 
     def notify(self) -> None:
         """Notify listeners that something was stored. A notification may be lost."""
-        self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
+        self._link.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._link.application,))
 
     def _was_committed(self) -> bool:
         """Whether a transaction was committed whose commit was sent and not answered."""
-        self._line.drop()  # the next connection ends what the server still does for this one
-        latest = self._stored_value("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
+        self._link.drop()  # the next connection ends what the server still does for this one
+        latest = self._stored_value("SELECT committed FROM writers WHERE writer = %s", (self._link.application,))
         return bool(latest == self._number)
 
     def _stored_value(self, sql: str, values: Sequence[Any]) -> Any:
         """Read one value after the commit, again if the connection is lost."""
-        row = self._line.query(lambda connection: connection.execute(sql, values).fetchone())
+        row = self._link.query(lambda connection: connection.execute(sql, values).fetchone())
         return row and row[0]
 
     def leave(self) -> None:
         """Remove this writer's row, as it writes nothing more."""
-        if not self._line.is_open:
+        if not self._link.is_open:
             return
         old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
-        self._line.connection.execute(old, (self._line.application,))
+        self._link.connection.execute(old, (self._link.application,))
 
     def _forget(self) -> None:
         self.xid = 0

@@ -20,7 +20,7 @@ from ..tables.batches import Tables
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .connection import Address, Connection, Line, bring_up_to_date, passes, store_error, tries, version_of
+from .connection import Address, Connection, ServerLink, bring_up_to_date, passes, store_error, tries, version_of
 from .recording import Recorder
 
 _POLL_S = 1.0
@@ -42,7 +42,7 @@ class Listener:
         self._own = own
         self._schema = address.schema
         self._notifier = notifier
-        self._line = Line(address, 0, lambda connection: None)
+        self._link = ServerLink(address, 0, lambda connection: None)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._began = threading.Event()
@@ -67,7 +67,7 @@ class Listener:
     def end(self) -> None:
         """Stop listening."""
         self._ended.set()
-        self._line.cut()
+        self._link.cut()
         with self._lock:
             if self._thread is not None:
                 self._thread.join()
@@ -75,8 +75,8 @@ class Listener:
     def _run(self) -> None:
         while not self._ended.is_set():
             with suppress(psycopg.Error, StoreError):
-                self._listen(self._line.connection)
-            self._line.drop()
+                self._listen(self._link.connection)
+            self._link.drop()
             self._began.set()
             self._ended.wait(_AGAIN_S)
         self._began.set()
@@ -100,7 +100,7 @@ class Listener:
 T = TypeVar("T")
 
 
-class DatabaseReaders(ReaderPool[Line]):
+class DatabaseReaders(ReaderPool[ServerLink]):
     """Reads a database; `same` raises for a new connection that finds another store."""
 
     abandons = True
@@ -119,20 +119,20 @@ class DatabaseReaders(ReaderPool[Line]):
         self._same = same
 
     def _query(self, query: Callable[[Connection], T]) -> T:
-        with self.lent() as line:
+        with self.lent() as link:
             try:
-                return line.query(query)
+                return link.query(query)
             except psycopg.Error as error:
-                line.drop()
+                link.drop()
                 raise store_error(error, self._address.name) from error
             except BaseException:
-                line.drop()
+                link.drop()
                 raise
 
-    def _open(self) -> Line:
-        return Line(self._address, self._patience_s, self._same)
+    def _open(self) -> ServerLink:
+        return ServerLink(self._address, self._patience_s, self._same)
 
-    def _drop(self, connection: Line) -> None:
+    def _drop(self, connection: ServerLink) -> None:
         connection.drop()
 
 
@@ -148,25 +148,25 @@ class PostgresWriter(Writer[Recorder]):
     conflict = psycopg.IntegrityError
     broken = (psycopg.Error,)
 
-    def __init__(self, line: Line, name: str, notifier: Notifier) -> None:
-        self._line = line
-        super().__init__(Recorder(line), name, notifier)
+    def __init__(self, link: ServerLink, name: str, notifier: Notifier) -> None:
+        self._link = link
+        super().__init__(Recorder(link), name, notifier)
 
     def _join(self) -> None:
         """Wait for the thread; after some seconds, cancel its wait for the server."""
         self._thread.join(_CLOSING_S)
         if self._thread.is_alive():
-            self._line.cut()
+            self._link.cut()
             self._thread.join()
 
     def _next_jobs(self) -> list[Job[Any]]:
         jobs: list[Job[Any]] = []
-        weight = 0
+        size = 0
         with suppress(Empty):
             job = self._held_over.pop() if self._held_over else self._queue.get()
             while job is not None:
-                weight += _EVENTS_A_TRANSACTION if job.batch is None else job.weight
-                if jobs and weight > _EVENTS_A_TRANSACTION:
+                size += _EVENTS_A_TRANSACTION if job.batch is None else job.size
+                if jobs and size > _EVENTS_A_TRANSACTION:
                     self._held_over = [job]
                     break
                 jobs.append(job)
@@ -175,15 +175,15 @@ class PostgresWriter(Writer[Recorder]):
 
     def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
         error: Exception | None = None
-        for _ in tries(self._line.patience_s):
+        for _ in tries(self._link.patience_s):
             try:
                 self._attempt(jobs, find_stored)
             except Exception as raised:
                 error = raised
-                self._recorder.undo()
+                self._recorder.rollback()
                 if not passes(raised):
                     return raised
-                self._line.end_stalled(raised)
+                self._link.end_stalled(raised)
             else:
                 return None
         return error
@@ -210,7 +210,7 @@ class PostgresWriter(Writer[Recorder]):
     def _leave(self) -> None:
         with suppress(psycopg.Error, StoreError):
             self._recorder.leave()
-        self._line.drop()
+        self._link.drop()
 
 
 _ANSWER_S = 30.0
@@ -238,9 +238,9 @@ class PostgresStore(TableStore):
         self.name = self._address.name
         self._store_id = self._open(patience_s, make=make)
         notifier = Notifier()
-        line = Line(self._address, patience_s, self._check_same, _ANSWER_S)
-        writer = PostgresWriter(line, self.name, notifier)
-        self._listener = Listener(self._address, notifier, line.application)
+        link = ServerLink(self._address, patience_s, self._check_same, _ANSWER_S)
+        writer = PostgresWriter(link, self.name, notifier)
+        self._listener = Listener(self._address, notifier, link.application)
         readers = DatabaseReaders(
             self._address, patience_s=patience_s, same=self._check_same, check=writer.check_process
         )
@@ -252,13 +252,13 @@ class PostgresStore(TableStore):
                 raise UsageError(f"there is no store at `{self.name}`; `proctor store --make` creates one")
             return bring_up_to_date(connection, self.name, self._address.schema)
 
-        line = Line(self._address, patience_s, lambda connection: None)
+        link = ServerLink(self._address, patience_s, lambda connection: None)
         try:
-            return line.query(ready)
+            return link.query(ready)
         except psycopg.Error as error:
             raise store_error(error, self.name) from error
         finally:
-            line.drop()
+            link.drop()
 
     def _check_same(self, connection: Connection) -> None:
         """Raises StoreError if a new connection leads to another store."""

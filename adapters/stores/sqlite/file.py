@@ -484,7 +484,7 @@ class SameFile:
         return StoreError(f"store `{self._path}` {how} while it was in use", kind="gone")
 
 
-class Presence(SameFile):
+class IntactFile(SameFile):
     """The file and its log as they were at the last check."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .file import WHOLE_FILE, Connection, Presence, SameFile, connect, open_for_writing, primary_code, store_error
+from .file import WHOLE_FILE, Connection, IntactFile, SameFile, connect, open_for_writing, primary_code, store_error
 from .recording import Recorder, StaleError
 
 _EVENTS_A_TRANSACTION = 4_096
@@ -38,7 +38,7 @@ class SQLiteWriter(Writer[Recorder]):
     def __init__(self, connection: sqlite3.Connection, path: Path, notifier: Notifier) -> None:
         self._connection = connection
         self._path = path
-        self._presence = Presence(path)
+        self._file = IntactFile(path)
         self._watchers = 0
         super().__init__(Recorder(connection), str(path), notifier)
 
@@ -64,14 +64,14 @@ class SQLiteWriter(Writer[Recorder]):
             while True:
                 waiting.append(self._queue.get_nowait())
         found = [job for job in waiting if job is not None]
-        jobs, weight = found[:1], 0
-        for job in sorted(found[1:], key=lambda job: job.weight > _LIGHT):
-            weight += job.weight
-            (self._held_over if weight > _EVENTS_A_TRANSACTION else jobs).append(job)
+        jobs, size = found[:1], 0
+        for job in sorted(found[1:], key=lambda job: job.size > _LIGHT):
+            size += job.size
+            (self._held_over if size > _EVENTS_A_TRANSACTION else jobs).append(job)
         return jobs
 
     def _poll(self) -> None:
-        self._presence.mend_index()
+        self._file.mend_index()
         try:
             if self._recorder.has_changed():
                 self._notifier.notify()
@@ -92,15 +92,15 @@ class SQLiteWriter(Writer[Recorder]):
         return None
 
     def _attempt(self, jobs: list[Job[Any]], find_stored: bool) -> None:
-        self._presence.check()  # before anything is written behind a hole
+        self._file.check()  # before anything is written behind a hole
         for job in jobs:
             self._work(job, find_stored)
         self._recorder.commit()
-        self._presence.check()
+        self._file.check()
 
     def _abandon(self) -> None:
         self._recorder.forget()
-        self._presence.mend_index()
+        self._file.mend_index()
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -112,7 +112,7 @@ class SQLiteWriter(Writer[Recorder]):
         return error if isinstance(error, StoreError) else store_error(error, self._path)
 
     def _leave(self) -> None:
-        self._presence.mend_index()
+        self._file.mend_index()
         with suppress(sqlite3.Error):
             self._connection.close()
 

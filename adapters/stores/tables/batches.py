@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 
 
-class Part:
+class BatchPart:
     """Consecutive events of one run: `news` are the first and those that can change the rows of its session, run or
     approvals; `delta` is how they change its row. `calls` start or end a call, `answers`: all may come after the
     run's end, and `behind` is an end that precedes them in the same append.
@@ -92,7 +92,7 @@ class Batch:
 
     def __init__(self, events: Sequence[Event], next_seq: Mapping[str, int] | None = None) -> None:
         self.events: list[Event] = []
-        self.parts: list[Part] = []
+        self.parts: list[BatchPart] = []
         self.first_seq: dict[str, int] = {}
         self.unit_start = unit_start(events) if events else 0
         self._ended: dict[str, Event] = {}
@@ -110,7 +110,7 @@ class Batch:
         """Add a part of the events from `start` on; returns where the next one begins."""
         first = events[start]
         session_id, run_id, provider = first.session_id, first.run_id, first.provider
-        part = Part(first, seq)
+        part = BatchPart(first, seq)
         records = part.records
         at = moment = None
         offset = 1
@@ -151,13 +151,13 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Part, list[bytes]]] = []
+        self._parts: list[tuple[int, BatchPart, list[bytes]]] = []
         self._deltas: dict[str, RunDelta] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, key: int, part: Part, digests: list[bytes]) -> None:
+    def add(self, key: int, part: BatchPart, digests: list[bytes]) -> None:
         """Add the rows of a part."""
         self._parts.append((key, part, digests))
         if part.delta is not None and part.run_id:

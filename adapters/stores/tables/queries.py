@@ -15,7 +15,7 @@ import msgspec
 from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.ports.stored_types import LogEntry, LogPosition, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.records import from_record, moment
 
 from .batches import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
@@ -77,12 +77,12 @@ def log_page(
     return page
 
 
-def latest_place(tables: Tables) -> Place:
+def latest_position(tables: Tables) -> LogPosition:
     """After the latest stored event."""
     [(store_id, position)] = tables.rows(
         "SELECT store_id, (SELECT coalesce(max(position), 0) FROM events) FROM store"
     )
-    return Place(store_id=store_id, position=position)
+    return LogPosition(store_id=store_id, position=position)
 
 
 def session_info(tables: Tables, session_id: str) -> SessionInfo | None:

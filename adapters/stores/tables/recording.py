@@ -436,7 +436,7 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
     )
 
 
-def instructions_after(tables: Tables, after: int) -> list[Command]:
+def commands_after(tables: Tables, after: int) -> list[Command]:
     """Commands in order."""
     return [
         _read(row)

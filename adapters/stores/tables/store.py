@@ -25,8 +25,8 @@ from proctor.supervisor.ports.stored_types import (
     Cancel,
     Command,
     LogEntry,
+    LogPosition,
     Owner,
-    Place,
     RunFilter,
     RunInfo,
     SessionInfo,
@@ -96,9 +96,9 @@ class TableStore(ABC):
                 yield entry
             after, before = (after, page[-1].position) if newest_first else (page[-1].position, None)
 
-    async def place(self) -> Place:
+    async def place(self) -> LogPosition:
         """After the latest stored event."""
-        return await self._readers.query(queries.latest_place)
+        return await self._readers.query(queries.latest_position)
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
@@ -186,7 +186,7 @@ class TableStore(ABC):
 
     async def commands(self, *, after: int = 0) -> list[Command]:
         """Commands with a number > after, in order."""
-        return await self._readers.query(lambda connection: recording.instructions_after(connection, after))
+        return await self._readers.query(lambda connection: recording.commands_after(connection, after))
 
     async def last_command(self) -> int:
         """The number of the latest command, 0 without any."""
@@ -251,15 +251,15 @@ RecorderT = TypeVar("RecorderT")
 
 class Job(Generic[T]):
     """One write: `work(recorder, find_stored)` is called within a transaction, again if that must be redone. An
-    append has its `batch`.
+    append has its `batch`; `size` is the number of its events.
     """
 
-    __slots__ = ("batch", "done", "error", "hop", "result", "weight", "work")
+    __slots__ = ("batch", "done", "error", "hop", "result", "size", "work")
 
     def __init__(self, work: Callable[[Any, bool], T], batch: Batch | None) -> None:
         self.work = work
         self.batch = batch
-        self.weight = 1 if batch is None else len(batch.events)
+        self.size = 1 if batch is None else len(batch.events)
         self.hop: Hop = current_hop()
         self.done = anyio.Event()
         self.result: T | None = None
