@@ -23,8 +23,9 @@ def shown() -> str:
     with tempfile.TemporaryDirectory() as home:
         child, terminal = pty.fork()
         if child == 0:
-            os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "XDG_STATE_HOME": home}
-            os.execv(sys.executable, [sys.executable, "-m", "proctor.adapters.cli", "demo"])
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "XDG_STATE_HOME": home, "PATH": path}
+            os.execvp("proctor", ["proctor", "demo"])
         read = bytearray()
         while part := _read(terminal):
             read += part
