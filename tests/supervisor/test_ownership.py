@@ -147,7 +147,7 @@ class SlowToLook(MemoryStore):
 async def test_an_owner_that_is_there_keeps_its_runs(
     kind: type[MemoryStore], permissive: Policy, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """However long they take: the lease is renewed, also beside a look for lost runs that takes long."""
+    """However long they take: the lease is renewed, also beside a look for lost runs that takes long. Then it leaves."""
     store = kind()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
@@ -160,6 +160,9 @@ async def test_an_owner_that_is_there_keeps_its_runs(
         result = await handle.wait()
 
     assert result.status == "completed"
+    assert run.owner is not None
+    with pytest.raises(StoreError, match="no owner with a lease"):
+        await store.renew(run.owner.epoch, lease_s=LEASE_S)
 
 
 @pytest.mark.trio

@@ -273,7 +273,9 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
         edit = data.draw(
             st.dictionaries(st.sampled_from(["*", "src/*", "a"]), st.sampled_from(sorted(STRICT)), max_size=3)
         )
-        written(work / "opencode.json", {"permission": {"bash": bash, "edit": edit}})
+        first, last = (data.draw(st.sampled_from([{}, *({"*": how} for how in sorted(STRICT))])) for _ in range(2))
+        rules = {**({} if last else first), "bash": bash, "edit": edit, **last}
+        written(work / "opencode.json", {"permission": rules})
     else:
         rule = st.tuples(st.lists(WORDS, min_size=1, max_size=2), st.sampled_from(["allow", "prompt", "forbidden"]))
         lines = [
