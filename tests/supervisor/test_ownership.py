@@ -147,7 +147,7 @@ class SlowToLook(MemoryStore):
 async def test_an_owner_that_is_there_keeps_its_runs(
     kind: type[MemoryStore], permissive: Policy, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """However long they take: the lease is renewed, also beside a look for lost runs that takes long. Then it leaves."""
+    """However long they take: the lease is renewed, also beside a long look for lost runs. Then it leaves."""
     store = kind()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
