@@ -29,7 +29,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     "stores": ("adapters/stores/**/*.py", "supervisor/store/*.py"),
     "guardian": ("adapters/kit/guardian.py",),
     "kit": ("adapters/kit/*.py",),
-    "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py"),
+    "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py", "adapters/hooks/origin.py"),
     "hooks": ("adapters/hooks/*.py",),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
     "operations": ("adapters/operations/*.py",),
@@ -42,6 +42,7 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "hook": (
         *("tests/adapters/hooks/test_deciding.py", "tests/adapters/hooks/test_hostile.py"),
         *("tests/adapters/hooks/test_clients_as_owners.py", "tests/attacks/test_hook_processes.py"),
+        "tests/adapters/hooks/test_forged.py",
     ),
     "fleet": ("tests/adapters/fleet/test_worker.py", "tests/adapters/fleet/test_workers_that_die.py"),
 }
