@@ -24,6 +24,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies.policy import Allow, Deny, members_of
+from proctor.policies.reading.load import part_of
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.lists import Allowlist, Blocklist
 from proctor.policies.rules.rule import Rule, names, times
@@ -101,7 +102,7 @@ def kept(policies: Sequence[Policy], clauses: Sequence[PlacedClause]) -> Policy:
             for field in ("tool_rules", "rules", "nets")
             if (found := getattr(policy, field)) is not None
         }
-        members.append(msgspec.structs.replace(policy, **left))
+        members.append(part_of(policy, **left))
     return merge_policies(members)
 
 

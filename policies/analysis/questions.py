@@ -140,7 +140,10 @@ class Inquiry(NamedTuple):
                 context = msgspec.convert({**place, **document}, RunContext)
             except msgspec.ValidationError:
                 continue
-            left = tuple(frozenset(r.number for r in compile_policy(p).for_context(context).rules) for p in policies)
+            left = tuple(
+                frozenset(r.number for r in compile_policy(p).for_context(context).rules) if tested else ()
+                for p in policies
+            )
             found.setdefault((left, tuple(place)), context)
         if not everything or len(found) > MOST_CONTEXTS:
             return [], "`when` conditions tell too many contexts apart: give one"

@@ -12,6 +12,7 @@ import yaml
 from proctor.adapters.evaluate.proofs import Prover, SharedTime
 from proctor.adapters.evaluate.rule_proofs import NOT_ASKED, difference_text, differences, sanity
 from proctor.policies import Policy, RunContext, parse_policies, verify
+from proctor.policies.reading import load
 
 TOOLS = "abcde"
 
@@ -126,3 +127,15 @@ def test_every_difference_is_found_once(question: dict[str, Any]) -> None:
     ]
 
     assert shown == question["differs"]
+
+
+def test_questions_about_the_rules_of_a_stack_check_no_policy_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were checked as they were read, and each question is about some of their rules."""
+    rules = [{"deny": [{"tool": f"t{n}", "where": [{"path": "$.a", "equals": n}]}]} for n in range(4)]
+    policies = parse_policies({"name": "p", "on_violation": "deny", "tool_rules": rules})
+    checked: list[Any] = []
+    monkeypatch.setattr(load, "_policy", lambda *given, **more: checked.append(given))
+    records = list(sanity(policies, Prover()))
+
+    assert [record.verdict for record in records] == ["proved"] * 4
+    assert checked == []
