@@ -22,7 +22,7 @@ from proctor.policies.events import (
     ToolCallDenied,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import input_digest
+from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -219,6 +219,24 @@ async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
     assert result.status == "cancelled"
     assert not adapter.answers["c1"].allowed
     assert adapter.answers["c1"].stop
+
+
+async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Policy) -> None:
+    """Nobody can let it run any more, and the run goes on."""
+    adapter = FakeAdapter([Pause()])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking])
+        with anyio.fail_after(PATIENCE_S):
+            while not adapter.launches:
+                await checkpoint()
+        async with anyio.create_task_group() as client:
+            client.start_soon(adapter.launches[0].gate, ToolCall(id="c1", name="bash"))
+            request = await until_held(supervisor)
+            client.cancel_scope.cancel()
+        with pytest.raises(ApprovalError, match="withdrawn"):
+            await supervisor.approve(request.approval_id, by="ana")
+        assert (supervisor.approvals(), handle.done) == ([], False)
+        await handle.cancel()
 
 
 @pytest.mark.parametrize("by_handle", [True, False])

@@ -154,7 +154,7 @@ def test_small_events_are_left_as_they_are() -> None:
 
 
 def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
-    """And counts those before."""
+    """And counts those before; the last is kept, however large."""
     kept = KeptEvents()
     for n in range(300):
         event = MessageReceived(content=f"{n:04}{MB}")
@@ -165,6 +165,8 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
     assert latest[-1].content[:4] == "0299"  # type: ignore[attr-defined]
     assert sum(map(estimated_size, latest)) <= 64 * 1024 * 1024
     assert len(latest) > 50
+    kept.add([event], 65 * 1024 * 1024)
+    assert kept.latest() == (event,)
 
 
 async def test_a_record_no_store_can_keep_is_refused_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
