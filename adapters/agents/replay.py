@@ -32,7 +32,7 @@ from proctor.policies.events import (
     ToolOutcome,
     decode_event,
 )
-from proctor.policies.events.calls import ToolCall, same_input
+from proctor.policies.events.calls import call_of, same_input
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import CancelStep, Gate, GateAnswer, Launch, Provider
@@ -156,7 +156,7 @@ class Replay:
     async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
         call = self._open.get(event.tool_call_id)
         if call is None or (isinstance(event, ToolCallRequested) and not call.is_repeated_by(event)):
-            answer = await gate(_call(event))
+            answer = await gate(call_of(event))
             self._stopped = self._stopped or answer.stop
             if call is None or answer.allowed or not call.answer.allowed:  # else the first goes on
                 call = self._open[event.tool_call_id] = _Open(event, answer)
@@ -191,16 +191,6 @@ class _Open:
         """Whether a request repeats this one, before the call began."""
         same = request.tool_name == self.event.tool_name and same_input(request.tool_input, self.event.tool_input)
         return same and not self.started
-
-
-def _call(event: ToolCallRequested | ToolCallStarted) -> ToolCall:
-    return ToolCall(
-        id=event.tool_call_id,
-        name=event.tool_name,
-        input=event.tool_input,
-        turn=event.turn,
-        parent_tool_call_id=event.parent_tool_call_id,
-    )
 
 
 def _without_prompt(events: Sequence[Event], prompt: str) -> Sequence[Event]:

@@ -18,7 +18,7 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import ToolCall, call_of
 from proctor.policies.events.run_context import RunContext, Tool
 
 from ..kit.client_tools import recorded_tools
@@ -105,7 +105,7 @@ class Refold:
         if isinstance(event, RunStarted):
             calls.clear()  # a call is known by its id within its run
         if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in calls:
-            call = calls[event.tool_call_id] = _call(event)
+            call = calls[event.tool_call_id] = call_of(event)
             before = self._proposed(call)
         violations = () if isinstance(event, PolicyViolated | BudgetWarned) else self.monitor.observe(event)
         if isinstance(event, ToolApprovalGranted) and event.tool_call_id in calls:
@@ -120,7 +120,3 @@ class Refold:
 
     def _proposed(self, call: ToolCall) -> Decision:
         return self.copy().propose(call)
-
-
-def _call(event: Any) -> ToolCall:
-    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)

@@ -23,7 +23,7 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall
+from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall, call_of
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 from proctor.policies.monitor.monitor import Report
 from proctor.policies.stack.clauses import clauses_of
@@ -214,7 +214,7 @@ class _Judge:
                 self._held.pop(id, None)
 
     def _requested(self, event: ToolCallRequested) -> None:
-        call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+        call = call_of(event)
         ran = event.seq not in self._never_ran
         decision = self._propose(call, ran=ran)
         if not ran:

@@ -24,14 +24,13 @@ from proctor.policies import (
     merge_policies,
 )
 from proctor.policies.events import ToolCallStarted
-from proctor.policies.events.calls import NeedsChecks
+from proctor.policies.events.calls import NeedsChecks, call_fields
 from proctor.policies.events.run_context import Tool
 from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
 from proctor.policies.values.json_values import texts_in
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted
-from proctor.supervisor.machine.gate import described
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
@@ -101,7 +100,7 @@ class HookMonitor(Monitor):
         trial = self._compiled.restore(self.snapshot())
         for request in self._agreed:
             trial.observe(granted(request, by="", reason=None))
-            trial.observe(ToolCallStarted(**described(request.call)))
+            trial.observe(ToolCallStarted(**call_fields(request.call)))
         return trial.decide(call, checks)
 
 

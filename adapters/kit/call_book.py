@@ -18,7 +18,7 @@ from proctor.policies.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import ToolCall, call_fields
 
 
 class ClientCall(msgspec.Struct, kw_only=True):
@@ -54,24 +54,12 @@ class ClientCall(msgspec.Struct, kw_only=True):
 
     def requested(self) -> ToolCallRequested:
         """The event of its request."""
-        return ToolCallRequested(
-            tool_call_id=self.id,
-            tool_name=self.name,
-            tool_input=self.input,
-            turn=self.turn,
-            parent_tool_call_id=self.parent,
-        )
+        return ToolCallRequested(**call_fields(self.as_tool_call()))
 
     def started(self) -> ToolCallStarted:
         """The event of its start, for a call that runs without the gate's answer and is evaluated by this event."""
         self.reported = True
-        return ToolCallStarted(
-            tool_call_id=self.id,
-            tool_name=self.name,
-            tool_input=self.input,
-            turn=self.turn,
-            parent_tool_call_id=self.parent,
-        )
+        return ToolCallStarted(**call_fields(self.as_tool_call()))
 
     def ended(self, output: Any, *, failed: bool) -> ToolCallCompleted | ToolCallFailed:
         """The event of its end; `output` is its result, or its error if it failed."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import Action, RefusalCause, Violation, wrong_type
+from .run_events import ToolEvent
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
@@ -39,6 +40,28 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input: dict[str, Any] = {}
     turn: int = 0
     parent_tool_call_id: str | None = None
+
+
+def call_of(event: ToolEvent) -> ToolCall:
+    """The call that an event is of."""
+    return ToolCall(
+        id=event.tool_call_id,
+        name=event.tool_name,
+        input=event.tool_input,
+        turn=event.turn,
+        parent_tool_call_id=event.parent_tool_call_id,
+    )
+
+
+def call_fields(call: ToolCall) -> dict[str, Any]:
+    """The fields of a call's events."""
+    return {
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "tool_input": call.input,
+        "turn": call.turn,
+        "parent_tool_call_id": call.parent_tool_call_id,
+    }
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -22,13 +22,12 @@ from proctor.policies.events import (
     ToolEvent,
     TurnEvent,
 )
-from proctor.policies.events.calls import LimitWarning, ToolCall, input_digest
+from proctor.policies.events.calls import LimitWarning, ToolCall, call_of, input_digest
 from proctor.policies.monitor.violations import REFUSES_LATER
 from proctor.policies.policy import Approval
 from proctor.policies.rules.per_key import KEY_SHOWN
 
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from .interface import call_of
 
 
 def request_for(

@@ -16,7 +16,15 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import ID_NOT_OVER, AsyncCheck, Decision, NeedsChecks, ToolCall, tell_model_default
+from proctor.policies.events.calls import (
+    ID_NOT_OVER,
+    AsyncCheck,
+    Decision,
+    NeedsChecks,
+    ToolCall,
+    call_fields,
+    tell_model_default,
+)
 from proctor.policies.monitor.call_table import REQUESTED
 from proctor.policies.policy import Approval
 
@@ -89,7 +97,7 @@ class GateKeeper:
             return
         self._undecided[call.id] = proposal
         if current is None:
-            self.state.record(ToolCallRequested(**described(call)))
+            self.state.record(ToolCallRequested(**call_fields(call)))
         if self.state.cause is not None:
             self._deny(proposal, "cancel", None)
         else:
@@ -234,7 +242,7 @@ class GateKeeper:
         self._record_violations(
             proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved)
         )
-        self.state.record(ToolCallStarted(**described(call)))
+        self.state.record(ToolCallStarted(**call_fields(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _deny(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
@@ -293,17 +301,6 @@ class GateKeeper:
             violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
             self.state.record_violation(violation)
             self.state.refuse_run(violation)
-
-
-def described(call: ToolCall) -> dict[str, Any]:
-    """The fields of a call's events."""
-    return {
-        "tool_call_id": call.id,
-        "tool_name": call.name,
-        "tool_input": call.input,
-        "turn": call.turn,
-        "parent_tool_call_id": call.parent_tool_call_id,
-    }
 
 
 def _model_text(request: ApprovalRequest, sentence: str) -> str:

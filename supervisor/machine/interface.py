@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.errors import Action, PolicyViolationError, Violation
 from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted, ToolEvent
-from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall
+from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall, call_of
 from proctor.policies.events.run_context import Usage
 from proctor.policies.monitor.monitor import RuleReport
 from proctor.policies.values.amounts import counted
@@ -285,11 +285,6 @@ def conclude(
         _attach(owed, result)
         raise owed
     return result
-
-
-def call_of(event: ToolEvent) -> ToolCall:
-    """The call that an event is of."""
-    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
 
 
 def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:

@@ -25,7 +25,7 @@ from proctor.policies.events import (
     ToolCallRequested,
     at_ms,
 )
-from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.events.calls import UNREADABLE, ToolCall, call_of
 from proctor.policies.values.foreign_code import error_text
 
 from ..errors import ProviderError
@@ -115,13 +115,7 @@ class _Recollection:
             self._state.refuse_run(violation)
 
     def _asked_for(self, event: ToolCallRequested) -> None:
-        self._calls[event.tool_call_id] = ToolCall(
-            id=event.tool_call_id,
-            name=event.tool_name,
-            input=event.tool_input,
-            turn=event.turn,
-            parent_tool_call_id=event.parent_tool_call_id,
-        )
+        self._calls[event.tool_call_id] = call_of(event)
 
     def _approval(self, event: ApprovalEvent) -> None:
         if isinstance(event, ToolApprovalGranted):

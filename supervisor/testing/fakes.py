@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from proctor.policies.events import TERMINAL, Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import ToolCall, call_fields
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
 
@@ -240,9 +240,7 @@ class FakeProvider:
             if not answer.allowed:
                 return answer.stop
         else:
-            await reports.send(
-                ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
-            )
+            await reports.send(ToolCallStarted(**call_fields(call)))
         self._adapter.ran.append(call)
         if proposed.meanwhile is not None:
             await proposed.meanwhile()

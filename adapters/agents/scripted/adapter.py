@@ -30,7 +30,7 @@ from proctor.policies.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import ToolCall, call_fields
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
@@ -172,9 +172,7 @@ class ScriptedAgent:
     async def _propose(self, call: ToolCall) -> GateAnswer:
         if self._gate is not None:
             return await self._gate(call)
-        await self._stream.send_and_wait(
-            ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
-        )
+        await self._stream.send_and_wait(ToolCallStarted(**call_fields(call)))
         return GateAnswer(allowed=True)
 
     async def _run(self, call: ToolCall, input: dict[str, Any]) -> CallEnd:
