@@ -333,6 +333,9 @@ def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
         if error.doc[error.pos :].startswith(("//", "/*")):
             raise UsageError(f"{place}: a comment, which would be lost; remove it first") from error
         raise UsageError(f"{place}: not JSON: {error.msg.lower()}; repair the file first") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
+        raise UsageError(f"`{path}` cannot be read: {reason}; repair the file first") from error
     if not isinstance(found, dict):
         raise UsageError(f"`{path}` is not a settings file: it does not hold an object")
     return found

@@ -184,6 +184,8 @@ def _laid_out(lines: TraceLines) -> Iterator[Any]:
             raise lines.fail("nested too deeply") from None
         except json.JSONDecodeError as error:
             raise TraceError(f"not JSON: {_lower(error.msg)}", place=f"{lines.name}:{error.lineno}") from None
+        except ValueError:
+            raise lines.fail("a number has too many digits") from None
         yield value
         lines.number += text.count("\n", start, at)
 

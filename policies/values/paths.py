@@ -102,11 +102,18 @@ def _next_step(path: str, at: int) -> tuple[int, tuple[str, Any]]:
         return match.end(), ("index", int(match[1]))
     if match := _FILTER.match(path, at):
         key = match[1] if match[1] is not None else _unquoted(match[2])
-        literal = _unquoted(match[3]) if match[3][0] in "'\"" else json.loads(match[3])
+        literal = _unquoted(match[3]) if match[3][0] in "'\"" else _number(match[3])
         return match.end(), ("filter", (key, literal))
     raise _BadPathError(
         f"bad path `{path}` at character {at + 1}: expected `.key`, `['key']`, `[0]`, `[*]` or `[?@.key == value]`"
     )
+
+
+def _number(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _BadPathError("a number in a path has too many digits") from None
 
 
 def _unquoted(quoted: str) -> str:

@@ -69,6 +69,8 @@ COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it firs
     ("text", "why"),
     [
         *((text, r"settings\.json") for text in ("{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}')),
+        (f'{{"a": {"9" * 5_000}}}', "a number has too many digits"),
+        ('{"a":' * 100_000, "nested too deeply"),
         *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
     ],
 )

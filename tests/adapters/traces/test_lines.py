@@ -79,6 +79,7 @@ ANY: list[tuple[str | None, bytes, str]] = [
     (None, b"\n\n{\n\n x}", "trace.jsonl:5: not JSON: "),
     (None, b'\n{"spans":\n []}\n\n{"b":\n 2}', "trace.jsonl:5: not an OpenTelemetry span: "),
     (None, b'\n{"a":\n' + b"[" * 100_000, "trace.jsonl:2: nested too deeply"),
+    (None, b'\n{"a":\n' + b"9" * 5_000 + b"}", "trace.jsonl:2: a number has too many digits"),
 ]
 
 
