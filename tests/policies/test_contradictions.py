@@ -30,7 +30,7 @@ def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
         [at(equals="a"), at(equals="b")],
         [at(equals="a"), at(not_equals="a", exists=True), at("$.b", equals=1)],
         [at(equals="a", regex="^b")],
-        [at(**{"in": ["a", "b"]}, not_in=["a", "b"])],
+        [{"path": "$.a", "in": ["a", "b"], "not_in": ["a", "b"]}],
         [at(exists=False), at(equals=1)],
         [at(gt=5), at(equals=3)],
         [at(runs="git"), at(equals="ls")],

@@ -229,8 +229,9 @@ async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Pol
         with anyio.fail_after(PATIENCE_S):
             while not adapter.launches:
                 await checkpoint()
+        gate: Any = adapter.launches[0].gate
         async with anyio.create_task_group() as client:
-            client.start_soon(adapter.launches[0].gate, ToolCall(id="c1", name="bash"))
+            client.start_soon(gate, ToolCall(id="c1", name="bash"))
             request = await until_held(supervisor)
             client.cancel_scope.cancel()
         with pytest.raises(ApprovalError, match="withdrawn"):

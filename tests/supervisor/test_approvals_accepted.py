@@ -27,7 +27,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 CALL = Ask(id="c1", name="bash", input={"command": "make deploy"})
-ANA = {"by": "ana", "reason": "seen"}
+ANA: dict[str, Any] = {"by": "ana", "reason": "seen"}
 
 
 def asking(timeout_s: float = 0.2, **approval: Any) -> Policy:

@@ -160,6 +160,7 @@ async def test_an_owner_that_is_there_keeps_its_runs(
         result = await handle.wait()
 
     assert result.status == "completed"
+    assert run is not None
     assert run.owner is not None
     with pytest.raises(StoreError, match="no owner with a lease"):
         await store.renew(run.owner.epoch, lease_s=LEASE_S)

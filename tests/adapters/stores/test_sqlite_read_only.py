@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -26,7 +27,7 @@ def stored(path: Path, copy: Path, *, log: bool) -> None:
 
     async def made() -> None:
         async with SQLiteStore(path) as store:
-            about = {"run_id": "run-1", "session_id": "s"}
+            about: dict[str, Any] = {"run_id": "run-1", "session_id": "s"}
             await store.append([RunStarted(**about), RunCompleted(output="done", **about)])
             if log:
                 copied(path, copy)
