@@ -280,7 +280,7 @@ def test_no_list_of_tools_shows_one_that_is_odd_or_denied(tmp_path: Path) -> Non
     done = spoken(
         tmp_path,
         *(*odd, request("tools/list", 80), call("read", 81), request("tools/list", 82), call("write", 83)),
-        until=(81, 82),
+        until=(81, 82, 83),
         server=HOSTILE,
         answers={"tools/list": [*LISTS.values(), more, more], "before tools/call": [changed]},
     )

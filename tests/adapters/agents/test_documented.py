@@ -26,7 +26,7 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.mark.parametrize(("refuse", "last"), [((), "It is gone."), (("bash",), "Then I leave it.")])
 async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...], last: str) -> None:
     """Every line of it means what the page says."""
-    (script,) = blocks("scripted.md", "yaml")
+    script, _ = blocks("scripted.md", "yaml")
 
     done = await Drive(ScriptedAdapter(script, workspace=tmp_path), refuse=refuse).run()
 

@@ -159,7 +159,7 @@ def test_every_adapter_is_made_by_name_with_the_options_its_page_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the documented commands make it."""
-    page = {"function": "loop"}.get(name, name)
+    page = {"function": "loop", "replay": "scripted"}.get(name, name)
     options = {**_options(name, page), **REST.get(name, {})}
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "module", raising=False)
