@@ -111,7 +111,7 @@ async def record_answer(
 
 async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
     """Wait until the owner of the run has acted on a recorded answer. Raises ApprovalError if it closed the approval
-    otherwise, or is gone, or if the run ended before it had: then the answer is recorded here.
+    otherwise, or is gone.
     """
     id, state = approval.request.approval_id, approval.state
     token = 0
@@ -120,25 +120,11 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
             token = await store.wait(token, LOOK_AGAIN_S)
             run = await store.run(approval.request.run_id)
             approval = await store.approval(id) or approval
-            if approval.recorded or run is None:
-                continue
-            if run.status not in NOT_OVER:
-                await _record_late(store, run, approval)
-            _check_owned(run, approval)
+            if not approval.recorded and run is not None:
+                _check_owned(run, approval)
     if approval.state != state:
         raise _closed(approval)
     return approval
-
-
-async def _record_late(store: Store, run: RunInfo, approval: StoredApproval) -> None:
-    """Record the answer to a call that its run's end withdrew; it permits no other call. Raises ApprovalError."""
-    request, given = approval.request, approval.answer
-    if given is not None and approval.state in ("granted", "denied"):
-        event: Any = answered(msgspec.structs.replace(request, ran=True), given)
-        at = approval.answered_at or datetime.now(UTC)
-        await store.append([msgspec.structs.replace(event, session_id=request.session_id, at=at)])
-    why = f"the answer is recorded, and came to nothing: run `{run.run_id}` was over first; it is {run.status}"
-    raise ApprovalError(f"approval `{request.approval_id}`: {why}", kind="withdrawn", approval=approval)
 
 
 def _check_owned(run: RunInfo, approval: StoredApproval) -> None:

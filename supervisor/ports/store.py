@@ -162,8 +162,7 @@ class ApprovalStore(Protocol):
         """Approvals, in the order they were requested, from the one behind number `after` on; all, or those that wait
         for an answer. What appended events say of approvals is part of them at once: `tool_approval_requested`
         with an `input_digest` asks for one, the others close it, and the end of a run withdraws those that wait,
-        unless it was cancelled and they do not hold a call. A withdrawal leaves an accepted answer as it is. Signals
-        of calls that `ran` wait for nobody.
+        unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody.
         """
         ...
 

@@ -62,12 +62,8 @@ def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
 
 
 def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
-    """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it, or
-    withdraws the request.
-    """
+    """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it."""
     state, answer = state_after(event), approval.answer
-    if state == "withdrawn" and answer is not None and not approval.recorded:
-        return approval
     if event.by is None:
         answer = None
     elif state != approval.state:

@@ -529,7 +529,7 @@ async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
         if recorded:
             assert (await wait_recorded(store, late)).recorded
         else:
-            with pytest.raises(ApprovalError, match="was over first"):
+            with pytest.raises(ApprovalError, match="cannot be answered"):
                 await wait_recorded(store, late)
 
 

@@ -19,7 +19,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
-from proctor.supervisor.control.approval_inbox import answer, wait_recorded
+from proctor.supervisor.control.approval_inbox import answer
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import Command
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -129,38 +129,3 @@ async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store
         await answer(store, requested.approval_id, ApprovalAnswer(granted=False, **ANA))
 
     assert [call.id for call in adapter.ran] == ["c1"]
-
-
-@pytest.mark.parametrize("granted", [True, False])
-async def test_an_answer_that_a_cancel_overtook_stays_on_record(store: Store, granted: bool) -> None:
-    """The call is refused and its request withdrawn; who answered is on record all the same, is told what became of
-    it, and a later call of the same is asked about again.
-    """
-    adapter = FakeAdapter([CALL])
-    given = ApprovalAnswer(granted=granted, **ANA)
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking(60)])
-        request = await until_pending(store)
-        approval = await store.answer(request.approval_id, given, at=datetime.now(UTC))
-        await handle.cancel(reason="enough")
-        await handle.wait_finished()
-        stored = await store.approval(request.approval_id)
-        with anyio.fail_after(PATIENCE_S), pytest.raises(ApprovalError, match="was over first") as raised:
-            await wait_recorded(store, approval)
-        again = await supervisor.start(adapter, "go", policies=[asking(60)], session_id=handle.session_id)
-        second = await until_pending(store)
-        await again.cancel()
-    record = [e for e in await events_of(store, handle.session_id) if isinstance(e, ApprovalEvent)]
-    last = await store.approval(request.approval_id)
-
-    assert raised.value.kind == "withdrawn"
-    assert stored is not None
-    assert last is not None
-    assert (stored.answer, stored.recorded) == (given, False)
-    assert (last.answer, last.recorded) == (given, True)
-    assert [(e.type, e.by) for e in record[:3]] == [
-        ("tool_approval_requested", None),
-        ("tool_approval_expired", None),
-        ("tool_approval_granted" if granted else "tool_approval_denied", "ana"),
-    ]
-    assert (adapter.ran, second.approval_id != request.approval_id) == ([], True)

@@ -327,8 +327,7 @@ class Transaction(ABC):
             values = (state, _encode(given))
         columns = f"answer = {answer}, state = ?, answered_at = ?, recorded = true"
         values = (*values, state, _text(event), event.approval_id)
-        unless = " AND (answer IS NULL OR recorded = true)" if state == "withdrawn" else ""
-        self._follow(f"UPDATE approvals SET {columns} WHERE approval_id = ?{unless}", values, in_order=True)
+        self._follow(f"UPDATE approvals SET {columns} WHERE approval_id = ?", values, in_order=True)
 
     def _withdraw(self, end: Event) -> None:
         """Withdraw the pending approvals of an ended run, unless it ended to request them (see `outlives`)."""
