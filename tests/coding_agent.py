@@ -126,16 +126,16 @@ class CodingAgentChecks:
         return ended.value
 
     async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
-        """Nothing is deleted, and a person is asked before a file is written."""
+        """Nothing is deleted; with a team's policy on top a person is asked before a file is written."""
         requests: list[ApprovalRequest] = []
 
         async def yes(request: ApprovalRequest) -> ApprovalAnswer:
             requests.append(request)
             return ApprovalAnswer(granted=True, by="ana")
 
-        pages = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")  # the team's is on the former alone
-        written = {block.file: block.text for page in pages for block in blocks(page)}
-        policies = [policy for name in ("org.yaml", "team.yaml") for policy in parse_policies(written[name])]
+        written = {block.file: block.text for block in blocks(ROOT / "README.md")}
+        team = "{name: team, nets: [require human-approval before write]}"
+        policies = [policy for text in (written["org.yaml"], team) for policy in parse_policies(text)]
         adapter, prompt = prepare([("bash", "mkdir old"), ("write", "notes.txt"), ("bash", "rm -r old")])
         try:
             violations = (await run_once(adapter, prompt, policies=policies, approver=yes)).policy.violations

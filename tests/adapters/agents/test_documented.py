@@ -23,7 +23,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("refuse", "last"), [((), "It is gone."), (("bash",), "Then I leave it.")])
+@pytest.mark.parametrize(("refuse", "last"), [((), "I look at what is there."), (("write",), "Then I only say it.")])
 async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...], last: str) -> None:
     """Every line of it means what the page says."""
     script, _ = blocks("scripted.md", "yaml")
@@ -31,8 +31,7 @@ async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...
     done = await Drive(ScriptedAdapter(script, workspace=tmp_path), refuse=refuse).run()
 
     assert getattr(done.events[-1], "output", None) == last
-    assert (tmp_path / "done" / "report.txt").read_text() == "tidy"
-    assert (tmp_path / "notes.txt").exists() == bool(refuse)
+    assert (tmp_path / "report.txt").exists() != bool(refuse)
 
 
 def test_every_step_is_documented() -> None:
