@@ -16,7 +16,7 @@ from rich.text import Text
 from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, merge_policies, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
-from proctor.policies.policy import members_of
+from proctor.policies.stack.merge import names_alone
 from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import encoded, escape_control
@@ -132,8 +132,8 @@ def answer_question(question: ProofQuestion, stack: Policy, prover: Prover) -> t
     record = record_of(question.text, prover(stack, **question.arguments))
     if question.kind != "reach" or record.verdict != "proved":
         return record, ""
-    names = [Policy(name=m.name, virtual_tools=m.virtual_tools, aliases=m.aliases) for m in members_of(stack)]
-    needed = prover(merge_policies(names), **question.arguments).verdict != "proved"
+    bare = merge_policies(names_alone(stack))
+    needed = prover(bare, **question.arguments).verdict != "proved"
     return record, "" if needed else "without the policies none does either: check its name and inputs"
 
 

@@ -11,11 +11,11 @@ from msgspec import UNSET
 from ..language.conditions import Condition, all_in, has_references
 from ..language.predicates import condition_words
 from ..language.selectors import ToolWhere
-from ..policy import Policy, members_of
+from ..policy import Policy
 from ..rules.petri_net import Net
 from ..rules.rule import items_of
 from ..stack.clauses import Clause, clauses_of
-from ..stack.merge import checked_stack, merge_policies
+from ..stack.merge import checked_stack, merge_policies, names_alone
 from ..values.work_budget import OutOfWork, Work
 from .findings import PreflightFinding, finding
 from .questions import answer
@@ -31,17 +31,15 @@ def contradictions(policy: Policy) -> Iterator[PreflightFinding]:
     conditions. One more finding says that not all were compared.
     """
     stack = checked_stack(policy)
-    members = members_of(stack)
-    names = [Policy(name=m.name, virtual_tools=m.virtual_tools, aliases=m.aliases) for m in members]
+    names = [merge_policies([member]) for member in names_alone(stack)]
     work, compared, left = Work(MOST_STEPS), dict[bytes, bool](), 0
     for clause in clauses_of(stack):
         for where, conditions in _conditions(clause):
-            own_names = merge_policies([names[clause.member]])
             key = msgspec.json.encode((clause.member, where))
             try:
                 work.spend()
                 if key not in compared:
-                    compared[key] = _never(own_names, where, work)
+                    compared[key] = _never(names[clause.member], where, work)
             except OutOfWork:
                 left += 1
                 continue

@@ -220,6 +220,11 @@ def budget_in_words(entry: BudgetEntry) -> str:
     return f"{budget.name}: {budget.limit} {figure(budget.max)}{whose}{when} ({entry.action})"
 
 
+def names_alone(policy: Policy) -> tuple[Policy, ...]:
+    """The members of a policy or a stack with their aliases and virtual tools, and nothing else."""
+    return tuple(Policy(name=m.name, virtual_tools=m.virtual_tools, aliases=m.aliases) for m in members_of(policy))
+
+
 def merge_policies(policies: Sequence[Policy]) -> Stack:
     """Merge policies left to right; a stack among them counts as its members.
 

@@ -158,8 +158,8 @@ def _keep(path: Path) -> _Kept | None:
     with suppress(OSError):  # SQLite will say what is wrong
         file = file_id(os.stat(path))
         if file not in _kept:
-            how = sealed(path)
-            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC), how)
+            seal = sealed(path)  # before there is a descriptor: it may refuse the file
+            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC), seal)
         _kept[file].connections += 1
         return _kept[file]
     return None
