@@ -222,7 +222,7 @@ async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
 
 
 async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Policy) -> None:
-    """Nobody can let it run any more, and the run goes on."""
+    """Nobody can let it run any more; it is recorded as refused, and the run goes on."""
     adapter = FakeAdapter([Pause()])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking])
@@ -241,6 +241,10 @@ async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Pol
             await supervisor.approve(request.approval_id, by="ana")
         assert not handle.done
         await handle.cancel()
+        result = await handle.wait()
+    types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
+
+    assert types[-3:] == ["tool_approval_expired", "policy_violation", "tool_call_denied"]
 
 
 @pytest.mark.parametrize("by_handle", [True, False])

@@ -31,6 +31,8 @@ from proctor.supervisor import MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
+from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
+
 pytestmark = pytest.mark.anyio
 OPEN = Policy(name="open")
 
@@ -86,7 +88,8 @@ def generator_exit(*_: Any) -> Any:
     raise GeneratorExit
 
 
-RAISING = [leave, interrupt, group, unspeakable, mute, wordless]
+RAISING = [leave, interrupt, group, unspeakable, mute, wordless, generator_exit]
+AWAITED = [raise_cancelled, raise_a_cancel_that_is_over, cancel_its_task]
 Raising = Callable[..., Any]
 
 
@@ -94,6 +97,18 @@ Raising = Callable[..., Any]
 def raising(request: pytest.FixtureRequest) -> Raising:
     found: Raising = request.param
     return found
+
+
+@pytest.fixture(params=[*RAISING, *AWAITED], ids=lambda each: str(each.__name__))
+def failing(request: pytest.FixtureRequest) -> Raising:
+    """Code that raises when it is called, or when it is awaited."""
+    raises: Raising = request.param
+
+    async def awaited(*_: Any) -> None:
+        await raises()
+        await anyio.sleep_forever()
+
+    return awaited if raises in AWAITED else raises
 
 
 async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -> Any:
@@ -109,31 +124,22 @@ async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -
 
 @pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
 async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(where: str, raising: Raising) -> None:
-    """An Exception, whatever it raised; nothing is left of the start."""
-    member = raising if where == "compile" else property(raising)
-    adapter = type("Failing", (FakeAdapter,), {where: member})()
+    """An Exception, which names the member if the adapter raised none; nothing is left of the start."""
+    methods: list[Any] = [raising] if where == "compile" else []
 
     async def start(supervisor: Supervisor) -> None:
-        for _ in range(2):
+        for member in (*methods, property(raising)):
+            adapter = type("Failing", (FakeAdapter,), {where: member})()
             with pytest.raises(Exception) as raised:  # noqa: PT011 - any, and no BaseException
                 await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
             assert isinstance(raised.value, Exception)
+            if raising not in (unspeakable, mute):
+                assert isinstance(raised.value, ProviderError)
+                assert f"the adapter's `{where}` failed: " in str(raised.value)
+                assert raised.value.__cause__ is not None
         await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN], session_id="s")).wait()
 
     await beside(start)
-
-
-@pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
-@pytest.mark.parametrize("raised", [leave, interrupt, group, wordless, generator_exit])
-async def test_what_an_adapter_raises_that_is_no_exception_is_one_clear_error(where: str, raised: Raising) -> None:
-    """It names the member; the same where looking the member up raises."""
-    methods: list[Any] = [raised] if where == "compile" else []
-    for member in (*methods, property(raised)):
-        adapter = type("Failing", (FakeAdapter,), {where: member})()
-        async with Supervisor(MemoryStore()) as supervisor:
-            with pytest.raises(ProviderError, match=f"the adapter's `{where}` failed: ") as error:
-                await supervisor.start(adapter, "go", policies=[OPEN])
-        assert error.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile"])
@@ -158,42 +164,48 @@ async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising
 
         __eq__ = __hash__ = __repr__ = unspeakable
 
-    seen: list[object] = []
+    seen: list[Any] = []
 
-    async def run(supervisor: Supervisor) -> None:
-        await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN])).wait()
+    async def run(supervisor: Supervisor) -> Any:
+        result = await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN], run_id="r")).wait()
         assert supervisor.statistics().publishers_dropped == 1
+        return result
 
-    await beside(run, publishers=[Broken(), seen.append])
-    assert seen
+    result = await beside(run, publishers=[Broken(), seen.append])
+    assert [event for event in seen if event.run_id == "r"] == list(result.events)
 
 
-async def test_an_approver_that_raises_grants_nothing(raising: Raising) -> None:
-    """Nor does it end anything but its own question."""
+async def test_an_approver_that_raises_grants_nothing(
+    failing: Raising, request: pytest.FixtureRequest, anyio_backend_name: str
+) -> None:
+    """One that ends with a cancel has said nothing, so whoever answers then is heard; any other has said no."""
     agent = FakeAdapter([Ask(name="bash", id="c1")])
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
-    async def run(supervisor: Supervisor) -> None:
-        assert (await (await supervisor.start(agent, "go", policies=policies)).wait()).status == "completed"
+    async def run(supervisor: Supervisor) -> Any:
+        handle = await supervisor.start(agent, "go", policies=policies)
+        await anyio.wait_all_tasks_blocked()
+        waiting = supervisor.approvals()
+        for request in waiting:
+            await supervisor.approve(request.approval_id, by="ana")
+        assert (await handle.wait()).status == "completed"
+        return len(waiting)
 
-    await beside(run, approver=raising)
-    assert agent.ran == []
+    raises = request.node.callspec.params["failing"]
+    cancels = raises in AWAITED if anyio_backend_name == "asyncio" else raises is raise_a_cancel_that_is_over
+    assert await beside(run, approver=failing) == len(agent.ran) == cancels
 
 
-async def test_a_check_that_raises_denies_its_call(raising: Raising) -> None:
+async def test_a_check_that_raises_denies_its_call(failing: Raising) -> None:
     """Its run goes on, and says which rule failed."""
-
-    def check(call: object) -> Any:
-        raising()
-
-    policy = Policy(name="p", rules=(Check(check=check, id="own", action="deny"),))
-    agent = FakeAdapter([Ask(name="bash", id="c1")])
+    policy = Policy(name="p", rules=(Check(check=failing, id="own", tool="bash", action="deny"),))
+    agent = FakeAdapter([Ask(name="bash", id="c1"), Ask(name="read")])
 
     async def run(supervisor: Supervisor) -> Any:
         return await (await supervisor.start(agent, "go", policies=[policy])).wait()
 
     result = await beside(run)
-    assert agent.ran == []
+    assert [call.name for call in agent.ran] == ["read"]
     assert [type(event) for event in result.events if isinstance(event, ToolCallDenied)] == [ToolCallDenied]
     assert result.policy.violations[0].rule == "own"
 
@@ -248,10 +260,19 @@ class Laddered(FakeAdapter):
     async def act(self) -> Any:
         if self.where == "evidence":
             return {"left": UnspeakableError(), 1: {object()}}
+        if self.where == "awaited":
+            await self.raising()
+            await anyio.sleep_forever()
         return self.raising() if self.where == "act" else None
 
 
-@pytest.mark.parametrize("where", ["ladder", "act", "evidence", "bound"])
+@pytest.mark.parametrize(
+    ("where", "raising"),
+    [
+        *((where, raising) for where in ("ladder", "act", "evidence", "bound") for raising in RAISING),
+        *(("awaited", raising) for raising in AWAITED),
+    ],
+)
 async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
     """Exactly one event ends the run, and it has the evidence."""
 
@@ -269,7 +290,8 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(wher
     assert result.status == "cancelled"
     assert [type(end) for end in ends] == [RunCancelled]
     assert isinstance(ends[0], RunCancelled)
-    assert ends[0].evidence["rungs"]
+    steps = ["ladder", "abandon"] if where == "ladder" else ["first", "interrupt"]
+    assert [step["rung"] for step in ends[0].evidence["rungs"]] == steps
 
 
 async def test_an_error_that_cannot_be_shown_fails_one_run() -> None:

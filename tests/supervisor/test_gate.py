@@ -306,18 +306,6 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, 
     assert usage.model == recorded
 
 
-async def test_a_caller_at_a_closed_gate_is_told_to_stop() -> None:
-    """Also where nobody is left who could answer."""
-    answers: list[Any] = []
-    waiters = GateWaiters(answers.append, lambda: 1)
-    waiters.close()
-    with anyio.fail_after(PATIENCE_S):
-        answer = await waiters.propose(ToolCall(id="c", name="read"))
-
-    assert (answer.allowed, answer.stop, answers) == (False, True, [])
-    assert answer.tell_model
-
-
 async def test_a_caller_at_a_gate_that_closes_is_told_to_stop() -> None:
     """The answer that they wait for never comes."""
     answers: list[GateAnswer] = []

@@ -18,11 +18,9 @@ from structlog.testing import capture_logs
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Policy
-from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor, run_once
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
-from proctor.supervisor.ports.stored_types import ApprovalRequest
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -160,59 +158,6 @@ async def test_what_a_provider_raises_fails_its_run_and_no_other(
     assert isinstance(await check_one_end(store, handle), RunFailed)
 
 
-@RAISES
-@pytest.mark.parametrize("where", ["rung", "ladder"])
-async def test_what_a_rung_raises_is_followed_by_the_next(where: str, raises: Raises, permissive: Policy) -> None:
-    """The run ends as it was told to, with what was tried as evidence."""
-
-    class Stubborn(ErraticProvider):
-        async def events(self) -> AsyncIterator[Event]:
-            await anyio.sleep_forever()
-            yield MessageReceived()
-
-        def cancel_steps(self) -> Sequence[CancelStep]:
-            if where == "ladder":
-                raise KeyboardInterrupt
-            return [CancelStep(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]
-
-    class Adapter(FakeAdapter):
-        @asynccontextmanager
-        async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
-            yield Stubborn(Erratic("", raises))
-
-    async def cancel(handle: RunHandle) -> None:
-        await anyio.wait_all_tasks_blocked()
-        await handle.cancel()
-
-    store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            handle, error = await beside(store, supervisor, Adapter(), permissive, cancel)
-    end: Any = await check_one_end(store, handle)
-
-    assert error is None
-    steps = ["ladder", "abandon"] if where == "ladder" else ["one", "two", "abandon"]
-    assert [step["rung"] for step in end.evidence["rungs"]] == steps
-
-
-@RAISES
-async def test_what_an_asynchronous_check_raises_refuses_its_call(raises: Raises) -> None:
-    """It has not agreed."""
-
-    async def check(call: Any) -> None:
-        await raises()
-        await anyio.sleep_forever()
-
-    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
-    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash"), Ask(name="read")])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            _, error = await beside(store, supervisor, adapter, policy)
-
-    assert error is None
-    assert [call.name for call in adapter.ran] == ["read"]
-
-
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 async def test_a_judge_that_raises_cancels_its_run(
     kind: type[BaseException], permissive: Policy, monkeypatch: pytest.MonkeyPatch
@@ -238,28 +183,6 @@ async def test_a_judge_that_raises_cancels_its_run(
     assert kind.__name__ in str(error)
     assert isinstance(await check_one_end(store, handle), RunFailed)
     assert adapter.steps_taken == ["interrupt"]
-
-
-@RAISES
-async def test_what_an_approver_raises_permits_nothing(raises: Raises, denying: Callable[..., Policy]) -> None:
-    """Who ends with a cancel has said nothing, so others may answer; who fails has said no."""
-    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
-
-    async def approver(request: ApprovalRequest) -> None:
-        await raises()
-        await anyio.sleep_forever()
-
-    async def deny(handle: RunHandle) -> None:
-        await anyio.wait_all_tasks_blocked()
-        for request in supervisor.approvals():
-            await supervisor.deny(request.approval_id, by="ana")
-
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store, approver=approver) as supervisor:
-            _, error = await beside(store, supervisor, adapter, denying("request_approval"), deny)
-
-    assert error is None
-    assert adapter.ran == []
 
 
 @RAISES

@@ -95,46 +95,27 @@ async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(("deaf", "after_s", "ended"), [(0, HURRY_S + 0.9 * ANSWER_S, 1), (2, 1.1 * HURRY_S, 0)])
 async def test_a_store_that_answers_late_has_the_whole_record_once(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    deaf: int, after_s: float, ended: int, permissive: Policy, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """The client was ended meanwhile; nothing is asked of the store twice, and the caller has his result."""
-    store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()])
+    """Whether the client has ended by then or not; nothing is asked twice, and the caller has his result."""
+    store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=deaf)
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await trio.testing.wait_all_tasks_blocked()
         await handle.cancel()
-        await trio.sleep(HURRY_S + 0.9 * ANSWER_S)
+        await trio.sleep(after_s)
         ended_before = adapter.closed
         store.answers.set()
         result = await handle.wait()
     stored = await store.record()
 
-    assert ended_before == 1
+    assert ended_before == ended
+    assert adapter.steps_taken == ["interrupt", "terminate", "kill"][: deaf + 1]
     assert result.status == "cancelled"
     assert [event.seq for event in store.appended] == [event.seq for event in stored]
     assert [isinstance(event, TERMINAL) for event in stored] == [False] * (len(stored) - 1) + [True]
-    assert isinstance(stored[-1], RunCancelled)
-    assert list(result.events) == stored
-
-
-@pytest.mark.trio
-async def test_a_store_that_recovers_before_the_client_ends_has_the_end_too(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
-) -> None:
-    """It was taken for broken only until it answered."""
-    store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=2)
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
-        await trio.testing.wait_all_tasks_blocked()
-        await handle.cancel()
-        await trio.sleep(1.1 * HURRY_S)
-        store.answers.set()
-        result = await handle.wait()
-    stored = await store.record()
-
-    assert adapter.steps_taken == ["interrupt", "terminate", "kill"]
-    assert result.status == "cancelled"
     assert isinstance(stored[-1], RunCancelled)
     assert list(result.events) == stored
 

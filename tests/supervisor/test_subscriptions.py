@@ -154,24 +154,15 @@ async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
                     await anext(events)
 
 
-@pytest.mark.parametrize("types", ["run_started", [], ["run_startd"], [7], 3])
-async def test_types_that_are_none_are_one_clear_error(types: Any) -> None:
-    """A misspelt one is told with the nearest."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        with pytest.raises(UsageError, match="types"):
-            supervisor.subscribe(types=types)
-
-
-async def test_a_run_is_followed_from_its_start(permissive: Policy) -> None:
-    """`after="start"` is the place before its first event; another text is none."""
+async def test_a_run_that_is_over_is_followed_to_its_end_from_any_place(permissive: Policy) -> None:
+    """From its start, and also by who has seen its last event already: there is nothing to wait for."""
     store = MemoryStore()
-    result = await run_once(FakeAdapter(), "go", policies=[permissive], store=store)
+    events = (await run_once(FakeAdapter(), "go", policies=[permissive], store=store)).events
     async with Supervisor(store) as supervisor:
-        async with supervisor.subscribe(run_id=result.run_id, after="start") as events:
-            assert [event.seq async for event in events] == [event.seq for event in result.events]
-        with pytest.raises(UsageError, match="`after`"):
-            async with supervisor.subscribe(run_id=result.run_id, after="begin"):
-                pass
+        with anyio.fail_after(PATIENCE_S):
+            for after in ("start", 0, 2, events[-1].seq, events[-1].seq + 100):
+                seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=after)]
+                assert seen == [event for event in events if after == "start" or event.seq > after]
 
 
 def places(events: list[Event]) -> list[tuple[str, int]]:
@@ -313,26 +304,31 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
 
 
 @pytest.mark.parametrize(
-    ("after", "message"),
+    ("given", "message"),
     [
-        ("yesterday", "it is the `cursor` of a subscription, or `start`"),
-        ("other.5", "a cursor of another store"),
-        (7, "counts within one session"),
-        (True, "counts within one session"),
-        (None, "counts within one session"),
-        ("ahead", "it is an older copy"),
+        *(({"types": types}, "types") for types in ("run_started", [], ["run_startd"], [7], 3)),
+        ({"tenant": "acme", "session_id": "s"}, "name a tenant, or a session or a run"),
+        ({"session_id": 3}, "not text"),
+        ({"run_id": "nothing"}, "no run"),
+        ({"run_id": "r", "session_id": "other"}, "no run"),
+        ({"run_id": "r", "after": "begin"}, "`after`"),
+        *(
+            ({"session_id": "s", "after": after}, "`seq` of the last event seen")
+            for after in (-1, "7", 1.5, True, None)
+        ),
+        *(({"after": after}, "counts within one session") for after in (7, True, None)),
+        ({"after": "yesterday"}, "it is the `cursor` of a subscription, or `start`"),
+        ({"after": "other.5"}, "a cursor of another store"),
+        ({"after": "ahead"}, "it is an older copy"),
     ],
 )
-async def test_a_cursor_of_nothing_here_is_one_clear_error(after: Any, message: str) -> None:
-    """On entering."""
+async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], message: str) -> None:
+    """On entering at the latest."""
     store = MemoryStore()
-    if after == "ahead":
-        after = f"{(await store.place()).store_id}.1"
-    with pytest.raises(UsageError, match=message):
-        await Subscriptions(store).subscribe(after=after).__aenter__()
-
-
-async def test_a_tenant_is_not_named_beside_a_session() -> None:
-    """Which of the two is meant?"""
-    with pytest.raises(UsageError, match="name a tenant, or a session or a run"):
-        Subscriptions(MemoryStore()).subscribe(tenant="acme", session_id="s")
+    await store.append([RunStarted(session_id="s", run_id="r")])
+    if given.get("after") == "ahead":
+        place = await store.place()
+        given = {"after": f"{place.store_id}.99"}
+    async with Supervisor(store) as supervisor:
+        with pytest.raises(UsageError, match=message):
+            await supervisor.subscribe(**given).__aenter__()
