@@ -109,32 +109,24 @@ async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_
     assert sum(report.subagent_tokens for report in reports) == 5000 + 500 + 6000 + 600
 
 
-async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(
-    bench: Any, delegating: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("policy", "broken"),
+    [
+        (Policy(name="p", limits=Limits(max_total_tokens=3000)), ("max_total_tokens", "interrupted")),
+        (Policy(name="p", tool_rules=(Deny((TOUCH,)),)), ("deny", "prevented")),
+    ],
+    ids=["a limit", "a rule"],
+)
+async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
+    bench: Any, delegating: Callable[..., Any], policy: Policy, broken: tuple[str, str]
 ) -> None:
-    """The response of a sub-agent that exceeds it runs none of its calls."""
+    """Of a response that exceeds its tokens, or that breaks its rule, no call runs."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"), used=(5000, 500))
-    bench.run_ids.append("run-limited")
-    policy = Policy(name="p", limits=Limits(max_total_tokens=3000))
+    bench.run_ids.append("run-ended")
     with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
-        await run_once(delegating(), "go", policies=[policy], run_id="run-limited")
+        await run_once(delegating(), "go", policies=[policy], run_id="run-ended")
 
-    assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
-    assert bench.made() == []
-    assert bench.survivors() == []
-
-
-async def test_a_rule_of_the_parent_that_cancels_ends_the_run_with_its_sub_agents(
-    bench: Any, delegating: Callable[..., Any]
-) -> None:
-    """The call that broke it never ran."""
-    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
-    bench.run_ids.append("run-ruled")
-    policy = Policy(name="p", tool_rules=(Deny((TOUCH,)),))
-    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
-        await run_once(delegating(), "go", policies=[policy], run_id="run-ruled")
-
-    assert [violation.enforcement for violation in caught.value.violations] == ["prevented"]
+    assert [(violation.kind, violation.enforcement) for violation in caught.value.violations] == [broken]
     assert bench.made() == []
     assert bench.survivors() == []
 

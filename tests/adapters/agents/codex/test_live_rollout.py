@@ -1,16 +1,20 @@
-"""The client's own record of a thread, read while it grows."""
+"""The client's records of threads: one that is read while it grows, and those that a session's tokens stand in."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from proctor.adapters.agents.codex.live_rollout import Rollout
+from proctor.adapters.agents.codex.session_log import CodexUsageLog
+from proctor.supervisor import EventError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -80,3 +84,46 @@ async def test_a_line_that_is_not_whole_is_read_when_it_is(tmp_path: Path, monke
 
     assert await rollout.arguments("c1") == {"cmd": "c1"}
     assert await rollout.arguments("c2") is None
+
+
+OWN, THREAD, OTHER = (str(UUID(int=n)) for n in range(3))
+
+
+def rollout(sessions: Path, hour: int, thread: str, session: str, tokens: int) -> Path:
+    """A thread's rollout with one response; each begins an hour after the one before."""
+    used = {"response_id": thread, "thread_id": thread, "session_id": session, "usage": {"input_tokens": tokens}}
+    lines = [
+        {"type": "session_meta", "payload": {"id": thread, "session_id": session}},
+        {"type": "turn_context", "payload": {"model": "m"}},
+        {"type": "token_usage_record", "payload": used},
+    ]
+    path = sessions / "2026" / "01" / "02" / f"rollout-2026-01-02T{hour:02}-00-00-{thread}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_session_has_the_threads_that_it_started_and_no_others(tmp_path: Path) -> None:
+    """One whose first line is still being written counts once that is whole."""
+    main = rollout(tmp_path, 1, OWN, OWN, 10)
+    whole = rollout(tmp_path, 2, THREAD, OWN, 5).read_text()
+    late = tmp_path.joinpath("2026/01/02", f"rollout-2026-01-02T02-00-00-{THREAD}.jsonl")
+    late.write_text(whole[:20])
+    rollout(tmp_path, 3, OTHER, OTHER, 1000)
+    log = CodexUsageLog(str(main), None, datetime(2026, 1, 1, tzinfo=UTC))
+    first = log.news(may_be_missing=False)
+    late.write_text(whole)
+    second = log.news(may_be_missing=False)
+
+    assert [(one.input_tokens, one.subagent_tokens) for one in (*first, *second)] == [(10, 0), (5, 5)]
+
+
+def test_a_rollout_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """It may be that of a thread of the session."""
+    main = rollout(tmp_path, 1, OWN, OWN, 10)
+    broken = rollout(tmp_path, 2, OTHER, OTHER, 5)
+    broken.write_text("not JSON\n")
+    log = CodexUsageLog(str(main), None, datetime(2026, 1, 1, tzinfo=UTC))
+
+    with pytest.raises(EventError, match=f"{broken.name}` cannot be read"):
+        log.news(may_be_missing=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.codex import connection
 from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.matrix import settled
 from proctor.policies.events.run_context import Capabilities
@@ -20,59 +20,39 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 @pytest.mark.anyio
 @pytest.mark.codex
-async def test_a_client_that_works_is_accepted(bench: Any) -> None:
-    """Nothing is left of the check."""
+async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_not(
+    bench: Any, tmp_path: Path
+) -> None:
+    """Nothing is left of the check; the error says what to do."""
     await bench.adapter().prepare()
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
+    with pytest.raises(ProviderUnavailableError, match="codex is not logged in; run `codex login`"):
+        await CodexAdapter(cwd=tmp_path, env=env).prepare()
 
     assert bench.api.requests == []
 
 
 @pytest.mark.anyio
-@pytest.mark.codex
-async def test_a_client_that_is_not_logged_in_is_refused(tmp_path: Path) -> None:
-    """With what to do about it."""
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
-    with pytest.raises(ProviderUnavailableError, match="codex is not logged in; run `codex login`"):
-        await CodexAdapter(cwd=tmp_path, env=env).prepare()
-
-
-@pytest.mark.anyio
-async def test_an_executable_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """The message names the extra."""
-    adapter = CodexAdapter(codex_path=tmp_path / "codex", cwd=tmp_path, env={"HOME": str(tmp_path)})
-    with pytest.raises(ProviderUnavailableError, match=r"pip install '\.\[codex\]'"):
-        await adapter.prepare()
-
-
-@pytest.mark.anyio
-async def test_an_executable_that_is_no_client_is_refused(tmp_path: Path) -> None:
-    """One that ends at once."""
-    adapter = CodexAdapter(codex_path="/bin/false", cwd=tmp_path, env={"HOME": str(tmp_path)})
-    with pytest.raises(ProviderUnavailableError, match="codex does not work: codex ended before it answered"):
-        await adapter.prepare()
-
-
-@pytest.mark.anyio
-async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the package nor an executable on PATH."""
-
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(connection, "import_module", missing)
+async def test_without_a_client_that_works_the_error_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executable that is not there, one that ends at once, neither the package nor an executable on PATH."""
+    monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install '\.\[codex\]'"):
-        await CodexAdapter(cwd=tmp_path).prepare()
+    cases: list[tuple[Any, str]] = [
+        (tmp_path / "codex", r"pip install '\.\[codex\]'"),
+        ("/bin/false", "codex does not work: codex ended before it answered"),
+        (None, r"codex is not installed.*pip install '\.\[codex\]'"),
+    ]
+    for program, says in cases:
+        with pytest.raises(ProviderUnavailableError, match=says):
+            await CodexAdapter(codex_path=program, cwd=tmp_path, env={"HOME": str(tmp_path)}).prepare()
 
 
-def test_a_sandbox_the_client_does_not_have_is_refused() -> None:
-    """The message names those there are."""
+def test_a_sandbox_the_client_does_not_have_or_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what is stopped is run again outside, `read-only` would be the loosest of all."""
     with pytest.raises(UsageError, match="sandbox `none` is not one of read-only, workspace-write, danger"):
         CodexAdapter(sandbox="none")  # type: ignore[arg-type]
-
-
-def test_a_sandbox_the_client_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where what is stopped is run again outside, `read-only` would be the loosest of all."""
     with pytest.raises(UsageError, match="sandbox `read-only` is not held on Windows, nor with `allow_escalation`"):
         CodexAdapter(sandbox="read-only", allow_escalation=True)
     monkeypatch.setattr("sys.platform", "win32")

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.adapters.agents.codex.items import bare_command, leaves, outcome
 from proctor.adapters.agents.codex.translation import CodexTranslation, UsageCount
+from proctor.policies import EventError
 from proctor.policies.events import (
     Event,
     TokenUsageUpdated,
@@ -77,22 +78,17 @@ def test_a_web_search_is_reported_once_its_query_is_known() -> None:
     ]
 
 
-def test_a_call_the_client_declined_by_itself_never_started() -> None:
-    """Nobody was asked and nothing ran."""
-    events = translated(item("completed", type="commandExecution", command="rm", status="declined"))
-
-    assert events == []
-
-
-@pytest.mark.parametrize("kind", ["userMessage", "plan", "contextCompaction"])
-def test_items_that_are_no_calls_are_no_events(kind: str) -> None:
-    """What the user said is recorded by the supervisor."""
-    assert translated(item("started", type=kind), item("completed", type=kind)) == []
+def test_items_that_are_no_calls_are_no_events() -> None:
+    """What the user said is recorded by the supervisor; a call that the client declined by itself never started."""
+    for kind in ("userMessage", "plan", "contextCompaction"):
+        assert translated(item("started", type=kind), item("completed", type=kind)) == []
+    assert translated(item("completed", type="commandExecution", command="rm", status="declined")) == []
 
 
-def test_notifications_that_are_not_known_are_kept() -> None:
+def test_notifications_that_are_not_known_are_kept_under_a_name_that_is_none_of_ours() -> None:
     """Those that are known to say nothing are not."""
-    events = translated(("brand/new", {"x": 1}), ("account/updated", {}), ("skills/changed", {}))
+    new = ("brand/new", {"type": "policy_violation", "x": 1})
+    events = translated(new, ("account/updated", {}), ("skills/changed", {}))
 
     assert events == [Unrecognized(raw={"type": "codex/brand/new", "x": 1})]
 
@@ -114,20 +110,41 @@ def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
     assert [event.subagent_tokens for event in events if isinstance(event, TokenUsageUpdated)] == [5, 0]
 
 
-def test_a_full_context_makes_the_clients_total_begin_at_zero_again() -> None:
-    """The client then says the size of its context for a total, of which nothing was used for anything."""
-    count = UsageCount(fresh=True)
-    reports = [
-        count.update(total, {}, None)
-        for total in (
-            {"inputTokens": 5},
-            {"inputTokens": 0, "totalTokens": 258_400},
-            {"inputTokens": 2},
-            {"inputTokens": 3},
-        )
-    ]
+def total(tokens: int) -> dict[str, int]:
+    return {"inputTokens": tokens, "totalTokens": tokens}
 
-    assert [report.input_tokens if report else 0 for report in reports] == [5, 0, 2, 1]
+
+FULL = {"inputTokens": 0, "totalTokens": 258_400}
+TOTALS: dict[str, tuple[list[tuple[dict[str, int], int]], list[int | None]]] = {
+    # of a full context the client says its size for a total, of which nothing was used for anything
+    "begin at zero again": ([(total(5), 5), (FULL, 0), (total(2), 2), (total(3), 3)], [5, None, 2, 1]),
+    # as messages of several threads may
+    "come once more after a newer one": ([(total(n), n) for n in (200, 300, 200, 350)], [200, 100, None, 50]),
+    # a newer one says by its own response which one it was added to
+    "come in another order": ([(total(350), 50), (total(300), 100), (total(200), 200)], [350, None, None]),
+}
+
+
+@pytest.mark.parametrize("totals", TOTALS)
+def test_running_totals_count_once_and_take_nothing_back(totals: str) -> None:
+    """What was used stays used, however they come."""
+    count, (reports, expected) = UsageCount(fresh=True), TOTALS[totals]
+    updates = [count.update(whole, total(last), None) for whole, last in reports]
+
+    assert [update.input_tokens if update else None for update in updates] == expected
+
+
+def test_a_total_from_before_the_run_takes_nothing_back_and_one_that_falls_is_refused() -> None:
+    """The thread was resumed with a newer one."""
+    count = UsageCount(fresh=False)
+    count.past(total(300))
+    updates = [count.update(total(tokens), total(tokens), None) for tokens in (200, 310)]
+
+    assert [update.input_tokens if update else None for update in updates] == [None, 10]
+    fresh = UsageCount(fresh=True)
+    fresh.update(total(300), total(300), None)
+    with pytest.raises(EventError, match="fell from 300 to 250"):
+        fresh.update(total(250), total(250), None)
 
 
 @pytest.mark.parametrize(
@@ -167,33 +184,17 @@ def test_a_change_leaves_a_folder_if_any_of_its_paths_does(path: str, moved: str
     assert leaves(change(path, moved), "/w") is outside
 
 
-@pytest.mark.parametrize(
-    ("fields", "output"),
-    [
-        ({"result": {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}}, "a\nb"),
-        ({"result": {"content": [{"type": "image"}]}}, [{"type": "image"}]),
-        ({"result": {"content": [], "structuredContent": {"x": 1}}}, {"x": 1}),
-    ],
-)
-def test_an_mcp_result_is_text_where_it_is_only_text(fields: dict[str, Any], output: Any) -> None:
+def test_an_mcp_result_is_text_where_it_is_only_text_and_an_error_a_failure() -> None:
     """What has a structure keeps it."""
-    ended = outcome({"id": "i", "type": "mcpToolCall", "server": "s", "tool": "t", **fields})
-
-    assert ended == ToolCallCompleted(tool_call_id="i", tool_name="mcp__s__t", tool_output=output)
-
-
-def test_an_mcp_error_is_a_failure() -> None:
-    """With what the server said."""
-    fields = {"server": "s", "tool": "t", "status": "failed", "error": {"message": "no"}}
-    ended = outcome({"id": "i", "type": "mcpToolCall", **fields})
-
-    assert ended == ToolCallFailed(tool_call_id="i", tool_name="mcp__s__t", error={"message": "no"})
-
-
-def test_a_parameter_does_not_rename_what_is_not_known() -> None:
-    """A record must not read back as an event of ours."""
-    translation = CodexTranslation(thread_id="t", fresh=True)
-
-    (event,) = translation.events("brand/new", {"type": "policy_violation", "x": 1})
-
-    assert event == Unrecognized(raw={"type": "codex/brand/new", "x": 1})
+    call = {"id": "i", "type": "mcpToolCall", "server": "s", "tool": "t"}
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    results: list[tuple[dict[str, Any], Any]] = [
+        ({"content": texts}, "a\nb"),
+        ({"content": [{"type": "image"}]}, [{"type": "image"}]),
+        ({"content": [], "structuredContent": {"x": 1}}, {"x": 1}),
+    ]
+    for result, output in results:
+        ended = outcome({**call, "result": result})
+        assert ended == ToolCallCompleted(tool_call_id="i", tool_name="mcp__s__t", tool_output=output)
+    failed = outcome({**call, "status": "failed", "error": {"message": "no"}})
+    assert failed == ToolCallFailed(tool_call_id="i", tool_name="mcp__s__t", error={"message": "no"})
