@@ -52,49 +52,40 @@ def price(input: float) -> dict[str, float]:
     return {"input_usd_per_mtok": input, "output_usd_per_mtok": input}
 
 
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("name", ["*", KNOWN, "CLAUDE-*"])
-def test_a_price_of_nothing_does_not_void_a_locked_cap(name: str, first: bool) -> None:
-    """What the locked policy counts by public prices is counted so at the least, wherever the other one stands."""
-    team = {"prices": {name: price(0)}}
-    policies = {"team": team, "org": CAP} if first else {"org": CAP, "team": team}
-
-    assert usd(stack(**policies), KNOWN) == 3
+def priced(most: float, model: str, **more: Any) -> dict[str, Any]:
+    """A locked cap on money, with a price of its own."""
+    return {**CAP, "prices": {model: price(most)}, **more}
 
 
-def test_a_dearer_price_counts() -> None:
-    """A policy may only tighten a locked one, and this tightens."""
-    assert usd(stack(org=CAP, team={"prices": {"*": price(9)}}), KNOWN) == 9
+def team(cost: float, model: str) -> dict[str, Any]:
+    """A policy that says what a model costs."""
+    return {"prices": {model: price(cost)}}
 
 
-def test_a_model_nobody_else_prices_may_be_given_a_price() -> None:
-    """Without it the cap would count nothing at all."""
-    assert usd(stack(org=CAP, team={"prices": {"ours": price(1)}}), "ours") == 1
+@pytest.mark.parametrize(
+    ("policies", "model", "cost"),
+    [
+        *(({"org": CAP, "team": team(0, name)}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
+        *(({"team": team(0, name), "org": CAP}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
+        ({"org": CAP, "team": team(9, "*")}, KNOWN, 9),
+        ({"org": CAP, "team": team(1, "ours")}, "ours", 1),
+        ({"org": {**CAP, "unpriced": "reject"}, "team": team(0, "ours")}, "ours", None),
+        ({"org": priced(1, "ours", unpriced="reject"), "team": team(0, "ours")}, "ours", 1),
+        ({"a": priced(9, "m*"), "b": priced(1, "m1")}, "m1", 9),
+        ({"b": priced(1, "m1"), "a": priced(9, "m*")}, "m1", 9),
+        ({"org": priced(1, KNOWN)}, KNOWN, 1),
+        ({"a": team(9, KNOWN), "b": team(0, KNOWN)}, KNOWN, 0),
+    ],
+)
+def test_a_locked_cap_is_not_loosened_by_the_prices_of_others(
+    policies: dict[str, Any], model: str, cost: float | None
+) -> None:
+    """Public prices are the least it counts by, wherever the other policy stands; a dearer price counts.
 
-
-def test_a_model_that_a_locked_cap_rejects_is_not_priced_by_others() -> None:
-    """`unpriced: reject` means what the locked policy itself, or the public data, can price."""
-    org = {**CAP, "unpriced": "reject"}
-
-    assert usd(stack(org=org, team={"prices": {"ours": price(0)}}), "ours") is None
-    assert usd(stack(org={**org, "prices": {"ours": price(1)}}, team={"prices": {"ours": price(0)}}), "ours") == 1
-
-
-def test_of_locked_prices_the_dearest_counts() -> None:
-    """So that a locked policy more never makes tokens cheaper, under whatever name the model goes."""
-    dear, cheap = {**CAP, "prices": {"m*": price(9)}}, {**CAP, "prices": {"m1": price(1)}}
-
-    assert usd(stack(a=dear, b=cheap), "m1") == usd(stack(b=cheap, a=dear), "m1") == 9
-
-
-def test_what_a_locked_policy_pays_is_its_to_say() -> None:
-    """Its own price, lower than the public one, is what it counts its own cap by."""
-    assert usd(stack(org={**CAP, "prices": {KNOWN: price(1)}}), KNOWN) == 1
-
-
-def test_without_a_locked_policy_a_later_price_replaces_an_earlier_one() -> None:
-    """As any value of a stack does."""
-    assert usd(stack(a={"prices": {KNOWN: price(9)}}, b={"prices": {KNOWN: price(0)}}), KNOWN) == 0
+    A model that nobody prices may be given a price, unless the cap rejects such models. Of locked prices the dearest
+    counts, its own may be below the public one, and without a lock the later replaces the earlier.
+    """
+    assert usd(stack(**policies), model) == cost
 
 
 ORG: dict[str, Any] = {
@@ -150,6 +141,9 @@ def test_an_attempt_to_loosen_is_listed_and_reported(
         ("team", name, given, "org", holds)
     ]
     assert [(f.policy, f.rule) for f in preflight(merged) if f.code.startswith("loosened")] == [("team", name)]
+    assert preflight(merged).refusals == ()
+    if "limits" in clause:  # only what comes later can be an attempt
+        assert loosened(stack(team=clause, org=ORG)) == []
 
 
 @pytest.mark.parametrize(

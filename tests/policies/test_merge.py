@@ -17,7 +17,6 @@ from proctor.policies.rules.net_shorthand import NetLine
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.response import Require
 from proctor.policies.stack.clauses import RuleIds, rule_ids
-from proctor.policies.stack.locks import IgnoredOverride, loosened
 from proctor.policies.stack.merge import effective_action, effective_limits, merge_policies
 
 
@@ -127,16 +126,6 @@ def test_a_limit_of_one_run_does_not_stand_in_for_one_of_the_session() -> None:
 
     assert [entry[1] for entry in limits_of(session, run)] == [5, 3]
     assert [entry[1] for entry in limits_of(session, loose)] == [5]
-
-
-def test_an_attempt_to_loosen_a_locked_limit_is_listed() -> None:
-    """Only what comes later can be an attempt."""
-    org = policy("org", locked=True, limits=Limits(max_turns=5, max_tool_calls=5))
-    team = policy("team", limits=Limits(max_turns=9, max_tool_calls=3))
-    attempt = IgnoredOverride(name="max_turns", policy="team", given="9", locked_policy="org", holds="5")
-
-    assert loosened(merge_policies([org, team])) == [attempt]
-    assert loosened(merge_policies([team, org])) == []
 
 
 def test_the_stacks_own_limits_are_those_reached_first() -> None:

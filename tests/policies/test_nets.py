@@ -135,11 +135,16 @@ def test_a_mapper_goes_with_a_net_that_joins() -> None:
     assert answer(monitor, "bash", "3", command="git push") == "deny"
 
 
-@pytest.mark.parametrize("mapper", [3, "git-push", nobody_waits])
-def test_what_is_no_plain_function_is_not_attached(mapper: Any) -> None:
-    """An `async` mapper would never be waited for."""
+@pytest.mark.parametrize("given", [3, "git-push", nobody_waits])
+def test_what_is_no_plain_function_is_not_attached(given: Any) -> None:
+    """A mapper, a validator or a result hook that is `async` would never be waited for."""
+    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block git-push"]})
+    attached = ({each: {"block git-push": given}} for each in ("mappers", "validators", "on_results"))
+    for each in attached:
+        with pytest.raises(PolicyError, match="not a plain function"):
+            compile_policy(policy, **each)
     with pytest.raises(PolicyError, match="not a plain function"):
-        watched("block git-push", mapper)
+        compile_policy(policy).monitor().add_net("block mv", on_result=given)
 
 
 def test_a_mapper_of_a_net_that_is_not_there_is_an_error() -> None:

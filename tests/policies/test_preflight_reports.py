@@ -24,14 +24,6 @@ from proctor.policies.events.run_context import tool
 from .test_preflight import TENANT, WHERE, before, found, needs, refused, rules, the
 
 
-def test_a_looser_limit_than_a_locked_one_is_reported() -> None:
-    """It has no effect."""
-    findings = found({"locked": True, "limits": {"max_turns": 3}}, {"limits": {"max_turns": 9}})
-
-    assert the("loosened_limit", findings).policy == "p1"
-    assert findings.refusals == ()
-
-
 def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest() -> None:
     """Virtual names of its tools are offered."""
     document = rules(
@@ -203,38 +195,15 @@ def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str
     [
         ({"nets": ["require test before deploy"]}, False),
         ({"nets": ["REQUIRE  test  before  deploy"]}, False),
-        ({"rules": [{"type": "before", "first": "test", "then": "deploy"}]}, False),
-        ({"rules": [{"type": "before", "first": ["test"], "then": ["deploy"]}]}, False),
-        ({"aliases": {"check": ["test"]}, "rules": [{"type": "before", "first": "check", "then": "deploy"}]}, False),
+        (rules(before("test", "deploy")), False),
+        (rules(before(["test"], ["deploy"])), False),
+        (rules(before("check", "deploy"), aliases={"check": ["test"]}), False),
         ({"nets": ["require deploy before test"]}, True),
         ({"nets": ["require lint before deploy"]}, True),
         ({"nets": [{"line": "require test before deploy", "action": "warn"}]}, True),
-        ({"rules": [{"type": "before", "first": "test", "then": "deploy", "key": "$.to"}]}, True),
-        (
-            {
-                "rules": [
-                    {
-                        "type": "before",
-                        "first": "test",
-                        "then": {"tool": "deploy", "where": [{"path": "$.to", "equals": "prod"}]},
-                    }
-                ]
-            },
-            True,
-        ),
-        (
-            {
-                "rules": [
-                    {
-                        "type": "before",
-                        "first": "test",
-                        "then": "deploy",
-                        "when": [{"path": "$.user_role", "equals": "dev"}],
-                    }
-                ]
-            },
-            True,
-        ),
+        (rules(before("test", "deploy", key="$.to")), True),
+        (rules(before("test", {"tool": "deploy", "where": [{"path": "$.to", "equals": "prod"}]})), True),
+        (rules(before("test", "deploy", when=[{"path": "$.user_role", "equals": "dev"}])), True),
     ],
 )
 @pytest.mark.parametrize("another", [False, True])

@@ -152,31 +152,21 @@ def test_what_is_no_policy_is_a_policy_error(source: Any) -> None:
     assert problems_of(source)
 
 
-def test_several_policies_are_listed_under_policies() -> None:
-    """A file may hold one policy or a list."""
+def test_a_file_may_hold_a_list_of_policies() -> None:
+    """The second is read though the first is wrong."""
     assert [p.name for p in parse_policies("policies: [{name: a}, {name: b}]")] == ["a", "b"]
-
-
-def test_problems_of_every_policy_of_a_list_are_reported() -> None:
-    """The second policy is read though the first is wrong."""
     found = problems_of({"policies": [{"nam": "a"}, {"name": 3}]})
-
     assert [p.path for p in found] == ["policies[0].nam", "policies[0]", "policies[1].name"]
 
 
-def test_an_id_that_two_rules_share_is_named_with_both_lines() -> None:
-    """The second place is where the problem is, the first is in the message."""
+def test_an_id_or_a_name_that_is_taken_is_named_with_both_lines() -> None:
+    """Of rules; of nets, to which validators are attached by name: a line is the name of its net."""
     text = "name: p\nrules:\n- {type: require, id: r, tool: a}\n- {type: require, id: r, tool: b}\n"
     problem = problems_of(text)[0]
+    nets = "name: p\nnets:\n- block rm\n- {line: block rm, action: deny}\n- {name: block rm, places: [a]}\n"
+    found = problems_of(nets)
 
     assert (problem.line, problem.message) == (4, "the id `r` is taken by `rules[0]` on line 3")
-
-
-def test_a_name_that_two_nets_share_is_named_with_both_lines() -> None:
-    """Validators are attached to nets by name and nets are removed by it; a line is the name of its net."""
-    text = "name: p\nnets:\n- block rm\n- {line: block rm, action: deny}\n- {name: block rm, places: [a]}\n"
-    found = problems_of(text)
-
     assert [(problem.line, problem.column) for problem in found] == [(4, 10), (5, 10)]
     assert {problem.message for problem in found} == {"the name `block rm` is taken by `nets[0]` on line 3"}
 
@@ -261,44 +251,6 @@ def test_lines_of_nets_are_checked_whatever_else_is_wrong() -> None:
         )
 
     assert {problem.path for problem in caught.value.problems} == {"nets[0]", "aliases.a", "x"}
-
-
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        ({"type": "count", "tool": "x"}, "a `count` rule needs `max`, `min` or `exact`"),
-        ({"type": "circuit_breaker"}, "a `circuit_breaker` needs `consecutive` or `total`"),
-    ],
-    ids=str,
-)
-def test_a_rule_that_holds_nothing_is_an_error(rule: dict[str, Any], says: str) -> None:
-    """It says what it lacks."""
-    with pytest.raises(PolicyError, match=says):
-        parse_policies({"name": "p", "rules": [rule]})
-
-
-HUMAN = "human-approval"
-
-
-@pytest.mark.parametrize(
-    ("document", "path"),
-    [
-        ({"rules": [{"type": "count", "tool": HUMAN, "max": 1}]}, "rules[0].tool"),
-        ({"rules": [{"type": "blocklist", "tools": ["x", HUMAN]}]}, "rules[0].tools[1]"),
-        (
-            {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
-            "rules[0].requires[0].any_of",
-        ),
-        (
-            {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["x", HUMAN]}]}]},
-            "nets[0].transitions[0].tools[1]",
-        ),
-    ],
-    ids=str,
-)
-def test_a_name_or_a_list_that_is_wrong_is_reported_at_its_place(document: dict[str, Any], path: str) -> None:
-    """The reader of the message finds the line that is wrong."""
-    assert [problem.path for problem in problems_of({"name": "p", **document})] == [path]
 
 
 class Counted(Require, tag="require", frozen=True):
@@ -408,6 +360,18 @@ NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "a transition": (
         {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [{"tool": []}]}]}]},
         "nets[0].transitions[0].tools",
+    ),
+    "no alternative": (
+        {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
+        "rules[0].requires[0].any_of",
+    ),
+    "an approval in a list": (
+        {"rules": [{"type": "blocklist", "tools": ["x", "human-approval"]}]},
+        "rules[0].tools[1]",
+    ),
+    "an approval in a transition": (
+        {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["x", "human-approval"]}]}]},
+        "nets[0].transitions[0].tools[1]",
     ),
 }
 

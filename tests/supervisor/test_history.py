@@ -63,32 +63,23 @@ async def two_runs(first: FakeAdapter, second: FakeAdapter, policy: Policy, **mo
     return one, await execute_run(store, second, run_id, policies=[policy], **more)
 
 
-async def test_a_provider_that_can_resume_gets_its_own_session_id(permissive: Policy) -> None:
-    """continuation=auto resumes natively where the adapter can and knows the session."""
-    second = resuming()
-    await two_runs(resuming(PAST), second, permissive)
+@pytest.mark.parametrize(
+    ("second", "continuation", "resumes", "is_told"),
+    [
+        (resuming(), "auto", "own-1", False),
+        (FakeAdapter(), "auto", None, True),
+        (resuming(name="another"), "auto", None, True),
+        (resuming(), "replay", None, True),
+        (resuming(), "none", None, False),
+    ],
+)
+async def test_a_session_is_resumed_by_the_client_or_told_or_neither(
+    second: FakeAdapter, continuation: Any, resumes: str | None, is_told: bool, permissive: Policy
+) -> None:
+    """`auto` resumes natively where the adapter can and it was its session; the caller's choice holds over that."""
+    one, _ = await two_runs(resuming(PAST), second, permissive, continuation=continuation)
 
-    assert (second.launches[0].resume, second.launches[0].transcript) == ("own-1", ())
-
-
-@pytest.mark.parametrize("second", [FakeAdapter(), resuming(name="another")])
-async def test_a_provider_that_cannot_gets_the_transcript(second: FakeAdapter, permissive: Policy) -> None:
-    """One that cannot resume, or whose session it was not."""
-    one, _ = await two_runs(resuming(PAST), second, permissive)
-
-    assert second.launches[-1].resume is None
-    assert second.launches[-1].transcript == one.events
-
-
-async def test_replay_and_none_are_what_they_say(permissive: Policy) -> None:
-    """The caller's choice holds over what the adapter can."""
-    replayed, fresh = resuming(), resuming()
-    await two_runs(resuming(PAST), replayed, permissive, continuation="replay")
-    await two_runs(resuming(PAST), fresh, permissive, continuation="none")
-
-    assert replayed.launches[0].resume is None
-    assert replayed.launches[0].transcript
-    assert (fresh.launches[0].resume, fresh.launches[0].transcript) == (None, ())
+    assert (second.launches[-1].resume, second.launches[-1].transcript) == (resumes, one.events if is_told else ())
 
 
 async def test_a_continuation_that_cannot_be_is_an_error_before_the_start(permissive: Policy) -> None:
@@ -166,20 +157,32 @@ def lacking(error: Exception | None = None, steps: Any = LATER, **more: Any) -> 
     return FakeAdapter(steps, capabilities=CAN_RESUME, lacking=error or gone(), **more)
 
 
-async def first_run(policy: Policy) -> tuple[MemoryStore, RunResult]:
+async def first_run(policy: Policy, kind: type[MemoryStore] = MemoryStore) -> tuple[Any, RunResult]:
     """A session with one run in it."""
-    store = MemoryStore()
+    store = kind()
     agent = FakeAdapter(FIRST, capabilities=CAN_RESUME)
     return store, await run_once(agent, "remember 7", policies=[policy], store=store, session_id="s")
 
 
-async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(permissive: Policy) -> None:
+class Grouping(FakeAdapter):
+    """An agent whose errors come out of a task group."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        async with anyio.create_task_group(), super()._opened(launch) as provider:
+            yield provider
+
+
+@pytest.mark.parametrize("kind", [FakeAdapter, Grouping])
+async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(
+    kind: type[FakeAdapter], permissive: Policy
+) -> None:
     """What it is told is the past, without the prompt of the run that goes on: one start, one prompt, one end.
 
     The next run resumes the session that was begun then.
     """
     store, one = await first_run(permissive)
-    later = lacking()
+    later = kind(LATER, capabilities=CAN_RESUME, lacking=gone())
     two = await run_once(later, "which?", policies=[permissive], store=store, session_id="s")
     events = [event async for event in store.read("s") if event.run_id == two.run_id]
     third = FakeAdapter(capabilities=CAN_RESUME)
@@ -233,23 +236,6 @@ async def test_no_other_failure_begins_anew(permissive: Policy, error: ProviderE
         await run_once(later, "go", policies=[permissive], store=store, session_id="s")
 
     assert len(later.launches) == 1
-
-
-class Grouping(FakeAdapter):
-    """An agent whose errors come out of a task group."""
-
-    @asynccontextmanager
-    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
-        async with anyio.create_task_group(), super()._opened(launch) as provider:
-            yield provider
-
-
-async def test_the_error_may_come_out_of_a_task_group(permissive: Policy) -> None:
-    """As it does from an adapter whose client runs in one."""
-    store, _ = await first_run(permissive)
-    later = Grouping(LATER, capabilities=CAN_RESUME, lacking=gone())
-
-    assert (await run_once(later, "go", policies=[permissive], store=store, session_id="s")).status == "completed"
 
 
 class Twice(FakeAdapter):
@@ -335,10 +321,7 @@ class Unreadable(MemoryStore):
 
 async def test_a_past_that_cannot_be_read_fails_the_run(permissive: Policy) -> None:
     """An agent that knows nothing of it must not go on as if there were none."""
-    store = Unreadable()
-    await run_once(
-        FakeAdapter(FIRST, capabilities=CAN_RESUME), "go", policies=[permissive], store=store, session_id="s"
-    )
+    store, _ = await first_run(permissive, Unreadable)
 
     class Failing(FakeAdapter):
         @asynccontextmanager
