@@ -15,7 +15,10 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
+from typing import TypeVar
 
 from proctor.policies.errors import EventError
 
@@ -27,6 +30,7 @@ from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
 
+T = TypeVar("T")
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
 LOOK_S = 2.0
@@ -36,6 +40,8 @@ ASK_S = 0.25
 _QUESTION_S, _HELD_S = 86_400, 570
 """Seconds a hook takes at most that waits beside the client's question, and in its place."""
 _LOCAL_PEERPID = (0, 2)
+DECIDE_S = 20.0
+"""Seconds after which a hook that nobody could decide on is refused; less than the hook itself waits."""
 READ_S = 20.0
 """Seconds a hook has to send its input."""
 PROBE = b'{"proctor": "probe"}'
@@ -140,12 +146,9 @@ class _Daemon:
         One that waits for a person lets others pass, until somebody has answered or the client has gone.
         """
         try:
-            with self._deciding:
-                self._asked_at = time.monotonic()
-                self._listen()
-                if data == PROBE:
-                    return b"=" + json.dumps(self._decider.probe(agent)).encode()
-                answer, hook_input = self._decider.answer_hook(data, origin=origin, agent=agent)
+            if data == PROBE:
+                return b"=" + json.dumps(self._decide(lambda: self._decider.probe(agent))).encode()
+            answer, hook_input = self._decide(lambda: self._decider.answer_hook(data, origin=origin, agent=agent))
             if held := answer.held:
                 if connection.family == socket.AF_UNIX:
                     most = _QUESTION_S if hook_input.kind == "permission" else _HELD_S
@@ -155,6 +158,27 @@ class _Daemon:
         except Exception as error:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
+
+    def _decide(self, work: Callable[[], T]) -> T:
+        """What `work` gives once the hooks before it are answered.
+
+        Raises EventError when that takes too long; what has begun is recorded all the same.
+        """
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                with self._deciding:
+                    self._asked_at = time.monotonic()
+                    self._listen()
+                    done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        if not wait([done], DECIDE_S).done:
+            raise EventError(f"nothing was decided within {DECIDE_S:g} seconds: a large input, or a slow store")
+        return done.result()
 
     def _wait_for_approval(
         self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str

@@ -5,8 +5,8 @@ Input that is a socket is handed over unread, for then the kernel tells that pro
 The process is started where there is none. This file is run by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
 
-Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `settings` makes a 2. An alarm ends
-this process before the client's own timeout, which would let the call run.
+Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `settings` makes a 2. Once an alarm
+has rung, long before the client's own timeout, which would let the call run, nobody waits for the daemon any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ import sys
 import time
 
 ALARM_S = 25
-"""Seconds a hook may take in all; far below `settings.TIMEOUT_S`."""
+"""Seconds a hook waits for the daemon, which says by itself when it decides on nothing in time (`daemon.DECIDE_S`);
+far below the clients' own timeouts.
+"""
+LAST_S = 5
+"""Seconds it has to refuse after that."""
 START_S = 20.0
 """Seconds the daemon has to come up."""
 ATTEMPTS = 5
@@ -46,6 +50,7 @@ class GoneError(UnansweredError):
 def main(arguments: list[str]) -> int:
     """Have the hook on standard input answered; the exit code."""
     if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGALRM, too_late)
         signal.alarm(ALARM_S)
     data, agent = b"", "claude"
     if arguments[1:2] == ["--agent"]:
@@ -65,6 +70,12 @@ def main(arguments: list[str]) -> int:
     sys.stdout.buffer.write(answer[1:])
     sys.stdout.buffer.flush()
     return 0
+
+
+def too_late(number: int, frame: object) -> None:
+    """Raises UnansweredError wherever this process waits; a second time where it waits for the rest of its input."""
+    signal.alarm(LAST_S)
+    raise UnansweredError("the hook daemon does not answer in time")
 
 
 def is_socket(descriptor: int) -> bool:

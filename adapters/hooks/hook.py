@@ -15,6 +15,7 @@ from proctor.policies.events import (
     Event,
     PolicyViolated,
     RunCompleted,
+    RunFailed,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallStarted,
@@ -391,7 +392,7 @@ class Hook:
             self._record.keep(USAGE_NOTE, log.state)
 
     def _notes(self) -> Iterator[str]:
-        """Notes for the person: warnings and refusals and, at the end, all findings."""
+        """Notes for the person: warnings and refusals, why a run failed and, at the end, all findings."""
         at_the_end = self._input.kind == "stop"
         for event in self._recorded:
             if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
@@ -399,6 +400,8 @@ class Hook:
             elif isinstance(event, BudgetWarned):
                 unit = unit_of(self._session.rules.policy, event.limit)
                 yield f"`{event.limit}`: {used_of(unit, event.used, event.max)} used"
+            elif isinstance(event, RunFailed):
+                yield f"the run failed: {event.error.get('message', 'its cause is not known')}"
         unpriced = self._session.monitor.metadata.get("unpriced") if at_the_end else None
         if unpriced and "max_cost_usd" in self._session.rules.limits:
             models = ", ".join(f"`{model}`" for model in unpriced)

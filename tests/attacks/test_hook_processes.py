@@ -10,6 +10,8 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +23,7 @@ from hook_processes import HookProcesses, end_daemons
 
 from proctor.adapters.hooks import settings
 from proctor.policies import RunContext
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
@@ -127,15 +130,96 @@ def test_a_socket_that_was_tampered_with_lets_no_more_through(
     assert sum(passed) in (0, 2)
 
 
-def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses) -> None:
-    """It is stopped; the hook's own alarm ends it, and the line's exit code refuses."""
+SAID_TO = {
+    "claude": (0, b'"permissionDecision": "deny"', b""),
+    "codex": (0, b'"permissionDecision": "deny"', b""),
+    "copilot": (0, b'"permissionDecision": "deny"', b""),
+    "cursor": (2, b"", b"so it is refused"),
+    "gemini": (2, b"", b"so it is refused"),
+    "opencode": (2, b"", b"so it is refused"),
+}
+"""How each client is told of a call that nobody decided on: the exit code, and what is in both outputs."""
+CALLS: dict[str, dict[str, Any]] = {
+    "cursor": {"hook_event_name": "preToolUse", "conversation_id": "s", "tool_name": "Shell"},
+    "gemini": {"hook_event_name": "BeforeTool", "session_id": "s", "tool_name": "run_shell_command"},
+    "opencode": {"event": "tool.execute.before", "session": "s", "tool": "bash", "call": "t9"},
+}
+
+
+def is_told(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
+    """Whether the client is told in its own words that the call is refused."""
+    code, out, err = SAID_TO[agent]
+    return ended.returncode == code and out in ended.stdout and err in ended.stderr
+
+
+def of_agent(hooked: HookProcesses, agent: str) -> list[str]:
+    """The words of the hook's line for this agent."""
+    words = hooked.command
+    return words if agent == "claude" else [*words[:5], "--agent", agent, *words[5:]]
+
+
+@pytest.mark.parametrize("agent", SAID_TO)
+def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses, agent: str) -> None:
+    """It is stopped: the hook's own alarm makes it refuse, as the client understands it."""
     assert allowed(hooked, call("t0"))
     for pid in hooked.daemons():
         os.kill(pid, signal.SIGSTOP)
-    line = " ".join(["timeout", "-s", "ALRM", "1", *hooked.command, "||", "exit 2"])
-    ended = subprocess.run(["sh", "-c", line], input=json.dumps(call("t1")).encode(), capture_output=True)
+    alarmed = ["timeout", "--preserve-status", "-s", "ALRM", "1", *of_agent(hooked, agent)]
+    given = json.dumps(CALLS.get(agent, call("t1"))).encode()
+    ended = subprocess.run(alarmed, input=given, capture_output=True)
+
+    assert is_told(ended, agent), ended
+    assert b"larm" not in ended.stderr
+
+
+def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
+    """What it asks about is not known, so the exit code refuses."""
+    of_a_second = (
+        "import sys; from proctor.adapters.hooks import daemon_client as hook; hook.ALARM_S = hook.LAST_S = 1"
+    )
+    words = [sys.executable, "-c", f"{of_a_second}; sys.exit(hook.main(sys.argv[1:]))", *hooked.command[4:]]
+    read, write = os.pipe()
+    os.write(write, b'{"session_id": "s"')
+    with open(read, "rb") as given, open(write, "wb"):
+        ended = subprocess.run(words, stdin=given, capture_output=True)
 
     assert (ended.returncode, ended.stdout) == (2, b"")
+    assert ended.stderr == b"This could not be checked against the policy, so it is refused.\n"
+
+
+@pytest.fixture
+def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
+    """The hook, before a daemon that waits half a second for a decision."""
+    hooked.place.mkdir(mode=0o700)
+    script = "import sys; from proctor.adapters.hooks import daemon; daemon.DECIDE_S = 0.5; daemon.main(sys.argv[1:])"
+    daemon = subprocess.Popen([sys.executable, "-c", script, *hooked.command[4:]])
+    deadline = time.monotonic() + PATIENCE_S
+    while not (hooked.place / "socket").exists():
+        assert time.monotonic() < deadline
+    yield hooked
+    daemon.kill()
+    daemon.wait()
+
+
+@pytest.mark.parametrize("agent", SAID_TO)
+def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
+    hasty: HookProcesses, agent: str
+) -> None:
+    """Those behind the first, too, each long before its client's own patience is over; then they are as before."""
+    given = json.dumps(CALLS.get(agent, call("t1"))).encode()
+    other = sqlite3.connect(hasty.store, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(3) as pool:
+        asking = [
+            pool.submit(subprocess.run, of_agent(hasty, agent), input=given, capture_output=True) for _ in range(3)
+        ]
+        ended = [each.result() for each in asking]
+    other.execute("ROLLBACK")
+
+    assert [is_told(each, agent) for each in ended] == [True] * 3, ended
+    if agent in ("claude", "codex"):
+        assert b"nothing was decided within 0.5 seconds" in ended[0].stdout
+    assert allowed(hasty, call("t2", session_id="other"))
 
 
 DENIES = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}).encode()

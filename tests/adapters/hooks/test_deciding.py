@@ -249,6 +249,17 @@ def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
     assert 0 < int(ended.stdout) < TIMEOUT_S
 
 
+def test_the_person_is_told_of_an_input_that_ends_the_run(session: Any) -> None:
+    """It is beyond what a record takes: no rule has denied it, so none can say why."""
+    session.policy.write_text("{name: p}")
+    answer = session.pre("t1", "TodoWrite", todos=[[]] * 200_001)
+
+    assert (answer.verdict, answer.stop) == ("deny", True)
+    [note] = answer.notes
+    assert note.startswith("the run failed: ")
+    assert note.endswith("of more than 200,000 parts")
+
+
 NINE_CALLS = "{name: p, limits: {max_tool_calls: 9}}"
 
 
