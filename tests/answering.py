@@ -1,15 +1,38 @@
-"""A token of a store, for tests that answer, end or lift by the command line: they have no terminal."""
+"""Answering held calls in tests; by the command line with a token of a store, as they have no terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint
 
 from proctor.adapters.cli.options import beside
+from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, Store, Supervisor, answer
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 TOKEN = "the-token-of-the-tests"
 ANSWERING = ("approve", "deny", "kill", "reap")
+
+
+async def until_held(supervisor: Supervisor) -> ApprovalRequest:
+    """The oldest call that waits for a person, once there is one."""
+    with anyio.fail_after(PATIENCE_S):
+        while not supervisor.approvals():
+            await checkpoint()
+    return supervisor.approvals()[0]
+
+
+async def kind(store: Store, approval_id: str, **given: Any) -> str:
+    """What becomes of a yes of ana's, or of what is given: that it counts, or the kind of its error."""
+    try:
+        await answer(store, approval_id, ApprovalAnswer(**{"granted": True, "by": "ana", **given}))
+    except ApprovalError as error:
+        return error.kind
+    return "counts"
 
 
 def token_of(arguments: Sequence[str]) -> dict[str, str]:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from answering import kind, until_held
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
 from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalError,
     Cancel,
     MemoryStore,
     RunInfo,
     Supervisor,
-    answer,
     create_run,
     execute_run,
     run_once,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = pytest.mark.anyio
@@ -48,28 +44,13 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
-async def kind(store: Any, approval_id: str, **given: Any) -> str:
-    try:
-        await answer(store, approval_id, ApprovalAnswer(**{"granted": True, "by": "ana", **given}))
-    except ApprovalError as error:
-        return error.kind
-    return "counts"
-
-
-async def held(supervisor: Supervisor) -> Any:
-    with anyio.fail_after(PATIENCE_S):
-        while not supervisor.approvals():
-            await anyio.lowlevel.checkpoint()
-    return supervisor.approvals()[0]
-
-
 async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> None:
     """A yes and a no race; what the record says is what the one who was first was told."""
     path = tmp_path / "record.db"
     adapter = FakeAdapter([Ask(id="c1", name="bash")])
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=ASKING)
-        request = await held(supervisor)
+        request = await until_held(supervisor)
         lines: list[str] = []
 
         async def answered(by: str) -> None:
@@ -96,7 +77,7 @@ async def test_an_answer_to_another_input_a_late_one_and_one_to_nothing_do_not_c
     adapter = FakeAdapter([Ask(id="c1", name="bash", input={"command": "ls"})])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=ASKING)
-        request = await held(supervisor)
+        request = await until_held(supervisor)
         early = [
             await kind(store, request.approval_id, input_digest="0" * 64),
             await kind(store, f"{request.run_id}.2"),

@@ -14,21 +14,17 @@ Cli = Any
 
 
 def test_good_files_are_summed_up(cli: Cli) -> None:
-    """One line a policy, then ok."""
+    """One line a policy, then ok; `-` reads standard input, and problems of it are reported under <stdin>."""
     checked = cli("check", "org.yaml", "team.yaml")
 
     assert checked.code == 0
     assert checked.out == "org: 1 limit, 1 tool rule, locked\nteam: 1 net\nok\n"
-
-
-def test_a_policy_may_come_from_standard_input(cli: Cli) -> None:
-    """`-` reads it, and problems are reported under <stdin>."""
     assert cli("check", "-", stdin="name: x").code == 0
     assert cli("check", "-", stdin="nam: x").err.startswith("<stdin>:1:1: error: unknown key `nam`")
 
 
 def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: Path) -> None:
-    """All of them, in the order of the text."""
+    """All of them, in the order of the text; as JSON, on standard output with the same exit code."""
     place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\nlimits: {max_total_tokens: lots}\n")
     checked = cli("check", "bad.yaml")
 
@@ -44,6 +40,8 @@ def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: P
         "      |                            ^\n"
         "2 problems\n"
     )
+    listed = cli("check", "--json", "bad.yaml")
+    assert (listed.code, listed.lines[0]["problems"][0]["suggestion"]) == (2, "did you mean `limits`?")
 
 
 def test_the_problems_of_all_files_are_reported(cli: Cli, place: Path) -> None:
@@ -82,32 +80,17 @@ def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Cli, plac
     assert "too large to check in full; not finished: names of tools" in " ".join(checked.out.split())
 
 
-def test_problems_as_json_are_on_standard_output(cli: Cli, place: Path) -> None:
-    """With the same exit code."""
-    place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\n")
-    checked = cli("check", "--json", "bad.yaml")
-
-    assert checked.code == 2
-    assert checked.lines[0]["problems"][0]["suggestion"] == "did you mean `limits`?"
-
-
 def test_a_policy_no_run_could_start_under_is_a_violation(cli: Cli, place: Path) -> None:
-    """Preflight's refusals are exit code 1."""
+    """Preflight's refusals are exit code 1; `enforcement: required` is fine where every call is gated."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     checked = cli("check", "zero.yaml")
 
     assert checked.code == 1
     assert "refused zero/max_turns: `max_turns` is 0" in checked.out
     assert cli("check", "--json", "zero.yaml").lines[0]["findings"][0]["severity"] == "refuse"
-
-
-def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, place: Path) -> None:
-    """`enforcement: required` on an agent that gates every call is fine."""
     place.joinpath("required.yaml").write_text("name: r\nenforcement: required\n")
-
-    assert cli("check", "required.yaml", "--adapter", "scripted").code == 0
-    assert cli("check", "required.yaml", "--adapter", "acp").code == 1
-    assert cli("check", "required.yaml", "--adapter", "nothing").code == 2
+    codes = [cli("check", "required.yaml", "--adapter", each).code for each in ("scripted", "acp", "nothing")]
+    assert codes == [0, 1, 2]
 
 
 @pytest.mark.parametrize("adapter", ["claude", "codex", "amp", "acp"])
@@ -144,8 +127,8 @@ def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cl
     assert cli("check", "fine.yaml", "--strict").code == 0
 
 
-def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
-    """Old sequences become before rules."""
+def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Cli, place: Path) -> None:
+    """Old sequences become before rules; the second time there is nothing to change."""
     place.joinpath("old.yaml").write_text("name: old\nsequences: [[read, write]]\n")
     migrated = cli("migrate", "old.yaml")
 
@@ -153,6 +136,9 @@ def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
     assert "type: before" in migrated.out
     assert cli("check", "-", stdin=migrated.out).code == 0
     assert cli("migrate", "--json", "old.yaml").lines[0]["changed"] is True
+    assert "rewritten" in cli("migrate", "--write", "old.yaml").err
+    assert place.joinpath("old.yaml").read_text() == migrated.out
+    assert "nothing to change" in cli("migrate", "--write", "old.yaml").err
 
 
 def test_migrate_takes_a_directory(cli: Cli, place: Path) -> None:
@@ -225,16 +211,6 @@ def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Cli,
     assert migrated.code == 2
     assert "bad.yaml:" in migrated.err
     assert migrated.out == ""
-
-
-def test_migrate_changes_the_file_when_told(cli: Cli, place: Path) -> None:
-    """Once: the second time there is nothing to change."""
-    old = place / "old.yaml"
-    old.write_text("name: old\nsequences: [[read, write]]\n")
-
-    assert "rewritten" in cli("migrate", "--write", "old.yaml").err
-    assert "type: before" in old.read_text()
-    assert "nothing to change" in cli("migrate", "--write", "old.yaml").err
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,14 @@ def session(tool: str) -> str:
     return json.dumps({"id": "s", "events": [{"type": "tool_call", "id": "c", "name": tool, "input": {}}]})
 
 
-def test_a_policy_is_drawn_as_mermaid_text(cli: Cli) -> None:
-    """Unless an SVG is asked for; from standard input too."""
+def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Cli) -> None:
+    """Mermaid unless another is asked for; from standard input too."""
     drawn = cli("graph", "-", stdin=ORDER)
 
     assert drawn.code == 0
     assert "flowchart" in drawn.out
     assert drawn.out == cli("graph", "--mermaid", "-", stdin=ORDER).out
-
-
-def test_a_policy_is_drawn_as_svg(cli: Cli) -> None:
-    """A whole document."""
     assert ElementTree.fromstring(cli("graph", "--svg", "team.yaml").out).tag.endswith("svg")
-
-
-def test_a_picture_as_json_has_its_sections(cli: Cli) -> None:
-    """For programs that draw themselves."""
     assert cli("graph", "--json", "org.yaml", "team.yaml").lines[0]["title"] == "org + team"
 
 

@@ -50,12 +50,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_named_by_its_beginning_however_old(cli: Cli, path: Path) -> None:
-    """As a person types it."""
+    """As a person types it; where many runs share it, it says how many there are."""
     assert cli("show", "run_ov", "--store", path, "--json").lines[-1]["type"] == "run_completed"
-
-
-def test_a_beginning_that_many_runs_share_is_refused(cli: Cli, path: Path) -> None:
-    """It says how many there are."""
     assert "100 or more runs begin with `later1`" in cli("show", "later1", "--store", path).err
     assert "2 runs begin with `run_later1099`" not in cli("show", "run_later1099", "--store", path).err
 

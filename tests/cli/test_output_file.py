@@ -24,16 +24,8 @@ WORDS = [
 WITHOUT = {
     *("demo", "run", "tail", "watch"),  # what they show is shown as it happens
     *("serve", "mcp"),  # they serve
-    *(
-        "fleet up",
-        "fleet drain",
-        "import",
-        "approve",
-        "deny",
-        "kill",
-        "reap",
-        "prune",
-    ),  # they act, and say what they did
+    # they act, and say what they did
+    *("fleet up", "fleet drain", "import", "approve", "deny", "kill", "reap", "prune"),
     *("init", "hook install", "hook uninstall"),  # they write files, and say which
     "hook status",  # it says what is so now
     "hook status-line",  # a line that an agent reads

@@ -40,11 +40,13 @@ def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any
         open_store(url)
 
 
+READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        *(("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")),
-        *(("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
+        *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
         *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")),
     ],
 )
@@ -57,19 +59,7 @@ def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, pl
     assert not (place / "rums.db").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("runs",),
-        ("approvals",),
-        ("tail",),
-        ("budgets",),
-        ("reap",),
-        ("prune", "--older-than", "1d"),
-        ("watch",),
-        ("store",),
-    ],
-)
+@pytest.mark.parametrize("command", [*READING, ("watch",), ("store",)])
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, place: Path, command: Any, form: Any) -> None:
     """Which is fine; nothing is listed, and none is made."""

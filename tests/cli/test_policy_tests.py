@@ -37,9 +37,11 @@ def judged(cli: Cli, place: Path) -> Any:
 
 
 def test_answers_as_expected_pass(judged: Any) -> None:
-    """Refused, allowed by what happened before, and held; a cancel is the last."""
+    """Refused, also after a call that failed, allowed by what happened before, and held; a cancel is the last."""
     answer = judged(
         "{tool: refund, expect: deny, rules: [lookup-first]}",
+        "{tool: lookup, error: the database is down}",
+        "{tool: refund, expect: deny}",
         "{tool: lookup, result: found}",
         "{tool: refund, input: {amount: 5}, rules: []}",
         "{tool: refund, expect: request_approval}",
@@ -104,13 +106,6 @@ def test_calls_may_be_names_and_a_test_has_an_answer(
     assert words in answer.out + answer.err
 
 
-def test_a_call_may_fail(judged: Any) -> None:
-    """A lookup that failed does not count."""
-    answer = judged("{tool: lookup, error: the database is down}", "{tool: refund, expect: deny}")
-
-    assert (answer.code, answer.out) == (0, "1 passed\n")
-
-
 @pytest.mark.parametrize(("role", "code"), [("guest", 1), ("admin", 0)])
 def test_a_test_has_a_context_of_its_own(judged: Any, role: str, code: int) -> None:
     """What rules name in `when`."""
@@ -127,111 +122,76 @@ def test_statuses_at_the_end_are_compared(judged: Any) -> None:
 
 
 LIMITS = "{name: own, limits: {max_cost_usd: 2, max_duration: 10m, max_idle: 5m, max_turns: 3}}"
+REFUND = "{type: precondition, tool: refund, requires: [{user_said: refund}]}"
+OUTSIDE = (
+    "{name: own, on_violation: deny, tool_rules: [{deny: [{tool: write, where: [{path: $.path, regex: etc}]}]}]}"
+)
 
 
 @pytest.mark.parametrize(
-    "calls",
+    ("policies", "test"),
     [
-        "{tool: x, used: {cost_usd: 1.5}}, {tool: x, used: {cost_usd: 0.6}, expect: cancel, rules: [max_cost_usd]}",
-        "{tool: x}, {tool: x, after_s: 301, expect: cancel, rules: [max_idle_ms]}",
-        "{tool: x, after_s: 290}, {tool: x, after_s: 290}, {tool: x, after_s: 290, expect: cancel}",
-        "{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true}, {tool: x, expect: cancel, rules: [max_turns]}",
+        (LIMITS, "calls: [{tool: x, used: {cost_usd: 1.5}}, {tool: x, used: {cost_usd: 0.6}, expect: cancel}]"),
+        (LIMITS, "calls: [{tool: x}, {tool: x, after_s: 301, expect: cancel, rules: [max_idle_ms]}]"),
+        (
+            LIMITS,
+            "calls: [{tool: x, after_s: 290}, {tool: x, after_s: 290}, {tool: x, after_s: 290, expect: cancel}]",
+        ),
+        (
+            LIMITS,
+            "calls: [{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true},"
+            " {tool: x, expect: cancel, rules: [max_turns]}]",
+        ),
+        (
+            f"{{name: own, on_violation: deny, rules: [{REFUND}]}}",
+            "calls: [{tool: refund, expect: deny}, {tool: refund, user: a refund please}]",
+        ),
+        (OUTSIDE, "agent: claude, calls: [{tool: Write, input: {file_path: /etc/x}, expect: deny}]"),
+        (OUTSIDE, "calls: [{tool: Write, input: {file_path: /etc/x}, expect: allow}]"),
+        ("{name: own, rules: [{type: require, id: receipt, tool: receipt}]}", "ends: {receipt: violated}"),
+        (
+            "org.yaml, {name: own, tool_rules: [{deny: [read], action: deny}]}",
+            "calls: [{tool: read, expect: deny}, {tool: delete, expect: deny}]",
+        ),
     ],
 )
-def test_usage_time_and_responses_are_judged(cli: Cli, place: Path, calls: str) -> None:
-    """What was used and how much time passed before a call, and which response asks for it."""
-    answer = cli("test", "-", stdin=f"policies: [{LIMITS}]\ntests: [{{name: one, calls: [{calls}]}}]\n")
+def test_all_that_a_session_may_have_is_judged(cli: Cli, place: Path, policies: str, test: str) -> None:
+    """What was used, time, responses, words of the user, an agent's names, an end without calls.
+
+    Policies may stand in the file, or be named; from standard input they are found from the current folder.
+    """
+    answer = cli("test", "-", stdin=f"policies: [{policies}]\ntests: [{{name: one, {test}}}]\n")
 
     assert (answer.code, answer.out) == (0, "1 passed\n")
 
 
-def test_what_the_user_wrote_is_judged(cli: Cli, place: Path) -> None:
-    """A rule that wants the user to have said it."""
-    rule = "{type: precondition, tool: refund, requires: [{user_said: refund}]}"
-    own = f"{{name: own, on_violation: deny, rules: [{rule}]}}"
-    calls = "{tool: refund, expect: deny}, {tool: refund, user: a refund please}"
-    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one, calls: [{calls}]}}]\n")
-
-    assert (answer.code, answer.out) == (0, "1 passed\n")
-
-
-@pytest.mark.parametrize(("agent", "expected"), [(", agent: claude", "deny"), ("", "allow")])
-def test_a_test_is_about_an_agent(cli: Cli, place: Path, agent: str, expected: str) -> None:
-    """Portable names mean what they mean there."""
-    own = (
-        "{name: own, on_violation: deny, tool_rules: [{deny: [{tool: write, where: [{path: $.path, regex: etc}]}]}]}"
-    )
-    call = f"{{tool: Write, input: {{file_path: /etc/x}}, expect: {expected}}}"
-    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one{agent}, calls: [{call}]}}]\n")
-
-    assert (answer.code, answer.out) == (0, "1 passed\n")
-
-
-def test_a_session_without_calls_has_an_end(cli: Cli, place: Path) -> None:
-    """What is required is missing then."""
-    own = "{name: own, rules: [{type: require, id: receipt, tool: receipt}]}"
-    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one, ends: {{receipt: violated}}}}]\n")
-
-    assert (answer.code, answer.out) == (0, "1 passed\n")
-
-
-def test_policies_may_be_written_in_place_and_tests_come_from_standard_input(cli: Cli, place: Path) -> None:
-    """Files are found from the current folder then."""
-    own = "{name: own, tool_rules: [{deny: [read], action: deny}]}"
-    tests = "[{name: one, calls: [{tool: read, expect: deny}, {tool: delete, expect: deny}]}]"
-    answer = cli("test", "-", stdin=f"policies: [org.yaml, {own}]\ntests: {tests}\n")
-
-    assert (answer.code, answer.out) == (0, "1 passed\n")
+X = "calls: [{tool: x}]"
 
 
 @pytest.mark.parametrize(
-    ("text", "place_and_message"),
+    ("policies", "tests", "place_and_message"),
     [
-        (
-            "policies: [none.yaml]\ntests: [{name: a, calls: [{tool: x}]}]",
-            "1:12: error: there is no file `none.yaml`",
-        ),
-        ("policies: [org.yaml]\ntests: []", "2:8: error: there are no tests"),
-        ("policies: [org.yaml]\ntests: [{name: a, agent: clade, calls: [{tool: x}]}]", "2:26: error: the tools of"),
-        ("policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, same_turn: true}]}]", "2:48: error: there is no"),
-        ("policies: [org.yaml]\ntests: [{name: a}]", "2:9: error: the test expects nothing"),
-        (
-            "policies: [{name: a, limts: {}}]\ntests: [{name: a, calls: [{tool: x}]}]",
-            "1:22: error: unknown key `limts`",
-        ),
-        ("policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: no}]}]", "2:45: error: expected `allow`"),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, context: {tennant: x}, calls: [{tool: x}]}]",
-            "2:29: error: unknown",
-        ),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, context: {tenant: 1}, calls: [{tool: x}]}]",
-            "2:37: error: `tenant`",
-        ),
-        ("policies: [org.yaml]\ntests: [{name: a, ends: {none: held}}]", "2:26: error: no rule is called `none`"),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: deny, result: 1}]}]",
-            "2:59: error: a call that is refused has no `result`",
-        ),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, error: 1, result: 1}]}]",
-            "2:44: error: a call has a `result` or an `error`",
-        ),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}]",
-            "2:54: error: no call comes after one that ends the run",
-        ),
-        (
-            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x}]}, {name: a, calls: [{tool: x}]}]",
-            "2:47: error: another test is called `a`",
-        ),
+        ("none.yaml", f"{{name: a, {X}}}", "1:12: error: there is no file `none.yaml`"),
+        ("{name: a, limts: {}}", f"{{name: a, {X}}}", "1:22: error: unknown key `limts`"),
+        ("org.yaml", "", "2:8: error: there are no tests"),
+        ("org.yaml", f"{{name: a, agent: clade, {X}}}", "2:26: error: the tools of"),
+        ("org.yaml", "{name: a, calls: [{tool: x, same_turn: true}]}", "2:48: error: there is no"),
+        ("org.yaml", "{name: a}", "2:9: error: the test expects nothing"),
+        ("org.yaml", "{name: a, calls: [{tool: x, expect: no}]}", "2:45: error: expected `allow`"),
+        ("org.yaml", f"{{name: a, context: {{tennant: x}}, {X}}}", "2:29: error: unknown"),
+        ("org.yaml", f"{{name: a, context: {{tenant: 1}}, {X}}}", "2:37: error: `tenant`"),
+        ("org.yaml", "{name: a, ends: {none: held}}", "2:26: error: no rule is called `none`"),
+        ("org.yaml", "{name: a, calls: [{tool: x, expect: deny, result: 1}]}", "2:59: error: a call that is refused"),
+        ("org.yaml", "{name: a, calls: [{tool: x, error: 1, result: 1}]}", "2:44: error: a call has a `result` or"),
+        ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call comes after"),
+        ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
     ],
 )
 def test_a_mistake_in_a_file_is_reported_at_its_place(
-    cli: Cli, place: Path, text: str, place_and_message: str
+    cli: Cli, place: Path, policies: str, tests: str, place_and_message: str
 ) -> None:
     """Exit code 2, before anything is judged."""
-    place.joinpath("bad.yaml").write_text(text)
+    place.joinpath("bad.yaml").write_text(f"policies: [{policies}]\ntests: [{tests}]")
     answer = cli("test", "bad.yaml")
 
     assert (answer.code, answer.out) == (2, "")

@@ -112,15 +112,24 @@ def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, c
     assert answer.err.startswith(f"1:{column}: error: ")
 
 
-def test_a_counterexample_becomes_a_test_of_what_happened(cli: Cli, proved: Any, place: Path) -> None:
-    """It passes as the policy is, fails once it is mended, and names the policy's file from where it stands."""
+def test_a_counterexample_becomes_a_test_a_session_and_a_picture(cli: Cli, proved: Any, place: Path) -> None:
+    """The policy lets it through and the property does not; the test passes until the policy is mended.
+
+    The test names the policy's file from where it stands; the picture has the calls in order, the last one marked.
+    """
     place.joinpath("tests").mkdir()
-    proved("--property", "stricter.yaml", "--write-test", "tests/found.yaml")
+    kept = ("--write-test", "tests/found.yaml", "--write-session", "found.jsonl", "--graph", "found.mmd")
+    proved("--property", "stricter.yaml", *kept)
+    judged = [cli("eval", "--policy", f"{name}.yaml", "found.jsonl").code for name in ("payments", "stricter")]
     before = cli("test", "tests/found.yaml")
     place.joinpath("payments.yaml").write_text(STRICTER)
     after = cli("test", "tests/found.yaml")
+    drawn = place.joinpath("found.mmd").read_text()
 
-    assert (before.code, after.code) == (0, 1)
+    assert (judged, before.code, after.code) == ([0, 1], 0, 1)
+    assert drawn.startswith("flowchart LR\n")
+    assert 's0c4["4. pay()<br/><small>allow, running</small><br/><small>against two</small>"]:::tool' in drawn
+    assert "class s0c4 violated" in drawn
 
 
 EVERY_ACTION = """\
@@ -195,24 +204,6 @@ nets:
     assert cli("eval", "--policy", "policy.yaml", "found.jsonl").code == 0
 
 
-def test_a_counterexample_becomes_a_recorded_session(cli: Cli, proved: Any) -> None:
-    """The policy lets it through, and the property does not."""
-    proved("--property", "stricter.yaml", "--write-session", "found.jsonl")
-
-    assert cli("eval", "--policy", "payments.yaml", "found.jsonl").code == 0
-    assert cli("eval", "--policy", "stricter.yaml", "found.jsonl").code == 1
-
-
-def test_a_counterexample_is_drawn_with_the_rule_it_breaks(proved: Any, place: Path) -> None:
-    """Its calls in order, the last marked; the rules of both policies as they stand."""
-    proved("--property", "stricter.yaml", "--graph", "found.mmd")
-    text = place.joinpath("found.mmd").read_text()
-
-    assert text.startswith("flowchart LR\n")
-    assert 's0c4["4. pay()<br/><small>allow, running</small><br/><small>against two</small>"]:::tool' in text
-    assert "class s0c4 violated" in text
-
-
 def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -> None:
     """It says so, and the exit code stays."""
     answer = proved("--same-as", "payments.yaml", "--write-test", "found.yaml")
@@ -253,17 +244,9 @@ rules:
 NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"
 
 
-def test_the_tools_of_an_agent_are_known_by_their_portable_names(cli: Cli, place: Path) -> None:
-    """Of Claude Code `Bash` is `bash`."""
-    place.joinpath("no-shell.yaml").write_text(NO_SHELL)
-    answer = cli("prove", "no-shell.yaml", "--reach", "Bash", "--adapter", "claude")
-
-    assert answer.code == 0, answer.out
-
-
 @pytest.mark.parametrize(("call", "policies"), [("Bash", True), ("Bsh", False), ("Bash(a=1, a=2)", False)])
 def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, policies: bool) -> None:
-    """A tool that the agent does not have, inputs that contradict one another."""
+    """A tool that the agent does not have, inputs that contradict one another; `Bash` of Claude Code is `bash`."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     answer = cli("prove", "no-shell.yaml", "--reach", call, "--adapter", "claude", "--json")
 
@@ -391,20 +374,9 @@ def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> No
     """On a terminal, after a second; then the question is `unknown`, exit code 3."""
     place.joinpath("slow.yaml").write_text(SLOW)
     place.joinpath("many.yaml").write_text(MANY)
-    tools = ",".join(f"t{n}" for n in range(8))
+    words = ("prove", "many.yaml", "--property", "slow.yaml", "--tools", ",".join(f"t{n}" for n in range(8)))
+    command = [sys.executable, "-m", "proctor", *words, "--json"]
     terminal, its_end = pty.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "proctor",
-        "prove",
-        "many.yaml",
-        "--property",
-        "slow.yaml",
-        "--tools",
-        tools,
-        "--json",
-    ]
     with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=its_end, text=True) as process:
         os.close(its_end)
         seen = b""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,27 +54,17 @@ def silent(place: Path) -> str:
     return "org.yaml"
 
 
-def test_runs_are_listed_newest_first(cli: Cli, ran: Any) -> None:
-    """As a table and as JSON."""
-    listed = cli("runs")
+def test_a_run_is_listed_shown_and_tailed(cli: Cli, ran: Any) -> None:
+    """As text and as JSON; by its id, by its beginning and as the last; so many of its latest events."""
+    listed, run_id = cli("runs"), ran.lines[-1]["run_id"]
+    shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
 
     assert "completed  scripted" in listed.out
     assert "Tidy up" in listed.out
-    assert cli("runs", "--json").lines[0]["run_id"] == ran.lines[-1]["run_id"]
-
-
-def test_a_run_is_shown_by_id_by_its_beginning_and_as_last(cli: Cli, ran: Any) -> None:
-    """Event by event, numbered."""
-    run_id = ran.lines[-1]["run_id"]
-    shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
-
+    assert cli("runs", "--json").lines[0]["run_id"] == run_id
     assert len(set(shown)) == 1
     assert "denied    delete" in shown[0]
     assert [line["seq"] for line in cli("show", "--json", "last").lines] == [line["seq"] for line in ran.lines[:-1]]
-
-
-def test_tail_shows_the_latest_events(cli: Cli, ran: Any) -> None:
-    """So many of them; `--run` picks a run, following ends with it."""
     assert [line["type"] for line in cli("tail", "--json", "-n", "1").lines] == ["run_completed"]
     assert cli("tail", "--follow", "--run", "last", "--json").lines[-1]["type"] == "run_completed"
     assert cli("tail", "-n", "0").out == ""
@@ -152,30 +140,6 @@ def test_kill_needs_exactly_one_target_that_goes_on(cli: Cli, ran: Any) -> None:
     assert "there is no session `typo`" in cli("kill", "--session", "typo").err
     assert "there is no approval" in cli("approve", f"{ran.lines[-1]['run_id']}.9").err
     assert cli("show", "run_zzz").err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
-
-
-@pytest.mark.parametrize("command", [("approve", "x.1"), ("deny", "x.1"), ("kill", "--all")])
-def test_a_supervised_run_answers_nothing_and_ends_nothing(
-    cli: Cli, ran: Any, command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither it nor what it started: approvals are a person's."""
-    monkeypatch.setenv("PROCTOR_RUN", "run_1")
-    answer = cli(*command)
-
-    assert answer.code == 2
-    assert "is for people" in answer.err
-
-
-def test_a_process_below_a_supervised_one_is_known_without_its_mark(ran: Any) -> None:
-    """It may have cleared its own environment."""
-    below = [sys.executable, "-m", "proctor.adapters.cli", "kill", "--all", "--store", "runs.db"]
-    cleared = f"import subprocess, sys; sys.exit(subprocess.run({below!r}, env={{}}).returncode)"
-    marked = subprocess.run(
-        [sys.executable, "-c", cleared], env={**os.environ, "PROCTOR_RUN": "run_1"}, capture_output=True, text=True
-    )
-
-    assert marked.returncode == 2
-    assert "is for people" in marked.stderr
 
 
 def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

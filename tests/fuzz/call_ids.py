@@ -19,7 +19,15 @@ import anyio
 import msgspec
 
 from proctor.policies import Policy, parse_policies
-from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed, ToolCallStarted
+from proctor.policies.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+)
 from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Adapter
@@ -48,6 +56,12 @@ class Played(msgspec.Struct):
 
     ran: Ran
     events: list[Event]
+
+
+def outcomes(events: Sequence[Event]) -> list[str]:
+    """The outcomes of calls, in order; a start that the gate did not permit is one."""
+    kinds = (ToolCallCompleted, ToolCallFailed, ToolCallStarted)
+    return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
 
 Driver: TypeAlias = Callable[[Responses, list[Policy]], Awaitable[Played]]

@@ -68,14 +68,6 @@ def test_an_amount_is_a_number_or_a_part_of_an_allowance(format: str) -> None:
     assert [(c.key, c.window, c.max) for c in monitor.budgets] == [('$.user="ana"', "18000000", 1_400_000)]
 
 
-@pytest.mark.parametrize("value", [7, 7.0, "7"])
-def test_the_type_of_a_label_makes_no_other_budget(value: Any) -> None:
-    """As everywhere in the language 7, 7.0 and "7" are one."""
-    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.n}]}"
-
-    assert claims(text, labels={"n": value})[0][1] == '$.labels.n="7"'
-
-
 def test_the_order_of_a_labels_parts_makes_no_other_budget() -> None:
     """A caller that writes them otherwise draws on the same."""
     text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.team}]}"

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 import trio.testing
+from answering import until_held
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import PolicyViolationError
@@ -55,13 +56,6 @@ def asking(denying: Callable[..., Policy]) -> Policy:
 
 def of_type(events: Any, kind: type[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
-
-
-async def until_held(supervisor: Supervisor) -> Any:
-    with anyio.fail_after(PATIENCE_S):
-        while not supervisor.approvals():
-            await anyio.lowlevel.checkpoint()
-    return supervisor.approvals()[0]
 
 
 async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy) -> None:

@@ -6,22 +6,19 @@ from typing import Any
 
 import anyio
 import pytest
+from answering import kind, until_held
 
 from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import ToolApprovalGranted, ToolApprovalRequested
 from proctor.supervisor import (
     ApprovalAnswer,
-    ApprovalError,
     ApprovalRequest,
     MemoryStore,
     Supervisor,
-    answer,
     pending,
     run_once,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-
-from .test_approvals import until_held
 
 pytestmark = pytest.mark.anyio
 
@@ -33,14 +30,6 @@ def asking(**approval: Any) -> list[Policy]:
         {"type": "count", "id": "deploy", "tool": "deploy", "max": 0, "key": "$.to"},
     ]
     return parse_policies({"name": "p", "on_violation": "request_approval", "approval": approval, "rules": rules})
-
-
-async def kind(store: MemoryStore, approval_id: str, **given: Any) -> str:
-    try:
-        await answer(store, approval_id, ApprovalAnswer(**{"granted": True, "by": "ana", **given}))
-    except ApprovalError as error:
-        return error.kind
-    return "counts"
 
 
 async def test_only_the_approvers_of_the_policy_may_answer() -> None:

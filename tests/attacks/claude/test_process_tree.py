@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 
 from proctor.policies import parse_policies
 from proctor.supervisor import ProviderError, run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S
+
+from ..test_process_trees import sleepers, until
 
 pytestmark = [
     pytest.mark.claude,
@@ -83,19 +83,6 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 kill()
 """
 )
-
-
-def sleepers(seconds: int) -> list[int]:
-    """The processes that sleep so long."""
-    running = psutil.process_iter(["cmdline"])  # a zombie has no command line
-    return [process.pid for process in running if process.info["cmdline"] == ["sleep", str(seconds)]]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds of real processes."""
-    with anyio.fail_after(PATIENCE_S):
-        while not holds():
-            await anyio.sleep(0.01)
 
 
 async def test_what_hides_and_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_path: Path) -> None:

@@ -8,19 +8,12 @@ import anyio
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ProctorError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
-from tests.fuzz.call_ids import Responses, at_random, command, examples
+from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
-
-
-def outcomes(events: list[Any]) -> list[str]:
-    """The outcomes of calls, in order; a start that the gate did not permit is one."""
-    kinds = (ToolCallCompleted, ToolCallFailed, ToolCallStarted)
-    return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
 
 def answering(*allowed: bool) -> Any:
