@@ -21,21 +21,10 @@ def test_a_run_continues_from_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_results() -> None:
-    """`python -m tests.fuzz` writes them."""
+    """`python -m tests.fuzz` writes them; it names every run with what it compares, and what was found by number."""
     page = PAGE.read_text()
-
-    assert page_with(page, read_results()) == page
-
-
-def test_the_page_names_every_run() -> None:
-    """With what it compares."""
-    page = PAGE.read_text()
-
-    assert [name for name in RUNS if f"| `{name}` |" not in page.split("what it compares")[1]] == []
-
-
-def test_what_was_found_stands_in_the_table() -> None:
-    """A number where something was found, a word where nothing was."""
     rows = table({"a": Result(seed=1, counts={"lines": 1000}), "b": Result(seed=2, found=["x"])}).splitlines()[2:]
 
+    assert page_with(page, read_results()) == page
+    assert [name for name in RUNS if f"| `{name}` |" not in page.split("what it compares")[1]] == []
     assert rows == ["| `a` | 1 | 1,000 lines | **none** |", "| `b` | 2 |  | 1 |"]

@@ -68,28 +68,17 @@ def test_an_amount_is_a_number_or_a_part_of_an_allowance(format: str) -> None:
     assert [(c.key, c.window, c.max) for c in monitor.budgets] == [('$.user="ana"', "18000000", 1_400_000)]
 
 
-def test_the_order_of_a_labels_parts_makes_no_other_budget() -> None:
-    """A caller that writes them otherwise draws on the same."""
-    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.team}]}"
+def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None:
+    """Parts of a label in another order make no other budget, no value forges a key; other runs draw on nothing."""
+    team = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.team}]}"
+    both = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: [$.user, $.tenant]}]}"
+    prod = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, equals: prod}]}]}"
     teams: tuple[Any, ...] = ({"a": 1, "b": [2]}, {"b": [2], "a": 1})
 
-    assert {claims(text, labels={"team": team})[0][1] for team in teams} == {'$.labels.team={"a": 1, "b": [2]}'}
-
-
-def test_no_value_of_one_label_reads_as_two() -> None:
-    """Keys cannot be forged by what a label holds."""
-    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: [$.user, $.tenant]}]}"
-    forged = claims(text, user='a", $.tenant="b', tenant="c")
-
+    assert {claims(team, labels={"team": team_})[0][1] for team_ in teams} == {'$.labels.team={"a": 1, "b": [2]}'}
+    forged = claims(both, user='a", $.tenant="b', tenant="c")
     assert forged[0][1] == r'$.user="a\", $.tenant=\"b", $.tenant="c"'
-
-
-def test_a_budget_holds_where_its_when_does() -> None:
-    """The others are not drawn on."""
-    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, equals: prod}]}]}"
-
-    assert claims(text, labels={"env": "dev"}) == []
-    assert len(claims(text, labels={"env": "prod"})) == 1
+    assert [len(claims(prod, labels={"env": env})) for env in ("dev", "prod")] == [0, 1]
 
 
 @pytest.mark.parametrize(

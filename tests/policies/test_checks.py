@@ -240,34 +240,27 @@ def test_a_check_that_takes_something_else_is_an_error_at_load(check: Any) -> No
         started(check)
 
 
-@pytest.mark.parametrize("action", ["cancel", "halt", "deny", "warn", "request_approval", None])
-def test_a_validators_refusal_has_its_own_action_and_texts(action: Any) -> None:
-    """As a check's has; without an action of its own it has the net's."""
-    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["limit a to 3 per session"]})
-    refuse = Refuse(action=action, reason="audit:late", tell_model="Come back tomorrow.")
-    monitor = compile_policy(policy, validators={"limit a to 3 per session": lambda *_: refuse}).monitor()
-
-    decision = monitor.propose(ToolCall(id="c", name="a"))
-
-    wanted = "cancel" if action == "halt" else action or "cancel"
-    assert decision.action == wanted
-    (violation,) = decision.violations
-    assert (violation.action, violation.reason) == (wanted, "audit:late")
-    if wanted in ("deny", "cancel"):
-        assert decision.tell_model == "Come back tomorrow."
-
-
 @pytest.mark.parametrize("own", [None, "Not on Fridays."])
-def test_a_validators_text_is_told_to_the_model(own: str | None) -> None:
-    """Unless the net's author wrote what the model is told."""
+@pytest.mark.parametrize("action", ["cancel", "halt", "deny", "warn", "request_approval", None, "text"])
+def test_a_validators_refusal_has_its_own_action_and_texts(action: Any, own: str | None) -> None:
+    """As a check's has; without an action of its own it has the net's, and a text is a refusal.
+
+    The model is told the validator's words, a text of it unless the net's author wrote what the model is told.
+    """
     net = {"line": "limit a to 3 per session", **({"tell_model": own} if own else {})}
     [policy] = parse_policies({"version": 1, "name": "p", "nets": [net]})
-    monitor = compile_policy(policy, validators={"limit a to 3 per session": lambda *_: "not backed up"}).monitor()
-
+    refuse = Refuse(action=action, reason="audit:late", tell_model="Tomorrow.") if action != "text" else "no backup"
+    monitor = compile_policy(policy, validators={"limit a to 3 per session": lambda *_: refuse}).monitor()
     decision = monitor.propose(ToolCall(id="c", name="a"))
+    wanted = "cancel" if action in ("halt", "text", None) else action
+    (violation,) = decision.violations
 
-    assert decision.tell_model == (own or "not backed up")
-    assert decision.violations[0].message == "not backed up"
+    assert decision.action == violation.action == wanted
+    if action == "text":
+        assert (violation.message, decision.tell_model) == ("no backup", own or "no backup")
+    else:
+        assert violation.reason == "audit:late"
+        assert wanted not in ("deny", "cancel") or decision.tell_model == "Tomorrow."
 
 
 def _narrowed(narrows: Any) -> Monitor:

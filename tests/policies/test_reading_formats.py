@@ -57,16 +57,12 @@ def test_keys_are_text_as_they_are_written(word: str) -> None:
 
 @pytest.mark.parametrize("name", ["{}", "\t{}\r\n", "\ufeff{}"])
 def test_json_text_means_the_same_whatever_it_is_read_as(name: str) -> None:
-    """Tabs, escapes and surrogate pairs, which YAML parsers stumble over, are read as JSON."""
+    """Tabs, escapes and surrogate pairs, which YAML parsers stumble over, are read as JSON; bytes as text."""
+    assert parse_policies(b"\xef\xbb\xbfname: p") == parse_policies("name: p")
     text = '{"name":\t"p",\n\t"metadata": {"a": "\\ud83d\\ude00\\/\\u0000\\t", "b": [1E5, -0, 1.50, null]}}'
     meant = {"a": "😀/\x00\t", "b": [100000.0, 0, 1.5, None]}
 
     assert [metadata_of(name.format(text), format) for format in (None, "yaml", "json")] == [meant] * 3
-
-
-def test_bytes_are_read_as_text() -> None:
-    """With or without a byte order mark."""
-    assert parse_policies(b"\xef\xbb\xbfname: p") == parse_policies("name: p")
 
 
 def test_anchors_aliases_and_merge_keys_are_followed() -> None:
@@ -132,19 +128,14 @@ def test_deep_nesting_is_an_error_and_no_crash(text: str, format: str | None) ->
     assert problem_of(text, format=format)
 
 
-def test_deep_nesting_in_python_is_an_error() -> None:
-    """A mapping that holds itself too."""
+def test_what_stands_for_more_than_it_is_is_an_error() -> None:
+    """A mapping that holds itself, and nine lists of nine aliases each."""
     loop: dict[str, Any] = {"name": "p"}
     loop["metadata"] = loop
-
-    assert "nested deeper than 64 levels" in problem_of(loop).message
-
-
-def test_aliases_that_multiply_are_stopped() -> None:
-    """Nine lists of nine aliases each stand for more than a machine can hold."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
 
+    assert "nested deeper than 64 levels" in problem_of(loop).message
     assert "stand for too much text" in problem_of("\n".join(lines)).message
 
 

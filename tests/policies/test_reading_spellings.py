@@ -41,9 +41,25 @@ def complaints(source: Any) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
-def test_a_contract_without_a_file_is_named_after_its_tool() -> None:
-    """There is nothing else to call it."""
-    assert [p.name for p in parse_policies(CONTRACT)] == ["issue_refund"]
+@pytest.mark.parametrize(
+    ("written", "rules"),
+    [
+        ({"limits": {"pay": {"maxPerSession": 1}}}, [{"type": "count", "tool": "pay", "max": 1}]),
+        (
+            {"forbidden": [{"sequence": [{"name_prefix": "a*[b]?"}]}]},
+            [{"type": "forbidden_sequence", "sequence": ["a[*][[]b[]][?]*"]}],
+        ),
+        ({"rules": [{"type": "blocklist", "pattern": "admin_*"}]}, [{"type": "blocklist", "tools": ["admin_*"]}]),
+    ],
+    ids=["a limit of a tool beside others", "the letters of a prefix, literally", "a pattern as a list of one"],
+)
+def test_another_spelling_means_these_rules(written: dict[str, Any], rules: list[dict[str, Any]]) -> None:
+    """Both kinds of limits may stand under `limits`."""
+    limits = {"max_turns": 3}
+
+    assert standard(rules, limits=limits) == parse_policies(
+        {"name": "p", **written, "limits": {**limits, **written.get("limits", {})}}
+    )
 
 
 def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
@@ -60,55 +76,19 @@ def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contract", "complaint"),
-    [
-        ({"tool": "x"}, "contracts[0]: a contract needs `preconditions` or `forbids_after`"),
-        ({"forbids_after": ["x"]}, "contracts[0]: `tool` is missing"),
-        ({"tool": "x", "forbid_after": ["x"], "preconditions": []}, "contracts[0].forbid_after: unknown key"),
-        ({"tool": "x", "preconditions": [{}]}, "contracts[0].preconditions[0]: `requires_prior_tool` is missing"),
-        ({"tool": "x", "preconditions": "y"}, "contracts[0].preconditions: expected a list of preconditions"),
-        ("x", "contracts[0]: expected a mapping"),
-    ],
-)
-def test_a_wrong_contract_is_an_error(contract: Any, complaint: str) -> None:
-    """A contract that says nothing is not an absent rule."""
-    assert any(found.startswith(complaint) for found in complaints({"name": "p", "contracts": [contract]}))
-
-
-def test_limits_per_tool_leave_the_other_limits_alone() -> None:
-    """Both kinds may stand under `limits`."""
-    found = parse_policies({"name": "p", "limits": {"max_turns": 3, "pay": {"maxPerSession": 1}}})
-
-    assert standard([{"type": "count", "tool": "pay", "max": 1}], limits={"max_turns": 3}) == found
-
-
-def test_the_letters_of_a_prefix_are_meant_literally() -> None:
-    """A prefix is no glob."""
-    found = parse_policies({"name": "p", "forbidden": [{"sequence": [{"name_prefix": "a*[b]?"}]}]})
-
-    assert standard([{"type": "forbidden_sequence", "sequence": ["a[*][[]b[]][?]*"]}]) == found
-
-
-def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
-    """Named after the test."""
-    tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
-
-    assert standard([{"type": "require", "tool": "A"}]) == parse_policies({"tests": tests})
-    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == [
-        "tests[0].metric: the metric `f1` is not a policy"
-    ]
-
-
-def test_a_pattern_is_a_list_of_one() -> None:
-    """Lists of tools may be written as one pattern."""
-    rules = [{"type": "blocklist", "pattern": "admin_*"}]
-
-    assert standard([{"type": "blocklist", "tools": ["admin_*"]}]) == parse_policies({"name": "p", "rules": rules})
-
-
-@pytest.mark.parametrize(
     ("source", "complaint"),
     [
+        *(
+            ({"contracts": [contract]}, f"contracts[0]{complaint}")
+            for contract, complaint in (
+                ({"tool": "x"}, ": a contract needs `preconditions` or `forbids_after`"),
+                ({"forbids_after": ["x"]}, ": `tool` is missing"),
+                ({"tool": "x", "forbid_after": ["x"], "preconditions": []}, ".forbid_after: unknown key"),
+                ({"tool": "x", "preconditions": [{}]}, ".preconditions[0]: `requires_prior_tool` is missing"),
+                ({"tool": "x", "preconditions": "y"}, ".preconditions: expected a list of preconditions"),
+                ("x", ": expected a mapping"),
+            )
+        ),
         ({"sequences": [["A"]]}, "sequences[0]: expected a list of at least two tools"),
         ({"sequences": "A"}, "sequences: expected a list of at least two tools"),
         ({"forbidden": {}}, "forbidden: expected a list of forbidden sequences"),
@@ -122,8 +102,19 @@ def test_a_pattern_is_a_list_of_one() -> None:
     ],
 )
 def test_a_mistake_in_another_spelling_is_an_error(source: dict[str, Any], complaint: str) -> None:
-    """Its place is the place in the text as it is written."""
+    """Its place is the place in the text as it is written; a contract that says nothing is not an absent rule."""
     assert any(found.startswith(complaint) for found in complaints({"name": "p", **source}))
+
+
+def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
+    """Named after the test, as a contract without a file is named after its tool."""
+    assert [p.name for p in parse_policies(CONTRACT)] == ["issue_refund"]
+    tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
+
+    assert standard([{"type": "require", "tool": "A"}]) == parse_policies({"tests": tests})
+    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == [
+        "tests[0].metric: the metric `f1` is not a policy"
+    ]
 
 
 OLD = """\
@@ -174,11 +165,16 @@ def test_other_spellings_become_rules_and_comments_stay() -> None:
 
 
 def test_what_is_migrated_means_the_same() -> None:
-    """And migrating it again changes nothing; of YAML in the standard spelling not a blank is touched."""
+    """And migrating it again changes nothing; of YAML in the standard spelling not a blank is touched.
+
+    What cannot be read cannot be migrated.
+    """
     text = "name:   p\n\n\nrules: [ ]   # none\n"
 
     assert parse_policies(OLD) == parse_policies(NEW)
     assert (migrate(NEW), migrate(text)) == (NEW, text)
+    with pytest.raises(PolicyError, match=r"old\.yaml:2:1: unknown key `limit`"):
+        migrate("name: p\nlimit: 3\n", file="old.yaml")
 
 
 def test_a_long_clause_is_written_as_a_block() -> None:
@@ -209,12 +205,6 @@ def test_every_text_reads_back_as_itself(word: str) -> None:
     document = {"name": "p", "metadata": {"k": word, "list": [word], word: {word: word}}}
 
     assert parse_policies(document) == parse_policies(migrate(json.dumps(document)))
-
-
-def test_what_cannot_be_read_cannot_be_migrated() -> None:
-    """The problems are those of reading it."""
-    with pytest.raises(PolicyError, match=r"old\.yaml:2:1: unknown key `limit`"):
-        migrate("name: p\nlimit: 3\n", file="old.yaml")
 
 
 STANDARD = """\

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
-from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
+from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, verify
 from proctor.policies.analysis.certificate import check
 from proctor.policies.analysis.session_search import (
     AmountCertificate,
@@ -21,11 +21,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.regexes import Regex
 
-
-def policy(*rules: dict[str, Any], **more: Any) -> Policy:
-    """A policy that denies what its rules refuse."""
-    [made] = parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})
-    return made
+from .test_verify import policy
 
 
 def denied(*where: dict[str, Any]) -> Policy:

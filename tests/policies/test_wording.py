@@ -22,56 +22,40 @@ NOT_YET = "Tool 'bash' may not be used yet."
     ("policy", "call", "message", "tell_model"),
     [
         (
-            {
-                "tool_rules": [
-                    {"deny": ["ls", {"tool": "bash", "where": [{"path": "$.command", "regex": r"\brm\b"}]}]}
-                ]
-            },
+            r"tool_rules: [{deny: [ls, {tool: bash, where: [{path: $.command, regex: '\brm\b'}]}]}]",
             {"command": "rm -r old"},
             r"`bash` was requested, and `$.command` matches `\brm\b`",
             NOT_SO,
         ),
         (
-            {"tool_rules": [{"deny": [{"tool": "b*", "where": [{"any_of": [{"path": "$.n", "gt": 5, "lt": 9}]}]}]}]},
+            "tool_rules: [{deny: [{tool: b*, where: [{any_of: [{path: $.n, gt: 5, lt: 9}]}]}]}]",
             {"n": 7},
             "`bash` was requested, and (`$.n` is more than `5` and is less than `9`)",
             NOT_SO,
         ),
         (
-            {"tool_rules": [{"allow": ["ls", {"tool": "bash", "where": [{"path": "$.n", "in": [1, 2]}]}]}]},
+            "tool_rules: [{allow: [ls, {tool: bash, where: [{path: $.n, in: [1, 2]}]}]}]",
             {"n": 3},
             "`bash` is allowed only where `$.n` is one of `[1,2]`",
             NOT_SO,
         ),
         (
-            {
-                "rules": [
-                    {
-                        "type": "precondition",
-                        "tool": "bash",
-                        "requires": [{"prior": ["a", "b"], "same": [{"path": "$.n"}]}],
-                    }
-                ]
-            },
+            "rules: [{type: precondition, tool: bash, requires: [{prior: [a, b], same: [{path: $.n}]}]}]",
             {},
             "`bash` was requested without a completed call of `a` or `b` for the same `$.n`",
             NOT_YET,
         ),
         (
-            {
-                "rules": [
-                    {"type": "precondition", "tool": "bash", "requires": [{"prior": "ls", "description": "look"}]}
-                ]
-            },
+            "rules: [{type: precondition, tool: bash, requires: [{prior: ls, description: look}]}]",
             {},
             "`bash` was requested, which requires: look",
             NOT_YET,
         ),
     ],
 )
-def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, message: str, tell_model: str) -> None:
+def test_a_rule_says_what_about_a_call_it_refuses(policy: str, call: Any, message: str, tell_model: str) -> None:
     """To the operator: the condition it met. The model is told what kind of refusal it is, and nothing of that."""
-    compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
+    compiled = compile_policy(parse_policies(f"name: p\non_violation: deny\n{policy}")[0])
     decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))
 
     assert [violation.details["actual"] for violation in decision.violations] == [message]
@@ -81,25 +65,16 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, messag
 COMMANDS = ["ls", "cat", "git status", "git diff", "npm test", "make", "ruff", "mypy"]
 
 
+DENIED = "`bash` was requested, and `$.command` would run "
+LIST = "`ls` or `cat` or `git status` or `git diff` or `npm test` or one of 3 others"
+
+
 @pytest.mark.parametrize(
     ("listed", "line", "message"),
     [
-        (
-            "deny",
-            "cd x && git diff",
-            "`bash` was requested, and `$.command` would run `git diff` (got `cd x && git diff`)",
-        ),
-        (
-            "deny",
-            "make; ls -l",
-            "`bash` was requested, and `$.command` would run `ls` or `make` (got `make; ls -l`)",
-        ),
-        (
-            "deny",
-            "$X",
-            "`bash` was requested, and `$.command` would run `ls` or `cat` or `git status` or `git diff` "
-            "or `npm test` or one of 3 others (got `$X`)",
-        ),
+        ("deny", "cd x && git diff", f"{DENIED}`git diff` (got `cd x && git diff`)"),
+        ("deny", "make; ls -l", f"{DENIED}`ls` or `make` (got `make; ls -l`)"),
+        ("deny", "$X", f"{DENIED}{LIST} (got `$X`)"),
         ("allow", "ls && touch x", "`bash` would run `touch`, which the allow list does not name"),
         ("allow", "git push; git push", "`bash` would run `git push`, which the allow list does not name"),
         (
@@ -108,12 +83,7 @@ COMMANDS = ["ls", "cat", "git status", "git diff", "npm test", "make", "ruff", "
             "`bash` would run `eval` and what is known only when it runs and a `redirect` into a file, "
             "which the allow list does not name",
         ),
-        (
-            "allow",
-            7,
-            "`bash` is allowed only where `$.command` would run `ls` or `cat` or `git status` or `git diff` "
-            "or `npm test` or one of 3 others (got `7`)",
-        ),
+        ("allow", 7, f"`bash` is allowed only where `$.command` would run {LIST} (got `7`)"),
     ],
 )
 def test_of_a_list_of_commands_a_message_names_those_that_decide(listed: str, line: Any, message: str) -> None:
@@ -219,29 +189,18 @@ def test_a_value_without_a_call_says_that_no_call_came_before() -> None:
 
 def test_a_message_has_the_position_the_values_and_what_the_author_says() -> None:
     """A condition that stands in the sentence is not said twice; the model is told none of it."""
-    policy = {
-        "name": "p",
-        "on_violation": "deny",
-        "limits": {"max_tool_calls": {"max": 2, "description": "One is enough."}},
-        "tool_rules": [
-            {
-                "deny": [{"tool": "bash", "where": [{"path": "$.command", "contains": "rm"}]}],
-                "description": "Nothing is removed.",
-            }
-        ],
-        "rules": [
-            {"id": "order", "type": "before", "first": "test", "then": "deploy", "description": "Tests come first."},
-            {"id": "never", "type": "never_after", "trigger": "read", "forbidden": "deploy"},
-            {
-                "id": "paid",
-                "type": "precondition",
-                "tool": "ship",
-                "requires": [
-                    {"prior": "pay", "output": [{"path": "$.ok", "equals": True}, {"path": "$.by", "in": ["a"]}]}
-                ],
-            },
-        ],
-    }
+    policy = """
+        name: p
+        on_violation: deny
+        limits: {max_tool_calls: {max: 2, description: One is enough.}}
+        tool_rules:
+        - {deny: [{tool: bash, where: [{path: $.command, contains: rm}]}], description: Nothing is removed.}
+        rules:
+        - {id: order, type: before, first: test, then: deploy, description: Tests come first.}
+        - {id: never, type: never_after, trigger: read, forbidden: deploy}
+        - {id: paid, type: precondition, tool: ship, requires: [{prior: pay, output: [{path: $.ok, equals: true},
+           {path: $.by, in: [a]}]}]}
+    """
     monitor = compile_policy(parse_policies(policy)[0]).monitor()
     for id, name in (("1", "read"), ("2", "pay")):
         call = {"run_id": "r", "session_id": "s", "tool_call_id": id, "tool_name": name}
@@ -270,15 +229,9 @@ TOOL = "Tool 'x' is not available in this context."
 INPUT = "Tool 'x' may not be used with this input."
 STEP = "Tool 'x' may not be used yet."
 BUDGET = "No more calls of tool 'x' are allowed in this run."
+ONE = {"tool": "x", "path": "$.o", "match": "1", "as": "one"}
 CAUSES: dict[str, tuple[dict[str, Any], list[str], str]] = {
-    "deny by a virtual name": (
-        {
-            "tool_rules": [{"deny": ["one"]}],
-            "virtual_tools": [{"tool": "x", "path": "$.o", "match": "1", "as": "one"}],
-        },
-        [],
-        INPUT,
-    ),
+    "deny by a virtual name": ({"tool_rules": [{"deny": ["one"]}], "virtual_tools": [ONE]}, [], INPUT),
     "allowlist": ({"rules": [{"type": "allowlist", "tools": ["y"]}]}, [], TOOL),
     "a net that blocks": ({"nets": ["block x"]}, [], TOOL),
     "a net that refills": ({"nets": ["limit x to 1 per y"]}, ["x"], STEP),
@@ -342,28 +295,31 @@ def test_a_violation_says_when_it_was(drive: Any) -> None:
     assert (limit.details["turn"], limit.details["sequence_length"]) == (3, 2)
 
 
-def test_a_violation_says_which_condition_held_for_which_value(drive: Any) -> None:
-    """Of a list that denies, the conditions of the item that names the call."""
-    where = [{"path": "$.o", "gt": 5}, {"path": "$.t", "regex": "^/etc"}]
-    session = drive({"on_violation": "deny", "tool_rules": [{"deny": [{"tool": "x", "where": where}]}]})
-    details = details_of(session.propose("x", o=7, t="/etc/passwd"), "deny-1")
+@pytest.mark.parametrize(
+    ("listed", "texts", "input", "conditions"),
+    [
+        (
+            "deny",
+            [{"path": "$.o", "gt": 5}, {"path": "$.t", "regex": "^/etc"}],
+            {"o": 7, "t": "/etc/passwd"},
+            [("`$.o` is more than `5`", True, 7), ("`$.t` matches `^/etc`", True, "/etc/passwd")],
+        ),
+        (
+            "allow",
+            [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}],
+            {"o": 5, "t": ["a", "b" * 300]},
+            [("`$.o` is at most `5`", True, 5), ("`$.t[*]` matches `^a`", False, ["a", "b" * 200 + "..."])],
+        ),
+    ],
+)
+def test_a_violation_says_which_condition_held_for_which_value(
+    drive: Any, listed: str, texts: Any, input: Any, conditions: Any
+) -> None:
+    """Of the item that names the call, also where one of them failed; a long value by its beginning."""
+    session = drive({"on_violation": "deny", "tool_rules": [{listed: [{"tool": "x", "where": texts}]}]})
+    details = details_of(session.propose("x", **input), f"{listed}-1")
 
-    assert details["conditions"] == [
-        {"condition": "`$.o` is more than `5`", "holds": True, "value": 7},
-        {"condition": "`$.t` matches `^/etc`", "holds": True, "value": "/etc/passwd"},
-    ]
-
-
-def test_a_violation_says_which_condition_of_an_allow_list_failed(drive: Any) -> None:
-    """Conditions that hold are named too; a long value by its beginning."""
-    where = [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}]
-    session = drive({"on_violation": "deny", "tool_rules": [{"allow": [{"tool": "x", "where": where}]}]})
-    details = details_of(session.propose("x", o=5, t=["a", "b" * 300]), "allow-1")
-
-    assert details["conditions"] == [
-        {"condition": "`$.o` is at most `5`", "holds": True, "value": 5},
-        {"condition": "`$.t[*]` matches `^a`", "holds": False, "value": ["a", "b" * 200 + "..."]},
-    ]
+    assert [(c["condition"], c["holds"], c["value"]) for c in details["conditions"]] == conditions
 
 
 @pytest.mark.parametrize("operand", [True, {"arg": "$.ok"}])

@@ -101,14 +101,16 @@ TIME = Budget(name="time", max_duration_ms=600_000)
 
 
 def test_before_its_first_response_a_run_sets_a_part_aside_then_as_much_as_the_largest_took() -> None:
-    """Others can start beside it, and the next response is not begun on nothing."""
+    """Others can start beside it, and the next response is not begun on nothing; once granted, it is counted."""
     run = Run(MONEY)
+    assert run.monitor.metadata.get("uncounted_budgets") == ["org/money"]
     wanted = [run.reservations[0].want]
     for usd in (0.5, 3, 1):
         run.gets(0.1)
         run.spends(usd)
         wanted.append(run.reservations[0].want)
 
+    assert "uncounted_budgets" not in run.monitor.metadata
     assert wanted == [0.1, 0.5, 3, 3]
     assert run.reservations[0].used == 4.5
 
@@ -232,16 +234,6 @@ def test_a_run_that_is_refused_from_the_start_draws_on_nothing() -> None:
 
     assert run.machine.cancelling
     assert not [command for command in run.commands if isinstance(command, Reserve)]
-
-
-def test_what_is_granted_is_counted_from_then_on() -> None:
-    """Nobody is told that a budget is not."""
-    run = Run(MONEY)
-    uncounted = run.monitor.metadata.get("uncounted_budgets")
-    run.gets(0.1)
-
-    assert uncounted == ["org/money"]
-    assert "uncounted_budgets" not in run.monitor.metadata
 
 
 def test_while_a_run_settles_it_is_not_cancelled_and_no_call_runs() -> None:

@@ -63,13 +63,19 @@ def summary(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
         ({"tenant": "acme"}, [0, 1]),
         ({"label": "env=test"}, [2]),
         ({"label": "shard=7"}, [0, 1]),
+        ({"run_id": 1}, [1]),
+        ({"session_id": 1}, [1]),
         ({"tenant": "nobody"}, []),
     ],
 )
 async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends: list[int]) -> None:
-    """Whichever supervisor owns them; each is reported."""
+    """Whichever supervisor owns them; each is reported. One run is named by its id or its session's."""
     store = MemoryStore()
     async with running(store, ACME, ACME, OTHER) as handles:
+        scope = {
+            name: getattr(handles[1], name) if value == 1 and name.endswith("_id") else value
+            for name, value in scope.items()
+        }
         outcomes = await KillSwitch(store).kill(by="ana", reason="maintenance", **scope)
         going = [n for n, handle in enumerate(handles) if not handle.done]
         reasons = [(await handles[n].wait()).reason for n in ends]
@@ -77,17 +83,6 @@ async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends:
     assert summary(outcomes) == [(handles[n].run_id, "cancelled", True) for n in ends]
     assert going == [n for n in range(3) if n not in ends]
     assert reasons == ["maintenance"] * len(ends)
-
-
-@pytest.mark.parametrize("named", ["run_id", "session_id"])
-async def test_one_run_ends(named: str) -> None:
-    """By its own id or its session's."""
-    store = MemoryStore()
-    async with running(store, ACME, ACME) as handles:
-        outcomes = await KillSwitch(store).kill(by="ana", **{named: getattr(handles[1], named)})
-
-        assert summary(outcomes) == [(handles[1].run_id, "cancelled", True)]
-        assert not handles[0].done
 
 
 async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -> None:
@@ -192,23 +187,17 @@ class Racing(MemoryStore):
         return found
 
 
-async def test_a_block_that_comes_while_a_run_is_claimed_refuses_it() -> None:
-    """It is looked for again once the run is its owner's."""
-    store, adapter = Racing(1), FakeAdapter()
+async def test_a_block_that_comes_while_a_run_starts_ends_it() -> None:
+    """It is looked for again once the run is its owner's; one that was created before the order ends by it."""
+    adapter, late = FakeAdapter(), FakeAdapter([Pause()])
+    store = Racing(1)
     with pytest.raises(StartsBlockedError):
         await run_once(adapter, "go", policies=[OPEN], store=store)
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(late, "go", policies=[OPEN], store=Racing(2))
 
     assert adapter.launches == []
-    assert [run.status for run in await store.runs()] == ["cancelled"]
-
-
-async def test_a_kill_that_comes_when_a_start_has_looked_ends_it() -> None:
-    """It was created before the order."""
-    store, adapter = Racing(2), FakeAdapter([Pause()])
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[OPEN], store=store)
-
-    assert result.status == "cancelled"
+    assert [run.status for run in await store.runs()] == [result.status] == ["cancelled"]
 
 
 async def test_the_switch_is_one_of_the_supervisor_too() -> None:

@@ -77,32 +77,16 @@ class Reading:
             return await self.reader.run(Launch(run_id="r", session_id="s", prompt="go", gate=gate))
 
 
-async def test_an_agent_is_read_no_further_than_its_end(autojump_clock: trio.testing.MockClock) -> None:
-    """Its stream may stay open, or go on."""
-    reading = Reading(Agent(2))
-
-    assert await reading.run() is None
-    assert [event.type for event in reading.taken] == ["message_received"] * 2 + ["run_completed"]
-
-
-async def test_after_a_turn_of_events_an_agent_that_never_waits_is_given_a_rest(
+async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_leave(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Even if their reader would read on at once."""
-    reading = Reading(Agent(3 * TURN))
-    await reading.run()
-
-    assert reading.rests == [TURN, 2 * TURN, 3 * TURN]
-
-
-async def test_an_agent_may_take_its_time_to_leave_once_its_stream_has_ended(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """It has files to write."""
-    agent = Agent(leaves_s=10)
+    """Its stream may stay open; it rests after each turn of events, though its reader would read on at once."""
+    agent = Agent(3 * TURN, leaves_s=10)
     reading = Reading(agent)
 
     assert await reading.run() is None
+    assert [event.type for event in reading.taken] == ["message_received"] * 3 * TURN + ["run_completed"]
+    assert reading.rests == [TURN, 2 * TURN, 3 * TURN]
     assert agent.left
     assert reading.reader.released
 
