@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,12 @@ def end_daemons(store: Path) -> None:
     for pid in daemons(store):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def recorded(store: Path, *types: str) -> list[str]:
+    """The types of the stored events, in order, those of `types` if any are given."""
+    rows = sqlite3.connect(store).execute("SELECT type FROM events ORDER BY position").fetchall()
+    return [name for (name,) in rows if not types or name in types]
 
 
 class HookProcesses:

@@ -26,7 +26,12 @@ class Exchange:
         self.path = handler.path
         self.headers = {name.lower(): value for name, value in handler.headers.items()}
         self.raw = handler.rfile.read(int(handler.headers.get("content-length") or 0))
-        self.body: dict[str, Any] = json.loads(self.raw) if self.raw else {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What was sent as JSON."""
+        found: dict[str, Any] = json.loads(self.raw) if self.raw else {}
+        return found
 
     def give(self, body: Mapping[str, Any] | bytes, *, status: int = 200, kind: str = "application/json") -> None:
         """Answer with a whole body; a mapping is JSON."""

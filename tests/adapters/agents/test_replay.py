@@ -11,7 +11,7 @@ import anyio
 import pytest
 import trio.testing
 
-from proctor.adapters import ReplayAdapter
+from proctor.adapters import ReplayAdapter, ScriptedAdapter
 from proctor.adapters.kit.trace_lines import TraceError
 from proctor.policies.events import (
     BudgetWarned,
@@ -34,7 +34,8 @@ from proctor.policies.events import (
     encode_event,
 )
 from proctor.policies.events.calls import ToolCall
-from proctor.policies.policy import Policy
+from proctor.policies.policy import Deny, Policy
+from proctor.supervisor import run_once
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.testing.adapter_fixture import Drive
@@ -221,3 +222,24 @@ def test_what_it_can_do_comes_from_the_recording() -> None:
     assert (can.gate, can.model, can.offered, can.reports_cost) == ("all", "m-1", ("bash", "read"), True)
     assert ReplayAdapter([RunCancelled()], gated=False).capabilities.gate == "none"
     assert ReplayAdapter(RECORDING).compile(Policy(name="p")).unexpressed == ()
+
+
+SCRIPT = """
+steps:
+  - {call: bash, input: {command: touch made}}
+  - {call: write, input: {path: written, content: x}, if_denied: [{say: not written}]}
+"""
+
+
+@pytest.mark.anyio
+async def test_a_supervised_record_can_be_replayed_under_another_policy(tmp_path: Path) -> None:
+    """What was allowed then is refused now; nothing of the first supervisor's own records comes twice."""
+    first = await run_once(ScriptedAdapter(SCRIPT, workspace=tmp_path), "go", policy=Policy(name="open"))
+    strict = Policy(name="strict", tool_rules=(Deny(("bash",), action="deny"),))
+
+    again = await run_once(ReplayAdapter(first.events), "go", policy=strict)
+
+    assert [violation.tool_name for violation in again.policy.violations] == ["bash"]
+    types = [event.type for event in again.events]
+    assert (types.count("message_sent"), types.count("run_completed")) == (1, 1)
+    assert types.count("tool_call_completed") == 1

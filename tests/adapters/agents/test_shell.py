@@ -12,7 +12,8 @@ from proctor.adapters import ShellAdapter
 from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor import run_once
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -246,3 +247,15 @@ def test_its_capabilities_are_declared() -> None:
     assert options.unexpressed == ("allow bash",)
     with pytest.raises(UsageError, match="timeout_s"):
         ShellAdapter(timeout_s=0)
+
+
+@pytest.mark.anyio
+async def test_a_line_with_a_denied_part_does_not_run(tmp_path: Path) -> None:
+    """The refusal is the run's failure, with the policy report attached."""
+    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
+
+    with pytest.raises(ProviderError) as caught:
+        await run_once(ShellAdapter(cwd=tmp_path), "touch a && echo $(rm -rf b)", policy=policy)
+
+    assert caught.value.policy.violations[0].tool_name == "rm"
+    assert list(tmp_path.glob("*")) == []  # noqa: ASYNC240

@@ -19,7 +19,7 @@ import acp_bench
 import anyio
 import codex_bench
 import pytest
-from hook_processes import daemons, end_daemons, wait_for_hooks
+from hook_processes import daemons, end_daemons, recorded, wait_for_hooks
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
@@ -86,11 +86,6 @@ class Agent:
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         """A file of the model."""
         raise NotImplementedError
-
-    def recorded(self, *types: str) -> list[str]:
-        """The types of the stored events, in order, those of `types`."""
-        rows = sqlite3.connect(self.store).execute("SELECT type FROM events ORDER BY position").fetchall()
-        return [name for (name,) in rows if name in types]
 
     def usage(self) -> list[dict[str, Any]]:
         """The stored reports of tokens."""
@@ -276,25 +271,30 @@ def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agen
     assert not never.exists()
     assert "deny-1" not in results
     assert len(list(agent.cwd.glob("f*"))) == 4
-    recorded = agent.recorded("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed")
-    assert recorded[:6] == [
+    types = recorded(
+        agent.store, "tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed"
+    )
+    assert types[:6] == [
         *("tool_call_requested", "tool_call_completed"),
         *("tool_call_requested", "tool_call_denied"),
         *("tool_call_requested", "tool_call_denied"),
     ]
-    assert sorted(recorded[6:]) == [
+    assert sorted(types[6:]) == [
         *["tool_call_completed"] * 4,
         *["tool_call_denied"] * 2,
         *["tool_call_requested"] * 6,
     ]
     if agent.name != "opencode":  # it may be gone before its plugin hears that the session is idle
-        assert agent.recorded("tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"
+        assert (
+            recorded(agent.store, "tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"
+        )
 
 
+@pytest.mark.parametrize(
+    "agent", [name for name in ("codex", "gemini", "opencode") if CLIENTS[name].hears == "call"], indirect=True
+)
 def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) -> None:
     """Of an agent that cannot ask its person: one call has a yes, one a no; the one that nobody answers is denied."""
-    if CLIENTS[agent.name].hears != "call":
-        pytest.skip("it asks its person itself, or nobody")
     agent.policy.write_text("{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}")
     agent.install("--user", "--hold", "6")
 
@@ -312,7 +312,7 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
 
     assert [path.name for path in agent.cwd.iterdir()] == ["yes"]
     kinds = ("tool_approval_granted", "tool_approval_denied", "tool_approval_expired")
-    assert agent.recorded(*kinds) == list(kinds)
+    assert recorded(agent.store, *kinds) == list(kinds)
 
 
 @pytest.mark.parametrize("broken", ["policy", "python"])
@@ -371,12 +371,11 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
     assert left - folder <= {path.with_name("installation_id")}
 
 
+@pytest.mark.parametrize("agent", ["gemini", "opencode"], indirect=True)
 def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     """Of three calls one is its start, and two are left for both. Tokens that an agent tells count once a response is
     over: 120 each, of 300, so that the fourth call comes after 360.
     """
-    if agent.name == "codex":
-        pytest.skip("it has a test of its own")
     tells = CLIENTS[agent.name].tells_usage
     tokens = ", max_total_tokens: {max: 300, action: deny}" if tells else ""
     agent.policy.write_text(f"{{name: p, limits: {{max_tool_calls: {{max: 3, action: deny}}{tokens}}}}}")
@@ -386,7 +385,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     rows = sqlite3.connect(agent.store).execute("SELECT data FROM events WHERE type = 'policy_violation'")
 
     assert sorted(file.name for file in agent.cwd.iterdir()) == ["sub0", "sub1"]
-    assert agent.recorded("run_started") == ["run_started"]
+    assert recorded(agent.store, "run_started") == ["run_started"]
     broken = {json.loads(data)["rule"] for (data,) in rows}
     assert broken == {"max_tool_calls", *(["max_total_tokens"] if tells else [])}
     if tells:  # its four responses; the three others are of who started it
@@ -395,79 +394,65 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
         assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
 
 
-@pytest.fixture
-def opencode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_api: acp_bench.ModelAPI) -> Iterator[Opencode]:
-    """The client under hooks."""
-    made = Opencode(tmp_path, monkeypatch, model_api)
-    made.install()
-    yield made
-    end_daemons(made.store)
-
-
-def test_opencode_tells_what_its_last_response_used_before_it_ends(opencode: Opencode) -> None:
+@pytest.mark.parametrize("agent", ["opencode"], indirect=True)
+def test_opencode_tells_what_its_last_response_used_before_it_ends(agent: Any) -> None:
     """`opencode run` ends as soon as it is idle, and waits for no plugin: here the hook is slower than it."""
-    plugin = settings_path(user=True, folder=opencode.cwd, client=CLIENTS["opencode"])
+    agent.install()
+    plugin = settings_path(user=True, folder=agent.cwd, client=CLIENTS["opencode"])
     slow = json.dumps(f"{sys.executable} -c 'import asyncio, decimal, email, http.client'; exec ")[1:-1]
     plugin.write_text(plugin.read_text().replace('LINE = "', f'LINE = "{slow}', 1))
-    opencode.run([opencode.shell(f"touch {opencode.cwd}/done")])
+    agent.run([agent.shell(f"touch {agent.cwd}/done")])
 
-    assert [event["input_tokens"] + event["output_tokens"] for event in opencode.usage()] == [120, 120]
-    assert opencode.recorded("turn_completed") == ["turn_completed"]
-
-
-@pytest.fixture
-def hooked_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Codex]:
-    """Codex under hooks."""
-    if codex_trust.program() is None:
-        pytest.skip("needs Codex: pip install '.[codex]'")
-    made = Codex(tmp_path, monkeypatch)
-    made.install()
-    yield made
-    end_daemons(made.store)
-    made.api.close()
+    assert [event["input_tokens"] + event["output_tokens"] for event in agent.usage()] == [120, 120]
+    assert recorded(agent.store, "turn_completed") == ["turn_completed"]
 
 
-def test_codex_asks_no_hook_about_text_for_a_running_command(hooked_codex: Codex) -> None:
-    """So a program that runs what is typed does not start where a rule could not see that."""
+only_codex = pytest.mark.parametrize("agent", ["codex"], indirect=True)
+
+
+@only_codex
+def test_codex_asks_no_hook_about_text_for_a_running_command(agent: Any) -> None:
+    """So a program that runs what is typed does not start where a rule could not see that. Without terminals, by a
+    setting that the page names, it types into nothing.
+    """
+    agent.install()
     terminal = {"tty": True, "yield_time_ms": 500}
     pushes = ("write_stdin", {"chars": "git push\n\x04"})
-    results = hooked_codex.run(
+    results = agent.run(
         [("Bash", {"command": "sh", **terminal})], [("Bash", {"command": "cat > typed", **terminal})], [pushes]
+    )
+    requests, typed = recorded(agent.store, "tool_call_requested"), (agent.cwd / "typed").read_text()
+    agent.config = ("-c", "features.unified_exec_tty=false")
+    without = agent.run(
+        [("Bash", {"command": "cat > typed", **terminal})],
+        [("Bash", {"command": "cat > typed", "yield_time_ms": 500})],
+        [pushes],
     )
 
     assert "Leave pushing to a person." in results
-    assert (hooked_codex.cwd / "typed").read_text() == "git push\n"
-    assert hooked_codex.recorded("tool_call_requested") == ["tool_call_requested"] * 2
+    assert (requests, typed) == (["tool_call_requested"] * 2, "git push\n")
+    assert "TTY execution is disabled by config" in without
+    assert (agent.cwd / "typed").read_text() == ""
 
 
-def test_without_terminals_codex_types_into_nothing(hooked_codex: Codex) -> None:
-    """By a setting that the page names."""
-    hooked_codex.config = ("-c", "features.unified_exec_tty=false")
-    results = hooked_codex.run(
-        [("Bash", {"command": "cat > typed", "tty": True, "yield_time_ms": 500})],
-        [("Bash", {"command": "cat > typed", "yield_time_ms": 500})],
-        [("write_stdin", {"chars": "git push\n\x04"})],
-    )
-
-    assert "TTY execution is disabled by config" in results
-    assert (hooked_codex.cwd / "typed").read_text() == ""
-
-
-def test_tokens_of_codex_count_before_the_next_call(hooked_codex: Codex) -> None:
+@only_codex
+def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
     """Those of the response that asks for it included: 120 each, of 300."""
-    hooked_codex.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
-    hooked_codex.run(*[[hooked_codex.shell(f"touch f{number}")] for number in range(4)])
+    agent.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
+    agent.install()
+    agent.run(*[[agent.shell(f"touch f{number}")] for number in range(4)])
 
-    assert sorted(file.name for file in hooked_codex.cwd.iterdir()) == ["f0", "f1"]
-    assert sum(event["input_tokens"] for event in hooked_codex.usage()) == 500
+    assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1"]
+    assert sum(event["input_tokens"] for event in agent.usage()) == 500
 
 
-def test_a_subagent_of_codex_works_in_the_run_that_started_it(hooked_codex: Codex) -> None:
+@only_codex
+def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> None:
     """Its prompt begins no run, which would have limits anew; its tokens stand apart."""
-    hooked_codex.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
-    hooked_codex.config = ("-c", "features.multi_agent=true")
-    api: Any = hooked_codex.api
-    of = "multi_agent_v1"
+    agent.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
+    agent.install()
+    agent.config = ("-c", "features.multi_agent=true")
+    api, of = agent.api, "multi_agent_v1"
     api.reply(api.call("spawn", "spawn_agent", namespace=of, message="help"))
 
     def wait(request: dict[str, Any]) -> Any:
@@ -479,8 +464,8 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(hooked_codex: Code
     api.agent_reply(api.shell("a1", "touch sub"), used=(500, 50))
     api.agent_reply(api.text("done"), used=(600, 60))
     api.reply(api.shell("c1", "touch never"))
-    hooked_codex.run()
+    agent.run()
 
-    assert [file.name for file in hooked_codex.cwd.iterdir()] == ["sub"]
-    assert hooked_codex.recorded("run_started") == ["run_started"]
-    assert sum(event.get("subagent_tokens", 0) for event in hooked_codex.usage()) == 1210
+    assert [file.name for file in agent.cwd.iterdir()] == ["sub"]
+    assert recorded(agent.store, "run_started") == ["run_started"]
+    assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 1210

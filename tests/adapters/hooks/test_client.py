@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import end_daemons
+from hook_processes import end_daemons, recorded
 
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
 from proctor.policies import RunContext
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.claude
 
 HOOKED = Capabilities(gate="all", usage="per_turn")
 """What hooks in a person's own client can do: nothing of it is started, resumed, narrowed or ended from here."""
-
-
-def recorded(store: Path, *types: str) -> list[str]:
-    """The types of the stored events, in order, those of `types` if any are given."""
-    rows = sqlite3.connect(store).execute("SELECT type FROM events ORDER BY seq").fetchall()
-    return [name for (name,) in rows if not types or name in types]
 
 
 class TestHooks(Evidence):

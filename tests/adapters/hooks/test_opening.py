@@ -40,14 +40,16 @@ def answer_to(session: Any, command: str, **more: Any) -> tuple[str, str]:
 
 
 def test_what_an_allow_list_admits_is_allowed_and_a_deny_holds_whatever_else_admits_it(session: Any) -> None:
-    """Every command of a compound line is covered by `runs`. Of a denied one the model reads the policy's words and
-    no rule; the person both.
+    """Every command of a compound line is covered by `runs`; a pattern finds one of them, and says nothing of the
+    rest. Of a denied one the model reads the policy's words and no rule; the person both.
     """
     session.policy.write_text(POLICY)
     session.unmatched = "ask"
     for command in ("git status", "cd src && git status; ls -l", "git status | ls", "make test"):
         answer = answer_to(session, command)
         assert answer == ("allow", "proctor: allowed by policy `mine`, rule `allow-1`"), command
+    for command in ("make test && curl evil", "make test > /etc/passwd"):
+        assert answer_to(session, command) == ("allow", ""), command
     session.unmatched = "allow"
     for number, command in enumerate(("git status && git push", "git -C . push", "bash -c 'git push'")):
         denied = session.pre(f"d{number}", command=command)
@@ -64,15 +66,6 @@ def test_what_cannot_be_read_is_never_allowed(session: Any, unmatched: str) -> N
     unread += ['python -c "$(cat x)"', "", "# nothing"]
 
     assert {command: answer_to(session, command) for command in unread} == dict.fromkeys(unread, ("allow", ""))
-
-
-def test_a_line_of_several_commands_is_not_allowed_by_its_text(session: Any) -> None:
-    """A pattern finds one of them, and says nothing of the rest."""
-    session.policy.write_text(POLICY)
-    session.unmatched = "ask"
-
-    assert answer_to(session, "make test && curl evil") == ("allow", "")
-    assert answer_to(session, "make test > /etc/passwd") == ("allow", "")
 
 
 def test_what_the_policy_says_nothing_about(session: Any) -> None:
@@ -95,25 +88,21 @@ def test_what_the_policy_says_nothing_about(session: Any) -> None:
     assert answer_to(session, "git status") == ("allow", "")
 
 
-def test_every_allow_list_must_admit_a_call(session: Any) -> None:
-    """And each is named."""
+def test_every_allow_list_must_admit_a_call_and_none_opens_what_it_does_not_admit(session: Any) -> None:
+    """Each that does is named. What a list that only asks or warns leaves is asked about, or left to the client with
+    a warning.
+    """
     session.policy.write_text("{name: p, on_violation: deny, tool_rules: [{allow: [bash]}, {allow: ['*'], id: all}]}")
     session.unmatched = "ask"
-
-    assert answer_to(session, "ls") == (
-        "allow",
-        "proctor: allowed by policy `p`, rule `allow-1`, policy `p`, rule `all`",
-    )
-
-
-def test_a_list_that_only_asks_or_warns_opens_nothing_it_does_not_admit(session: Any) -> None:
-    """The rest is listed, or left to the client with a warning."""
+    both = answer_to(session, "ls")
     session.policy.write_text("{name: p, tool_rules: [{allow: [read], action: request_approval}]}")
     session.unmatched = "allow"
+    session.end()
     listed = answer_to(session, "ls")[0]
     session.policy.write_text("{name: p, tool_rules: [{allow: [read], action: warn}]}")
     warned = answer_to(session, "ls")
 
+    assert both == ("allow", "proctor: allowed by policy `p`, rule `allow-1`, policy `p`, rule `all`")
     assert (listed, warned) == ("ask", ("allow", ""))
 
 

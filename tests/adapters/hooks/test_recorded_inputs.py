@@ -204,23 +204,32 @@ def test_what_no_client_writes_is_refused(agent: str, data: bytes) -> None:
         CLIENTS[agent].read(data)
 
 
+THEIRS = '{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}'
+SETTINGS = [
+    *('{"a":1}', '{\n\t"hooks": {"x": [{"command": "y"}]}, "env": {"A": "b"}}', "{}", '{"version":1}'),
+    f'{{"model": "opus", "hooks": {{"PreToolUse": [{THEIRS}], "beforeShellExecution": [{THEIRS}]}}}}',
+]
+
+
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cursor", "copilot"])
-@pytest.mark.parametrize(
-    "text", ['{"a":1}', '{\n\t"hooks": {"x": [{"command": "y"}]}, "env": {"A": "b"}}', "{}", '{"version":1}']
-)
+@pytest.mark.parametrize("text", SETTINGS)
 def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str, tmp_path: Path) -> None:
-    """And what somebody changes meanwhile stays."""
+    """A second time changes nothing, other hooks stay in force, and so does what somebody changes meanwhile."""
     client, path = CLIENTS[agent], tmp_path / "settings.json"
     wanted = hooks([tmp_path / "p.yaml"], tmp_path / "s.db", "id", RunContext(), client=client)
     path.write_text(text)
     first, again = install(path, wanted, client), install(path, wanted, client)
-    uninstall(path, client)
+    installed = json.loads(path.read_text()).get("hooks", {})
+    out = [uninstall(path, client), uninstall(path, client)]
     back = path.read_text()
     install(path, wanted, client)
     path.write_text(json.dumps({**json.loads(path.read_text()), "mine": 1}))
     uninstall(path, client)
 
-    assert (first, again, back) == (True, False, text)
+    assert (first, again, out, back) == (True, False, [True, False], text)
+    for event, theirs in json.loads(text).get("hooks", {}).items():
+        assert installed[event][: len(theirs)] == theirs
+        assert len(installed[event]) == len(theirs) + len(wanted.get(event, ()))
     assert json.loads(path.read_text()) == {**json.loads(text), "mine": 1}
     assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
 

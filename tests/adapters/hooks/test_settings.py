@@ -16,38 +16,15 @@ from click.testing import CliRunner
 from proctor.adapters.cli import main
 from proctor.adapters.cli.app import COMMANDS, app
 from proctor.adapters.hooks.clients.claude import EVENTS
-from proctor.adapters.hooks.settings import hooks, install, uninstall
+from proctor.adapters.hooks.settings import hooks, install
 from proctor.policies import RunContext
 from proctor.supervisor import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
-
-THEIRS: dict[str, Any] = {
-    "model": "opus",
-    "hooks": {
-        "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}],
-        "Notification": [{"hooks": [{"type": "command", "command": "bell"}]}],
-    },
-}
 
 
 def wanted(folder: Path) -> dict[str, Any]:
     """Our hooks for one policy."""
     return hooks([folder / "policy.yaml"], folder / "store.db", "id", RunContext())
-
-
-def test_hooks_go_in_once_and_come_out_again(tmp_path: Path) -> None:
-    """Everything else in the file is as it was, in both directions; a second time changes nothing."""
-    path = tmp_path / "settings.json"
-    path.write_text(json.dumps(THEIRS))
-    first, second = install(path, wanted(tmp_path)), install(path, wanted(tmp_path))
-    settings = json.loads(path.read_text())
-    out, again = uninstall(path), uninstall(path)
-
-    assert (first, second, out, again) == (True, False, True, False)
-    assert set(settings["hooks"]) == {*EVENTS, "Notification"}
-    assert settings["hooks"]["PreToolUse"][0] == THEIRS["hooks"]["PreToolUse"][0]
-    assert len(settings["hooks"]["PreToolUse"]) == 2
-    assert json.loads(path.read_text()) == THEIRS
 
 
 def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:

@@ -223,22 +223,6 @@ def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: 
     assert [[each.rule for each in one.violations] for one in found] == [["deny-1"], ["deny-1"], []]
 
 
-@pytest.mark.parametrize(
-    ("adapter", "options"),
-    [
-        (ClaudeAdapter(), {"disallowed_tools": ["Bash", "Monitor"], "hook_timeout_s": 960.0}),
-        (CodexAdapter(), {"features": {"shell_tool": False}, "config": {}, "denied": ["bash"][:0]}),
-        (AmpAdapter(), {"rejected": ("Bash", "shell_command")}),
-    ],
-)
-def test_launch_options_deny_by_the_portable_name(adapter: Adapter, options: dict[str, Any]) -> None:
-    """The client is started without the tool it calls otherwise."""
-    compiled = adapter.compile(parse_policies({"version": 1, "name": "p", "tool_rules": [{"deny": ["bash"]}]})[0])
-
-    assert dict(compiled.options) == options
-    assert compiled.expressed == ("deny bash",)
-
-
 @pytest.mark.parametrize("adapter", [ClaudeAdapter(), CodexAdapter()])
 def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(adapter: Adapter) -> None:
     """A stack may name the tools of several clients; one that requires enforcement does not start on a slip."""

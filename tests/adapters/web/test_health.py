@@ -225,16 +225,6 @@ def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, cl
     assert tries.holder("wrong", "10.0.0.1") is None
 
 
-def test_wrong_tokens_lock_no_holder_out(tries: Tries) -> None:
-    """Neither one who was there before nor one who comes for the first time, from the same address."""
-    spent(tries, "127.0.0.1")
-
-    assert tries.holder(GOOD, "127.0.0.1") is not None
-    with pytest.raises(TooManyTriesError):
-        tries.holder("wrong", "127.0.0.1")
-    assert tries.holder("wrong", "10.0.0.2") is None
-
-
 def test_one_ipv6_network_is_one_address(tries: Tries) -> None:
     """Whoever has one has 2**64 addresses; an IPv4 address in another form is itself."""
     spent(tries, "2001:db8::1")

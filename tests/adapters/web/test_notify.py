@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
+import loopback
 import pytest
 import web_server
 from web_server import ANA, BEN, Site
@@ -51,21 +49,12 @@ class Receiver:
     def __init__(self) -> None:
         self.got: queue.Queue[dict[str, Any]] = queue.Queue()
         self.statuses: list[int] = []
-        receiver = self
+        self.server = loopback.Server(self._take)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status = receiver.statuses.pop(0) if receiver.statuses else 200
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                receiver.got.put({"status": status, **body})
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    def _take(self, exchange: loopback.Exchange) -> None:
+        status = self.statuses.pop(0) if self.statuses else 200
+        exchange.give(b"", status=status)
+        self.got.put({"status": status, **exchange.body})
 
     def next(self) -> dict[str, Any]:
         """What comes next."""
@@ -74,14 +63,10 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """In a thread of its own."""
+    """Until the test is over."""
     found = Receiver()
-    thread = threading.Thread(target=found.server.serve_forever)
-    thread.start()
     yield found
-    found.server.shutdown()
-    thread.join()
-    found.server.server_close()
+    found.server.close()
 
 
 @contextmanager
@@ -89,7 +74,7 @@ def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
     """`proctor serve` in a process of its own, with a configuration file."""
     for name, text in (
         ("tokens.yaml", web_server.TOKENS),
-        ("config.yaml", f"notify: {{to: ['json://127.0.0.1:{receiver.server.server_port}/proctor']}}\n"),
+        ("config.yaml", f"notify: {{to: ['json://{receiver.server.url.removeprefix('http://')}/proctor']}}\n"),
     ):
         (folder / name).write_text(text)
         (folder / name).chmod(0o600)

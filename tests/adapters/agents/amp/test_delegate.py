@@ -19,6 +19,10 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
+async def allow(tool: str, given: Any) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
 async def started(
     socket: GateSocket, given: bytes = b'{"cmd": "ls"}', **env: str
 ) -> subprocess.CompletedProcess[bytes]:
@@ -80,11 +84,7 @@ async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
 
 async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: Path) -> None:
     """The supervisor is gone, its folder is still there."""
-
-    async def gate(tool: str, given: Any) -> GateAnswer:
-        return GateAnswer(allowed=True)
-
-    async with open_gate_socket(gate) as socket:
+    async with open_gate_socket(allow) as socket:
         (socket.folder / "socket").unlink()
         found = await real(amp, socket, tmp_path, "Read", "--path", "x")
 
@@ -92,26 +92,14 @@ async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: P
     assert "cannot be reached" in found["error"]
 
 
-async def allow(tool: str, given: Any) -> GateAnswer:
-    return GateAnswer(allowed=True)
-
-
-async def test_a_delegate_with_another_token_is_refused() -> None:
-    """Who may enter the folder may ask; nobody else."""
+async def test_an_input_that_cannot_be_read_and_a_delegate_with_another_token_are_refused() -> None:
+    """No input at all is an empty one. Who may enter the folder may ask; nobody else."""
     async with open_gate_socket(allow) as socket:
-        assert (await started(socket)).returncode == 0
+        codes = [(await started(socket, given)).returncode for given in (b"", b"{", b"[" * 2000, b"\xff")]
         (socket.folder / "token").write_text("guessed")
         refused = await started(socket)
 
-    assert refused.returncode == 2
-
-
-async def test_an_input_that_cannot_be_read_is_refused() -> None:
-    """No input at all is an empty one."""
-    async with open_gate_socket(allow) as socket:
-        codes = [(await started(socket, given)).returncode for given in (b"", b"{", b"[" * 2000, b"\xff")]
-
-    assert codes == [0, 2, 2, 2]
+    assert (codes, refused.returncode) == ([0, 2, 2, 2], 2)
 
 
 async def test_an_answer_that_never_comes_is_a_refusal() -> None:

@@ -134,4 +134,4 @@ class TestClaudeAdapter(Claude, AdapterConformance):
 @pytest.mark.claude
 @pytest.mark.anyio
 class TestDyingClaude(Claude, CrashingChecks):
-    """Every way in which the client dies, on trio too; `test_cancel` has its cancels there."""
+    """Every way in which the client dies, on trio too; `test_ending` has its cancels there."""

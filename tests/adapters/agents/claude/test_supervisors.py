@@ -1,15 +1,108 @@
-"""The real client, its supervisor killed with SIGKILL while a call waits, and two supervisors on one store."""
+"""The real client, its supervisors and whoever answers in processes of their own, of which each may go away."""
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import Any
+
 import anyio
+import psutil
 import pytest
 from claude_processes import ClaudeProcesses
+from cluster_processes import ASKING, waiting_approval, working
 from stopping import stop_between_writes
 
-from proctor.policies.events import ErrorOccurred, RunFailed
+from proctor.adapters.fleet import Fleet, RunSpec
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
+from proctor.policies.events import TERMINAL, ErrorOccurred, Event, RunFailed, RunStarted, ToolCallStarted
+from proctor.policies.events.calls import input_digest
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.claude
+CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
+
+ODD = "first\n\tsecond \\n 'quoted' \u202egnirts\u202c é \U0001f600 $(touch no.txt) \x1b[2J"
+"""A content that looks otherwise than it is, if it is shown carelessly."""
+
+
+def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
+    """A no reaches the model in the approver's words, and a yes to another input does not count."""
+    api, shown = processes.bench.api, []
+    target = processes.bench.cwd / "written.txt"
+    api.say(
+        api.reply(api.tool("Write", file_path=str(target), content=ODD)),
+        api.reply(api.bash("touch denied.txt")),
+        api.reply(api.bash("touch asked.txt")),
+        api.reply(api.text("done")),
+    )
+    run, person = processes.supervisor(), processes.orchestrator()
+
+    shown.append(person.next_line())
+    assert not target.exists()
+    assert person.answered(True, input_digest=shown[0]["digest"]) == {"state": "granted", "recorded": True}
+
+    refused = person.next_line()
+    assert person.answered(False, tell_model="use the other folder")["state"] == "denied"
+
+    changed = {**person.next_line()["input"], "command": "touch changed.txt"}
+    assert person.answered(True, input_digest=input_digest(changed))["refused"] == "other_input"
+    shown.append(person.next_line())
+    assert not processes.exists("asked.txt")
+    assert person.answered(True, input_digest=shown[1]["digest"])["state"] == "granted"
+
+    assert run.next_line() == {"status": "completed", "output": "done"}
+    assert target.read_bytes() == shown[0]["input"]["content"].encode() == ODD.encode()
+    assert processes.ran() == [each["input"] for each in shown]
+    assert all(each["digest"] == input_digest(each["input"]) for each in shown)
+    assert refused["input"]["command"] == "touch denied.txt"
+    assert "use the other folder" in str(api.requests[2]["messages"][-1]["content"])
+    assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
+
+
+def test_of_two_orchestrators_that_answer_at_once_one_counts(processes: ClaudeProcesses) -> None:
+    """One says yes and the other no, over and over: the call runs where the yes was first, and there alone."""
+    api, rounds = processes.bench.api, range(5)
+    api.say(*(api.reply(api.bash(f"touch {number}.txt")) for number in rounds), api.reply(api.text("done")))
+    run, yes, no = processes.supervisor(), processes.orchestrator("yes"), processes.orchestrator("no")
+    expected = []
+    for number in rounds:
+        assert yes.next_line() == no.next_line()
+        for person, granted in ((yes, True), (no, False)) if number % 2 else ((no, False), (yes, True)):
+            person.tell(granted)
+        first, second = yes.next_line(), no.next_line()
+        assert sorted([*first, *second]) == ["recorded", "refused", "state", "why"]
+        assert {first.get("refused"), second.get("refused")} == {None, "answered"}
+        expected += [f"{number}.txt"] if "state" in first else []
+
+    assert run.next_line() == {"status": "completed", "output": "done"}
+    assert sorted(path.name for path in processes.bench.cwd.iterdir()) == expected
+
+
+def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(processes: ClaudeProcesses) -> None:
+    """Killed before its answer, the next one is asked; killed after, the answer counts, and once."""
+    api = processes.bench.api
+    api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
+    run, orchestrator = processes.supervisor(), processes.orchestrator()
+    shown = orchestrator.next_line()
+    orchestrator.kill()
+
+    answering = processes.orchestrator()
+    assert answering.next_line() == shown
+    stop_between_writes(run.process, processes.path)
+    answering.tell(True, input_digest=shown["digest"])
+    processes.until(shown["id"], lambda approval: approval.answer is not None)
+    answering.kill()
+    run.process.send_signal(signal.SIGCONT)
+
+    again = processes.orchestrator()
+    assert run.next_line() == {"status": "completed", "output": "done"}
+    assert again.next_line() == shown
+    late = again.answered(False, by="bob")
+    assert late["refused"] == "answered"
+    assert "ana" in late["why"]
+    assert (processes.bench.cwd / "effect.txt").read_text() == "ran\n"
 
 
 @pytest.mark.parametrize(
@@ -113,3 +206,48 @@ def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_with_its_ow
     assert withdrawn.answer is None
     assert (processes.exists("one.txt"), processes.exists("two.txt")) == (False, True)
     assert [type(event) for event in processes.events("s1")][-1] is RunFailed
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("home", "errors"), [("home", []), ("elsewhere", ["unknown_session"])])
+async def test_a_killed_worker_s_session_is_continued_by_another(
+    processes: ClaudeProcesses, home: str, errors: list[str]
+) -> None:
+    """What it was told stays told, where the client has its own session and on a machine where it has none; the call
+    runs once, after a yes to the question of the run that goes on.
+    """
+    api, place = processes.bench.api, str(processes.path)
+    where: dict[str, Any] = {"env": {**os.environ, **processes.bench.env}, "cwd": processes.bench.cwd}
+    other = processes.bench.cwd.with_name(home)
+    there = {**where, "env": {**where["env"], "HOME": str(other), "CLAUDE_CONFIG_DIR": str(other / "claude")}}
+    call = api.bash("echo ran >> effect.txt")
+    api.say(api.reply(api.text("I look first"), api.bash("true")), api.reply(call))
+    policies = parse_policies({**ASKING, "rules": [{**ASKING["rules"][0], "tools": [CHANGES]}]})
+    spec = RunSpec.of("claude", "Write the file", policies=policies, options={"tools": ["Bash"], "model": "sonnet"})
+    async with SQLiteStore(processes.path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec)
+        with working(place, **where) as first:
+            await waiting_approval(store, handle.run_id)
+            await processes.until_written("echo ran")
+            clients = psutil.Process(first.pid).children(recursive=True)
+            first.kill()
+            assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # else one of them asks the API once more
+        api.say(api.reply(call), api.reply(api.text("done")))
+        with working(place, **there), anyio.fail_after(PATIENCE_S):
+            again = await waiting_approval(store, f"{handle.run_id}.2")
+            assert not processes.exists("effect.txt")
+            await fleet.approve(again.request.approval_id, by="ana")
+            result = await handle.wait()
+        events: list[Event] = [event async for event in store.read(handle.session_id)]
+
+    started = [event for event in events if isinstance(event, RunStarted)]
+    calls = [event.tool_input["command"] for event in events if isinstance(event, ToolCallStarted)]
+    assert (result.run_id, result.status, result.output) == (f"{handle.run_id}.2", "completed", "done")
+    assert [event.metadata.get("continuation") for event in started] == [None, "native"]
+    assert [event.code for event in events if isinstance(event, ErrorOccurred)] == errors
+    assert calls == ["true", "echo ran >> effect.txt"]
+    assert (processes.bench.cwd / "effect.txt").read_text() == "ran\n"
+    assert "Write the file" in str(api.requests[-1]["messages"])
+    assert "I look first" in str(api.requests[-1]["messages"])
+    assert [event.run_id for event in events if isinstance(event, TERMINAL)] == [handle.run_id, result.run_id]
+    assert processes.bench.marked(handle.run_id) == []

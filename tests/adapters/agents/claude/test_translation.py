@@ -49,7 +49,9 @@ def calls_in(records: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> None:
-    """Every record of it is understood, and a failed call is distinguished from a completed one."""
+    """Every record of it is understood, and a failed call is distinguished from a completed one. A result that is
+    JSON text stays the text it was: reading it is the rules' to do.
+    """
     records = recorded("parallel")
     events = translated(records, *calls_in(records))
 
@@ -66,13 +68,6 @@ def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> Non
         "turn_completed",
         "run_completed",
     ]
-
-
-def test_a_result_that_is_json_text_stays_the_text_it_was() -> None:
-    """Reading it is the rules' to do."""
-    records = recorded("parallel")
-    events = translated(records, *calls_in(records))
-
     assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ToolCallCompleted)]
 
 

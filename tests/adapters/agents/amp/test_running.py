@@ -1,4 +1,4 @@
-"""What the client reports, as events; how it starts and ends; a thread that it does not have."""
+"""Calls are rejected by the client's rules or put to the gate; what the client reports, how it starts and ends."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.events import (
     ErrorOccurred,
     MessageReceived,
+    PolicyViolated,
     RunCompleted,
     RunFailed,
     SessionStarted,
@@ -22,15 +23,117 @@ from proctor.policies.events import (
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, run_once
+from proctor.policies.policy import Deny, Policy
+from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
+
+
+def calls(done: Any) -> list[tuple[str, str]]:
+    """The events about calls."""
+    return [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]
+
+
+async def test_a_call_is_asked_about_before_it_runs(bench: Any, touch: Any) -> None:
+    """The shell has one name and one input; whether the client shows the call before or after makes no odds. The
+    same call twice is two calls, one after the other, each with its own outcome.
+    """
+    seen: list[list[str]] = []
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        seen.append(bench.made())
+        return GateAnswer(allowed=True)
+
+    again = {**touch("a"), "use": ["u-again", "Bash", {"cmd": "touch a"}]}
+    files = {"a": "Bash", "b": "shell_command", "c": "Bash", "d": "shell_command"}
+    uses = [touch(file, tool, late=file in "cd") for file, tool in files.items()]
+    done = await bench.run(bench.adapter(*uses, again), answer=gate)
+
+    commands = [*files, "a"]
+    assert [(call.name, call.input) for call in done.proposed] == [
+        ("Bash", {"command": f"touch {file}"}) for file in commands
+    ]
+    assert seen == [sorted(list(files)[:number]) for number in range(5)]
+    assert calls(done) == [("tool_call_completed", call.id) for call in done.proposed]
+    assert [call.id for call in done.proposed][::4] == ["u-a", "u-again"]
+
+
+async def test_the_client_is_started_with_the_rules_and_the_prompt(bench: Any) -> None:
+    """The caller's own rejections stay first, and the gate is last."""
+    own = {"amp.permissions": [{"tool": "Read", "action": "reject"}], "amp.notifications.enabled": False}
+    policy = Policy(name="p", tool_rules=(Deny(("mcp__docs__*",)),))
+    await bench.run(bench.adapter(settings=own, mode="low"), policy=policy)
+
+    started = bench.started_with()
+    assert started["prompt"] == "do it"
+    assert started["arguments"][:7] == [
+        "--executor", "local", "--mode", "low", "--execute", "--stream-json", "--settings-file",
+    ]  # fmt: skip
+    rules = started["settings"].pop("amp.permissions")
+    assert [(rule["tool"], rule["action"]) for rule in rules] == [
+        ("Read", "reject"),
+        ("mcp__docs__*", "reject"),
+        ("*", "delegate"),
+    ]
+    assert started["settings"] == {"amp.notifications.enabled": False, "amp.dangerouslyAllowAll": False}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"amp.dangerouslyAllowAll": True},
+        {"amp.permissions": [{"tool": "Bash", "action": "allow"}]},
+        {"amp.permissions": "all"},
+    ],
+)
+async def test_settings_that_go_round_the_gate_are_refused(bench: Any, settings: dict[str, Any]) -> None:
+    """When the adapter is made."""
+    with pytest.raises(UsageError, match="setting `amp"):
+        bench.adapter(settings=settings)
+
+
+async def test_only_what_the_client_holds_exactly_is_compiled(bench: Any) -> None:
+    """What depends on more than the name, or only warns, is the gate's; an alias is the names it stands for."""
+    policy = Policy(
+        name="p",
+        tool_rules=(
+            Deny(("Bash", "mcp__docs__*", "[ab]*", "sh")),
+            Deny(("Read",), action="warn"),
+            Deny((ToolWhere(tool="Grep"),)),
+        ),
+        aliases={"sh": ["Bash"]},
+        limits=Limits(max_tool_calls=3),
+    )
+    options = bench.adapter().compile(policy)
+
+    assert options.options == {"rejected": ("Bash", "shell_command", "mcp__docs__*")}
+    assert options.expressed == ("deny Bash", "deny mcp__docs__*", "deny sh")
+    assert set(options.unexpressed) == {"max_tool_calls", "deny [ab]*", "deny Read", "deny Grep where"}
+
+
+@pytest.mark.parametrize("action", ["cancel", "deny"])
+async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
+    bench: Any, touch: Any, action: Any
+) -> None:
+    """It is judged by the rule that had it rejected, and the rule's action holds."""
+    policy = Policy(name="p", on_violation=action, tool_rules=(Deny(("bash",)),))
+    if action == "cancel":
+        with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+            await run_once(bench.adapter(touch("a"), {"silence": True}), "do it", policies=[policy])
+        done = caught.value.partial
+    else:
+        done = await run_once(bench.adapter(touch("a")), "do it", policies=[policy])
+
+    seen = [event.type for event in done.events if "tool_call" in event.type]
+    assert (seen, bench.made()) == (["tool_call_requested", "tool_call_denied"], [])
+    assert [event.enforcement for event in done.events if isinstance(event, PolicyViolated)] == ["prevented"]
 
 
 async def allow(call: object) -> GateAnswer:
@@ -73,30 +176,24 @@ async def test_what_makes_no_sense_is_kept_or_reported(bench: Any) -> None:
     assert isinstance(done.events[-1], RunCompleted)
 
 
-async def test_a_client_that_dies_is_an_error_with_its_last_words(bench: Any) -> None:
-    """Without a result there is no completion."""
-    done = await bench.run(bench.adapter({"say": "x"}, {"exit": 3}))
-
-    assert isinstance(done.error, ProviderError)
-    assert str(done.error) == "amp ended without a result, exit code 3"
-    assert done.error.details == {"exit_code": 3, "stderr": "last words"}
-
-
-async def test_a_line_without_end_is_an_error(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded."""
-    monkeypatch.setattr("proctor.adapters.agents.amp.adapter.MAX_LINE_BYTES", 1000)
-    done = await bench.run(bench.adapter({"raw": "x" * 100_000}, {"silence": True}))
-
-    assert isinstance(done.error, ProviderError)
-
-
-async def test_a_result_that_is_an_error_is_a_failed_run(bench: Any) -> None:
-    """The client's own word for it is the code."""
+async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_completion(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that dies is an error with its last words, and so is a line without end, as memory is bounded; of a
+    failed run the client's own word for it is the code.
+    """
     failed = {"is_error": True, "subtype": "error_max_turns", "error": "too many"}
-    done = await bench.run(bench.adapter({"result": failed}))
+    died = await bench.run(bench.adapter({"say": "x"}, {"exit": 3}))
+    ended = await bench.run(bench.adapter({"result": failed}))
+    monkeypatch.setattr("proctor.adapters.agents.amp.adapter.MAX_LINE_BYTES", 1000)
+    endless = await bench.run(bench.adapter({"raw": "x" * 100_000}, {"silence": True}))
 
-    assert isinstance(done.events[-1], RunFailed)
-    assert done.events[-1].error == {"code": "error_max_turns", "message": "too many"}
+    assert isinstance(died.error, ProviderError)
+    assert str(died.error) == "amp ended without a result, exit code 3"
+    assert died.error.details == {"exit_code": 3, "stderr": "last words"}
+    assert isinstance(endless.error, ProviderError)
+    assert isinstance(ended.events[-1], RunFailed)
+    assert ended.events[-1].error == {"code": "error_max_turns", "message": "too many"}
 
 
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
@@ -191,21 +288,13 @@ async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> Non
 
 
 async def test_the_real_client_says_that_it_has_no_such_thread(amp: str, bench: Any, amps_servers: str) -> None:
-    """Before it begins, on its standard error."""
-    with pytest.raises(UnknownSessionError, match=THREAD):
-        await opened(amp, bench, amps_servers)
+    """Before it begins, on its standard error. One that reaches nobody may have the thread: nothing is begun anew."""
+    errors = []
+    for url in (amps_servers, "http://127.0.0.1:9"):
+        env = {"PATH": os.environ["PATH"], "HOME": str(bench.home), "AMP_API_KEY": "none", "AMP_URL": url}
+        done = await bench.run(AmpAdapter(amp_path=amp, cwd=bench.cwd, env=env), resume=THREAD)
+        errors.append(done.error)
 
-
-async def test_the_real_client_that_reaches_nobody_may_have_the_thread(amp: str, bench: Any) -> None:
-    """That is another failure, and nothing is begun anew."""
-    with pytest.raises(ProviderError) as caught:
-        await opened(amp, bench, "http://127.0.0.1:9")
-
-    assert not isinstance(caught.value, UnknownSessionError)
-
-
-async def opened(amp: str, bench: Any, url: str) -> None:
-    """The real client, taking up a thread of the servers at that address."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(bench.home), "AMP_API_KEY": "none", "AMP_URL": url}
-    done = await bench.run(AmpAdapter(amp_path=amp, cwd=bench.cwd, env=env), resume=THREAD)
-    raise done.error
+    assert [isinstance(error, UnknownSessionError) for error in errors] == [True, False]
+    assert THREAD in str(errors[0])
+    assert isinstance(errors[1], ProviderError)
