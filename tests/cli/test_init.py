@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])
 def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: str) -> None:
-    """For each agent; the command that comes next is named."""
+    """For each agent; the command that comes next is named, and no adapter is refused before it starts."""
     wrote = cli("init", "--agent", agent)
     checked = cli("check", "proctor.yaml")
 
@@ -28,14 +28,9 @@ def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: st
     assert re.fullmatch(r"next: proctor (run|check) .*\bproctor\.yaml\b.*", wrote.out.splitlines()[1])
     assert (checked.code, checked.out.splitlines()[-1]) == (0, "ok")
     assert not (place / ".claude").exists()
-
-
-@pytest.mark.parametrize("adapter", ["claude", "codex", "acp", "amp", "shell", "function", "hook"])
-def test_the_policy_can_be_run_under_by_every_agent(cli: Cli, adapter: str) -> None:
-    """No adapter that is offered is refused before it starts."""
-    cli("init", "--yes")
-
-    assert cli("check", "--adapter", adapter, "proctor.yaml").code == 0
+    if agent == "python":
+        for adapter in ("claude", "codex", "acp", "amp", "shell", "function", "hook"):
+            assert cli("check", "--adapter", adapter, "proctor.yaml").code == 0
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,18 @@ def _here(place: Path) -> None:
     """In an empty directory, with a store of its own."""
 
 
-def test_what_one_command_records_the_others_read(cli: Cli, url: str) -> None:
-    """A demonstration, then the lists, the session, its size, its integrity, its lines."""
-    assert cli("demo", "--store", url).code == 0
+def test_what_one_command_records_the_others_read(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demonstration, then the lists, the session, its size, its integrity, its lines; the variable may be a URL.
+
+    The tables are made by their owner, before anybody else looks.
+    """
+    assert "`proctor store --make` creates one" in cli("store", "--store", url).err
+    made = cli("store", "--make", "--store", url, "--json")
+    assert (made.code, made.lines[0]["runs"]) == (0, {})
+    with monkeypatch.context() as named:
+        named.setenv("PROCTOR_STORE", url)
+        assert cli("runs").code == 0
+        assert cli("demo").code == 0
     [run] = cli("runs", "--store", url, "--json").lines
     shown = cli("show", "last", "--store", url)
     size = cli("store", "--store", url, "--json").lines[0]
@@ -60,14 +69,6 @@ def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Cli
 
     assert (verified.code, "pruned: session" in verified.out) == (0, True), verified.out
     assert cli("runs", "--store", url, "--json").lines == []
-
-
-def test_the_variable_may_be_a_url(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `--store` may."""
-    monkeypatch.setenv("PROCTOR_STORE", url)
-
-    assert cli("demo").code == 0
-    assert len(cli("runs", "--json").lines) == 1
 
 
 def test_a_database_without_a_store_is_reported_as_such(cli: Cli, url: str) -> None:
@@ -117,12 +118,3 @@ def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.Mon
         ended = cli(*command, "--store", "postgresql://h/x")
 
         assert (ended.code, "pip install '.[postgres]'" in ended.err) == (2, True)
-
-
-def test_the_tables_are_made_when_told(cli: Cli, url: str) -> None:
-    """By their owner, before anybody else looks."""
-    assert "`proctor store --make` creates one" in cli("store", "--store", url).err
-    made = cli("store", "--make", "--store", url, "--json")
-
-    assert (made.code, made.lines[0]["runs"]) == (0, {})
-    assert cli("runs", "--store", url).code == 0

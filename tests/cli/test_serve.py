@@ -81,13 +81,18 @@ def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> 
 
 
 def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path, serving: Any) -> None:
-    """On standard error, where a service manager keeps it."""
+    """On standard error, where a service manager keeps it. A token of the environment is not printed."""
     assert cli("store", "--make", "--store", "runs.db").code == 0
-    server = serving("--store", "runs.db")
+    token = "a-token-of-the-environment"
+    server = serving("--json", "--store", "runs.db", PROCTOR_WEB_TOKEN=token)
+    server.url, server.token = json.loads(server.line)["url"], token
+    with server.opened("api/me") as answer:
+        assert json.load(answer)["roles"] == ["see", "answer", "stop"]
     place.joinpath("runs.db").unlink()
     answers = [_status_of(f"{server.url}healthz") for _ in range(2)]
 
     assert (server.end(), answers) == (0, [503, 503])
+    assert token not in server.line + server.out
     assert server.err.count("web.store_unreachable") == 1
     assert "was removed while it was in use" in server.err
 
@@ -146,17 +151,6 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certifica
     assert "cannot be read: no such file" in cli("serve", "--cert", cert, "--key", "missing.pem").err.lower()
     assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
     assert "is not an address" in cli("serve", "--proxy", "ops.example").err
-
-
-def test_a_token_of_the_environment_is_not_printed(serving: Any) -> None:
-    """Whoever set it has it."""
-    server = serving("--json", PROCTOR_WEB_TOKEN="a-token-of-the-environment")
-    server.url, server.token = json.loads(server.line)["url"], "a-token-of-the-environment"
-    with server.opened("api/me") as answer:
-        assert json.load(answer)["roles"] == ["see", "answer", "stop"]
-    server.end()
-
-    assert server.token not in server.line + server.out
 
 
 def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:

@@ -144,15 +144,6 @@ def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(
     assert "Bash" not in only.tools
 
 
-def test_a_command_line_that_nothing_names_leaves_its_tool_out(cli: Cli, place: Path) -> None:
-    """A list without any command would allow every line."""
-    lines = [session(f"s{n}", "", ("bash", {"command": "$TOOL now"}, ""), ("look", {}, "")) for n in range(3)]
-    place.joinpath("sessions.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    cli("suggest", "sessions.jsonl", "-o", "policy.yaml")
-
-    assert decided(cli, place, session("n", "", ("bash", {"command": "ls"}, ""))) == [False]
-
-
 def patch(n: int, *changes: dict[str, Any]) -> bytes:
     """A recorded session of Codex with one patch."""
     about: dict[str, Any] = {"session_id": f"p{n}", "run_id": f"r{n}", "provider": "codex"}
@@ -229,8 +220,9 @@ def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
 
 
 def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Cli, place: Path) -> None:
-    """A tool that calls itself `*` would be an entry that allows every tool."""
-    calls = [(name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "read_it")]
+    """A tool that calls itself `*` would be an entry that allows every tool, a list without a command every line."""
+    calls: list[Call] = [(name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "read_it")]
+    calls.append(("bash", {"command": "$TOOL now"}, ""))
     place.joinpath("odd.jsonl").write_text(json.dumps(session("odd", "go", *calls)) + "\n")
     assert cli("suggest", "odd.jsonl", "-o", "odd.yaml", "--tests", "tests.yaml").code == 0
 

@@ -63,13 +63,11 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     assert line["blocks"] == []
 
 
-def test_no_store_is_an_empty_board(cli: Cli, place: Path) -> None:
-    """And no error."""
+def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any, place: Path) -> None:
+    """By whom and why; no store is an empty board, and no error."""
+    (place / "state" / "proctor" / "runs.db").rename(place / "kept.db")
     assert cli("watch").out == "0 going on, 0 waiting for a person\n\n"
-
-
-def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any) -> None:
-    """By whom and why."""
+    (place / "kept.db").rename(place / "state" / "proctor" / "runs.db")
     cli("kill", "--all", "--no-new-starts", "--reason", "an incident")
 
     assert cli("watch").out.startswith("no run starts, ordered by `")

@@ -96,14 +96,17 @@ def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
     assert error.message == "call `c` was requested again while it waits"
 
 
-def test_an_id_whose_call_was_permitted_and_not_yet_answered_is_refused() -> None:
-    """The record is not durable yet, and the call is taken all the same."""
+@pytest.mark.parametrize("key", [2, 1])
+def test_an_id_whose_call_was_permitted_is_refused(key: int) -> None:
+    """Though its record is not durable yet. Who asks again and goes away fails no call; its own asker does."""
     run = Run()
     run.propose(1)
     run.propose(2)
     run.store()
+    run.withdraw(key)
 
     assert run.answers() == [(1, True), (2, False)]
+    assert run.failed() == ([CALL.id] if key == 1 else [])
 
 
 def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
@@ -117,46 +120,23 @@ def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
     assert run.answers() == [(2, False)]
 
 
-@pytest.mark.parametrize("outcome", [ToolCallCompleted(tool_call_id="c"), ToolCallFailed(tool_call_id="c")])
-def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event) -> None:
-    """Gateways number the calls of each response: it is asked for and judged like any other."""
-    run = Run()
+@pytest.mark.parametrize("outcome", [ToolCallCompleted(tool_call_id="c"), ToolCallFailed(tool_call_id="c"), None])
+def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event | None) -> None:
+    """Gateways number the calls of each response: it is asked for and judged like any other, after a refusal, too."""
+    run = Run(*([] if outcome else [Check(check=never_called, tool="read", id="asked", action="deny")]))
     run.propose(1)
-    run.store()
-    run.tell(interface.Reported(now_ms=1, event=outcome))
+    if outcome:
+        run.store()
+        run.tell(interface.Reported(now_ms=1, event=outcome))
+    else:
+        (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
+        run.tell(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()
 
     assert [key for key, _ in run.answers()] == [1, 2]
     assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
     assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
-
-
-def test_an_id_whose_call_was_refused_names_a_new_call() -> None:
-    """A refusal is the end of a call, too."""
-    run = Run(Check(check=never_called, tool="read", id="asked", action="deny"))
-    run.propose(1)
-    (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
-    run.tell(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
-    run.propose(2, ToolCall(id="c", name="write"))
-    run.store()
-
-    assert [key for key, _ in run.answers()] == [1, 2]
-    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
-    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
-
-
-@pytest.mark.parametrize("key", [2, 1])
-def test_who_asks_again_and_goes_away_does_not_fail_the_call_that_runs(key: int) -> None:
-    """It was allowed to somebody else; who goes away that it was allowed to fails it."""
-    run = Run()
-    run.propose(1)
-    run.store()
-    run.propose(2)
-    run.store()
-    run.withdraw(key)
-
-    assert run.failed() == ([CALL.id] if key == 1 else [])
 
 
 def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
