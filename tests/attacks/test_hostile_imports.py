@@ -111,7 +111,7 @@ WRONG: dict[str, Callable[[Lines], Lines]] = {
 def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
     lines: Lines, wrong: str, tmp_path: Path
 ) -> None:
-    """Whatever was taken before is a record without a hole; the right lines go in afterwards."""
+    """Whatever was taken before is a record without a hole."""
     path = tmp_path / "to.db"
     record(path, "kept")
     before = exported(path)
@@ -122,8 +122,16 @@ def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
     assert isinstance(refused.value, UsageError | StoreError)
     assert (report.intact, {one.code for one in report.findings} <= {"not_listed"}) == (True, True)
     assert [line for line in exported(path) if b'"kept"' in line] == [line for line in before if b'"kept"' in line]
+
+
+def test_what_was_half_imported_is_imported_with_the_right_lines(lines: Lines, tmp_path: Path) -> None:
+    """An error in the middle costs nothing but another try."""
+    path = tmp_path / "to.db"
+    with pytest.raises(ProctorError):
+        imported(path, [*lines[:9], b"{\n"])
     imported(path, lines)
-    assert set(lines[1:]) <= set(exported(path))
+
+    assert exported(path)[1:] == lines[1:]
     assert audited(path).findings == ()
 
 

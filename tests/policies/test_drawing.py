@@ -128,28 +128,19 @@ def test_a_monitor_marks_where_its_session_stands(drive: Any) -> None:
 
 
 def test_mermaid_text_has_the_sections_and_their_arrows() -> None:
-    """One subgraph a section; a forbidden arrow ends in a cross."""
+    """One subgraph a section; a forbidden arrow ends in a cross; quotes, tags and new lines are entities."""
+    assert draw(policy()).sections == ()
+    assert draw_mermaid(policy()) == "flowchart LR\n"
+    odd = draw_mermaid(policy({"type": "before", "first": 'a"]\nclick x', "then": "<b onload=1>"}))
+    assert '["a#quot;] click x"]' in odd
+    assert "#lt;b onload=1#gt;" in odd
+    assert all(line.count('"') % 2 == 0 for line in odd.splitlines())
     text = draw_mermaid(policy({"type": "never_after", "trigger": "a", "forbidden": "b"}, nets=["block c"]))
 
     assert text.startswith("flowchart LR\n")
     assert 's0t0["a"]:::tool' in text
     assert "s0r0 --x s0t1" in text
     assert 'subgraph s1["net block c"]' in text
-
-
-def test_no_name_breaks_out_of_mermaid_text() -> None:
-    """Quotes, tags and new lines are written as entities."""
-    text = draw_mermaid(policy({"type": "before", "first": 'a"]\nclick x', "then": "<b onload=1>"}))
-
-    assert '["a#quot;] click x"]' in text
-    assert "#lt;b onload=1#gt;" in text
-    assert all(line.count('"') % 2 == 0 for line in text.splitlines())
-
-
-def test_an_empty_policy_is_an_empty_picture() -> None:
-    """Nothing to draw is no error."""
-    assert draw(policy()).sections == ()
-    assert draw_mermaid(policy()) == "flowchart LR\n"
 
 
 def test_mermaid_folds_wording() -> None:

@@ -108,14 +108,6 @@ def test_a_public_price_is_used_where_the_table_has_none(drive: Any) -> None:
     assert session.monitor.metadata == {"prices": ["genai-prices:anthropic/claude-sonnet-4-5"]}
 
 
-def test_an_unknown_price_skips_the_limit_and_says_so(drive: Any) -> None:
-    """`unpriced: warn` is the default."""
-    session = drive({"limits": {"max_cost_usd": 0.01}})
-
-    assert session.see(usage(model="nobody-knows", input_tokens=10**9)) == []
-    assert session.monitor.metadata["unpriced"] == ["nobody-knows"]
-
-
 def test_a_session_that_has_no_recorded_start_has_all_its_turns(drive: Any) -> None:
     """Nothing is used of it, whichever run it counts from, and nothing is hidden before the first response."""
     for limit in ({"max": 2, "scope": "session"}, 2):
@@ -149,10 +141,13 @@ def test_a_run_whose_session_was_over_before_any_clock_ran_has_its_whole_time(dr
     assert session.monitor.deadline() == ev.at_ms(START) + 65_001
 
 
-def test_a_report_of_nothing_needs_no_price(drive: Any) -> None:
-    """Of a model that nobody knows a price of: nothing was used, so nothing is missing from what it cost."""
-    session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
+def test_an_unknown_price_skips_the_limit_and_says_so_or_refuses(drive: Any) -> None:
+    """`unpriced: warn` is the default; where nothing was used, nothing is missing from what it cost."""
+    session = drive({"limits": {"max_cost_usd": 0.01}})
+    assert session.see(usage(model="nobody-knows", input_tokens=10**9)) == []
+    assert session.monitor.metadata["unpriced"] == ["nobody-knows"]
 
+    session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
     assert session.see(usage(model="nobody-knows")) == []
     assert [v.kind for v in session.see(usage(model="nobody-knows", input_tokens=1))] == ["max_cost_usd"]
 

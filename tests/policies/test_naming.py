@@ -188,27 +188,19 @@ def test_a_net_must_let_a_call_through_under_each_of_its_names(way: str) -> None
     assert [decide("Shell", cmd="a"), decide("Shell", cmd="a")] == ["allow", "deny"]
 
 
-def test_narrow_hides_a_tool_by_its_portable_name() -> None:
-    """And one that does several things only where none of them is left."""
+def test_a_portable_name_hides_a_tool_and_adds_nothing_to_its_input() -> None:
+    """A tool that does several things only where none of them is left; a loop counts by the client's own input."""
     decide = JudgedSession({"tool_rules": [{"deny": ["bash", "write", "edit"]}]})
     assert decide.monitor.narrow(["Shell", "Write", "patch", "read"]) == ["patch", "read"]
     decide = JudgedSession({"tool_rules": [{"deny": ["write", "edit", "delete"]}]})
     assert decide.monitor.narrow(["patch"]) == []
 
-
-def test_paths_to_the_whole_input_see_it_as_it_came() -> None:
-    """A portable name adds no member."""
     rule = {"type": "blocklist", "tools": [{"tool": "write", "where": [{"path": "$", "length_gte": 2}]}]}
     decide = JudgedSession({"rules": [rule]})
-
     assert decide("Write", file_path="a") == "allow"
     assert decide("Write", file_path="a", content="b") == "deny"
 
-
-def test_the_same_call_is_the_same_under_its_portable_names() -> None:
-    """A loop counts by the client's own name and input."""
     decide = JudgedSession({"rules": [{"type": "loop", "window": 3, "threshold": 2}]})
-
     assert [decide("Write", file_path="a"), decide("Write", file_path="a")] == ["allow", "deny"]
 
 

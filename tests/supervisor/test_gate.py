@@ -258,23 +258,6 @@ async def test_a_late_caller_at_the_gate_is_told_to_stop(permissive: Policy) -> 
     assert late.tell_model
 
 
-@pytest.mark.parametrize("answer", [True, False])
-async def test_an_asynchronous_check_decides_its_call(answer: bool) -> None:
-    """Through the gate of a live run: a yes permits, a no refuses."""
-
-    async def check(call: Any) -> bool:
-        await checkpoint()
-        return answer
-
-    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
-    adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[policy])
-
-    assert [call.name for call in adapter.ran] == (["bash", "read"] if answer else ["read"])
-    assert result.status == "completed"
-
-
 @pytest.mark.parametrize(("reported", "recorded"), [("own", "own"), (None, "the run's")])
 async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, permissive: Policy) -> None:
     """What it costs depends on it; one that names none is of the run's."""

@@ -78,7 +78,7 @@ async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
 
 
 async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(lines: list[Any]) -> None:
-    """Nothing has started; whoever looks for the run finds which policy kept it from starting."""
+    """Nothing has started; whoever looks for the run finds which policy kept it from starting, or its context."""
     none = Policy(name="none", limits=Limits(max_turns=0))
     store = MemoryStore()
     created = await create_run(store, "go")
@@ -86,22 +86,16 @@ async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(line
         await run_once(FakeAdapter(), "go", policies=[none], session_id="s", run_id="r")
     with pytest.raises(PolicyViolationError):
         await execute_run(store, FakeAdapter(), created, policies=[none])
-    first, second = lines_of(lines, "run.refused")
+    rule = {"deny": ["rm"], "action": "deny", "when": [{"path": "$.labels.env", "equals": "prod"}]}
+    with pytest.raises(PolicyViolationError):
+        await run_once(FakeAdapter(), "go", policies=parse_policies({"name": "roles", "tool_rules": [rule]}))
+    first, second, third = lines_of(lines, "run.refused")
 
     assert (first["log_level"], first["run_id"], first["session_id"]) == ("error", "r", "s")
     assert (second["log_level"], second["run_id"]) == ("error", created)
     assert first["rules"] == second["rules"] == ["none/max_turns"]
     assert "max_turns" in first["error"]
-
-
-async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_reported_too(lines: list[Any]) -> None:
-    """It is found when the run is about to start."""
-    rule = {"deny": ["rm"], "action": "deny", "when": [{"path": "$.labels.env", "equals": "prod"}]}
-    with pytest.raises(PolicyViolationError):
-        await run_once(FakeAdapter(), "go", policies=parse_policies({"name": "roles", "tool_rules": [rule]}))
-    (line,) = lines_of(lines, "run.refused")
-
-    assert (line["log_level"], [rule.partition("/")[0] for rule in line["rules"]]) == ("error", ["roles"])
+    assert (third["log_level"], [rule.partition("/")[0] for rule in third["rules"]]) == ("error", ["roles"])
 
 
 async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> None:

@@ -166,18 +166,6 @@ async def test_one_session_goes_out_by_itself() -> None:
     assert [event async for event in other.read("b")] == [event async for event in store.read("b")]
 
 
-async def test_another_record_under_the_same_name_is_a_conflict() -> None:
-    """Nothing of it is mixed in."""
-    store, other = MemoryStore(), MemoryStore()
-    await add(store, "s", 3)
-    await other.append([MessageReceived(session_id="s", content=n) for n in range(3)])
-    with pytest.raises(StoreError, match="not the one stored here") as refused:
-        await import_lines(other, await lines_of(store))
-
-    assert refused.value.kind == "conflict"
-    assert await other.last_seq("s") == 3
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -249,17 +237,6 @@ async def test_a_run_that_is_taken_and_cannot_be_found_is_refused() -> None:
     await store.create_run(RunInfo(run_id="r", session_id="s"))
     with pytest.raises(StoreError, match="exists"):
         await import_lines(store, await lines_of(await with_run("s")))
-
-
-async def test_what_a_line_says_of_a_runs_state_is_not_taken() -> None:
-    """A run is created as one is that was never started."""
-    [head, run, *_] = await lines_of(await with_run("s"))
-    store = MemoryStore()
-    await import_lines(store, [head, run.replace(b'"run_id"', b'"status":"completed","calls":7,"run_id"', 1)])
-    stored = await store.run("r")
-
-    assert stored is not None
-    assert (stored.status, stored.calls) == ("created", 0)
 
 
 async def test_records_are_compared_by_one_reader_a_session_at_a_time() -> None:
