@@ -58,24 +58,16 @@ def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, back
     assert events[-1]["type"] == "run_completed"
 
 
-def test_another_process_answers_the_approvals_of_a_real_server(place: Path) -> None:
-    """With the commands that the page shows."""
-    with served(place) as ask:
-        run_id = ask("POST", "/runs?prompt=go")["run_id"]
-        (fetched,) = until(lambda: proctor("approvals", "--json"))
-        proctor("approve", fetched["approval_id"])
-        events = ask("GET", f"/runs/{run_id}/events", lines=True)
-
-    assert events[-1]["type"] == "run_completed"
-    assert "tool_call_completed" in {event["type"] for event in events}
-
-
-def test_the_program_of_the_page_on_approvals_answers_them(place: Path) -> None:
-    """As it stands on that page, started in the folder of the application."""
+def test_other_processes_answer_the_approvals_of_a_real_server(place: Path) -> None:
+    """The commands that the page shows, and the program of the page on approvals as it stands there."""
     page = ROOT / "docs" / "how-to" / "approvals.md"
     (inbox,) = [block.text for block in blocks(page) if block.file == "inbox.py"]
     place.joinpath("inbox.py").write_text(inbox)
     with served(place) as ask:
+        first_id = ask("POST", "/runs?prompt=go")["run_id"]
+        (fetched,) = until(lambda: proctor("approvals", "--json"))
+        proctor("approve", fetched["approval_id"])
+        first = ask("GET", f"/runs/{first_id}/events", lines=True)
         run_id = ask("POST", "/runs?prompt=go")["run_id"]
         until(lambda: ask("GET", "/approvals"))
         other = subprocess.Popen([sys.executable, "inbox.py"], cwd=place, stdout=subprocess.PIPE, text=True)
@@ -85,30 +77,27 @@ def test_the_program_of_the_page_on_approvals_answers_them(place: Path) -> None:
             other.terminate()
             printed, _ = other.communicate(timeout=PATIENCE_S)
 
-    assert events[-1]["type"] == "run_completed"
+    assert "tool_call_completed" in {event["type"] for event in first}
+    assert first[-1]["type"] == events[-1]["type"] == "run_completed"
     assert [event["by"] for event in events if event["type"] == "tool_approval_granted"] == ["ana"]
     assert printed.startswith("asked: refund ")
 
 
-def test_an_answer_that_comes_too_late_is_refused_with_the_reason(place: Path) -> None:
-    """Not an error of the server."""
+def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
+    """The run waits for a person; SIGTERM; the record says why it ended. An answer that came too late before was
+    refused with the reason, which is no error of the server.
+    """
     with served(place) as ask:
         ask("POST", "/runs?prompt=go")
         (fetched,) = until(lambda: ask("GET", "/approvals"))
         proctor("deny", fetched["id"], "--by", "bo")
         refused = ask("POST", f"/approvals/{quote(fetched['id'])}?by=ana")
-
-    assert refused["detail"]
-
-
-def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
-    """The run waits for a person; SIGTERM; the record says why it ended."""
-    with served(place) as ask:
         ask("POST", "/runs?prompt=go")
         until(lambda: ask("GET", "/approvals"))
 
     last = proctor("show", "last", "--json")[-1]
 
+    assert refused["detail"]
     assert (last["type"], last["reason"]) == ("run_cancelled", "the server is shutting down")
 
 

@@ -38,23 +38,18 @@ def unit_of(name: str) -> configparser.SectionProxy:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", EXPOSURE)
-def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
-    """Its programs are looked for elsewhere than where they will be; nothing else is amiss."""
+@pytest.mark.parametrize(("name", "most"), EXPOSURE.items())
+def test_systemd_takes_the_unit_which_leaves_little_open(name: str, most: int, tmp_path: Path) -> None:
+    """As systemd itself counts it. Its programs are looked for elsewhere than where they will be; nothing else is
+    amiss.
+    """
     text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", (FILES / name).read_text(), flags=re.M)
     (tmp_path / name).write_text(text.replace("=proctor\n", "=daemon\n", 2))
-    ended = subprocess.run(["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True)
-
-    assert [line for line in ended.stderr.splitlines() if name in line] == []
-
-
-@needs_systemd
-@pytest.mark.parametrize(("name", "most"), EXPOSURE.items())
-def test_the_unit_leaves_little_open(name: str, most: int) -> None:
-    """As systemd itself counts it."""
+    verified = subprocess.run(["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True)
     command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", FILES / name]
     ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
 
+    assert [line for line in verified.stderr.splitlines() if name in line] == []
     assert ended.returncode == 0, ended.stdout[-400:] + ended.stderr
     assert "Overall exposure level" in ended.stdout
 
@@ -112,8 +107,8 @@ def steps() -> list[tuple[str, str]]:
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
 
 
-def test_the_image_is_not_root_and_writes_to_its_volume() -> None:
-    """By a number, which an engine can check."""
+def test_the_image_is_not_root_writes_to_its_volume_and_holds_all_that_the_package_is_made_of() -> None:
+    """A number, which an engine can check; every folder and file that the build of the wheel reads, and no others."""
     of_the_image = steps()[[word for word, _ in steps()].index("FROM", 2) :]
     given = dict(of_the_image)
 
@@ -122,9 +117,6 @@ def test_the_image_is_not_root_and_writes_to_its_volume() -> None:
     assert given["ENTRYPOINT"] == '["proctor"]'
     assert "ADD" not in given
 
-
-def test_the_image_holds_all_that_the_package_is_made_of() -> None:
-    """Every folder and file that the build of the wheel reads, and nothing else of the repository."""
     copied = {name for word, rest in steps() if word == "COPY" and "--from" not in rest for name in rest.split()[:-1]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (package,) = (ROOT / path for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
@@ -142,8 +134,12 @@ def compose() -> dict[str, Any]:
     return found
 
 
-def test_services_of_ours_are_read_only_without_capabilities(compose: dict[str, Any]) -> None:
-    """Their state is in a volume that is declared; what they build is there."""
+def test_services_of_ours_are_read_only_without_capabilities_and_passwords(compose: dict[str, Any]) -> None:
+    """Their state is in a volume that is declared; what they build is there; the password is asked for."""
+    required = "${PROCTOR_DB_PASSWORD:?choose one}"
+    assert compose["services"]["db"]["environment"]["POSTGRES_PASSWORD"] == required
+    assert compose["x-proctor"]["environment"]["PGPASSWORD"] == required
+    assert compose["secrets"] == {"tokens": {"file": "./tokens.yaml"}}
     ours = {name: service for name, service in compose["services"].items() if service["image"] == "proctor"}
 
     assert sorted(ours) == ["serve", "tables"]
@@ -166,15 +162,6 @@ def test_each_service_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
     assert services["db"]["healthcheck"]["test"][1] == "pg_isready"
     assert [name for name, one in services.items() if "ports" in one] == ["serve"]
     assert services["serve"]["ports"][0].startswith("127.0.0.1:")
-
-
-def test_the_file_holds_no_password(compose: dict[str, Any]) -> None:
-    """It asks for one."""
-    required = "${PROCTOR_DB_PASSWORD:?choose one}"
-
-    assert compose["services"]["db"]["environment"]["POSTGRES_PASSWORD"] == required
-    assert compose["x-proctor"]["environment"]["PGPASSWORD"] == required
-    assert compose["secrets"] == {"tokens": {"file": "./tokens.yaml"}}
 
 
 def _understood(command: list[str]) -> bool:

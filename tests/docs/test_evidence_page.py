@@ -111,12 +111,8 @@ def test_the_programs_of_the_page_are_there() -> None:
     assert all(program.page.is_file() for program in PROGRAMS.values())
 
 
-def test_every_attack_is_on_the_page() -> None:
-    """What is tried is also told."""
+def test_every_attack_is_on_the_page_to_which_the_readme_and_the_security_model_link() -> None:
+    """What is tried is also told, and a reader of either finds it."""
     assert sorted(ATTACKS - set(SHOWN_BY)) == []
-
-
-def test_the_readme_and_the_security_model_link_to_the_page() -> None:
-    """A reader of either finds the evidence."""
     assert "docs/evidence/index.md" in README
     assert "../evidence/index.md" in SECURITY

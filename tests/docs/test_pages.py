@@ -130,6 +130,15 @@ def _parse(arguments: list[str]) -> None:
         assert not option.startswith("-") or option in options or option == "-", f"`{command.name}` has no `{option}`"
 
 
+def test_the_page_on_architecture_names_rooms_that_are_there() -> None:
+    """Files, and folders."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = {ROOT / path for path in re.findall(r"`((?:policies|supervisor|adapters|tests)/[\w/.]*)`", page)}
+
+    assert len(named) > 20
+    assert [place for place in named if not (place.exists() or place.with_suffix(".py").is_file())] == []
+
+
 def test_links_lead_somewhere() -> None:
     """To a file of the project, or to the web. The build of the site checks the places within pages."""
     lost = []

@@ -1,9 +1,11 @@
-"""The pages on policies leave no kind of rule out."""
+"""The policies of guides and of the pages on policies decide as those pages say, and no kind of rule is left out."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from page_blocks import ROOT, blocks
+from page_blocks import ROOT, blocks, environment, run
 
 from proctor.adapters.evaluate.policy_tests import judge_test, read_policy_tests
 from proctor.policies.rules import RULES
@@ -33,3 +35,19 @@ def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str
 def test_every_alias_stands_on_the_page(rule: str) -> None:
     """As it is written in a policy."""
     assert f"`{{type: {rule}, " in (PAGES / "rules.md").read_text()
+
+
+TESTS = sorted((Path(__file__).parent / "guides").glob("*.test.yaml"))
+
+
+@pytest.mark.parametrize("tests", TESTS, ids=lambda path: path.name)
+def test_the_policies_of_a_guide_decide_as_it_says(tests: Path, tmp_path: Path) -> None:
+    """With its policies as they stand on the page."""
+    folder = tmp_path / "tour"
+    folder.mkdir()
+    for block in blocks(ROOT / "docs" / "how-to" / f"{tests.name.removesuffix('.test.yaml')}.md"):
+        if block.kind == "yaml" and block.file:
+            folder.joinpath(block.file).write_text(block.text)
+    folder.joinpath(tests.name).write_text(tests.read_text())
+
+    assert run(f"proctor test {tests.name}", folder, environment(folder)).endswith(" passed\n")

@@ -106,7 +106,7 @@ def failing_server(how: str) -> Iterator[str]:
         elif request.body["method"] == "tools/call":
             if how == "ends its stream":
                 request.give(b"event: message\n\n", kind="text/event-stream")
-            request.hang_up()
+            request.close_input()
         elif "id" in request.body:
             about = {"name": "failing", "version": "1"}
             version = request.body["params"].get("protocolVersion")

@@ -119,21 +119,18 @@ def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the
 
 
 def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., TraceSession]) -> None:
-    """Older clients write them again with every change of the rate limits."""
-    total = {"input_tokens": 5, "output_tokens": 1}
-    count = line("event_msg", type="token_count", info={"total_token_usage": total, "last_token_usage": total})
-    limits_only = line("event_msg", type="token_count", info=None)
-
-    session = read_one(META, limits_only, count, count)
-
-    assert sum(isinstance(event, TokenUsageUpdated) for event in session.events) == 1
-
-
-def test_a_running_total_alone_is_counted_as_one(read_one: Callable[..., TraceSession]) -> None:
-    """Where no line says what one response used."""
+    """Older clients write them again with every change of the rate limits. A total alone is counted as one, where no
+    line says what one response used.
+    """
     totals = [{"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 9, "output_tokens": 2}]
+    count = line(
+        "event_msg", type="token_count", info={f"{name}_token_usage": totals[0] for name in ("total", "last")}
+    )
+    limits_only = line("event_msg", type="token_count", info=None)
+    repeated = read_one(META, limits_only, count, count)
     session = read_one(META, *(line("event_msg", type="token_count", info={"total_token_usage": t}) for t in totals))
 
+    assert sum(isinstance(event, TokenUsageUpdated) for event in repeated.events) == 1
     found = [event for event in session.events if isinstance(event, TokenUsageUpdated)]
     assert [(event.scope, event.input_tokens, event.output_tokens) for event in found] == [
         ("cumulative", 5, 1),

@@ -42,7 +42,11 @@ def test_standard_input_is_read_for_a_dash(pack: Callable[[bytes], bytes]) -> No
 
 
 def test_a_folder_gives_its_traces_in_order_of_their_names(write: Callable[..., str], tmp_path: Path) -> None:
-    """Also those of folders in it; other files and empty ones are passed over."""
+    """Also those of folders in it; other files and empty ones are passed over. One without traces is an error:
+    nothing judged is not everything fine.
+    """
+    with pytest.raises(TraceError, match="no traces in it"):
+        ids(str(tmp_path))
     write({**SESSION, "id": "b"}, name="b.jsonl")
     write({**SESSION, "id": "a"}, name="a/one.jsonl")
     write(b"not a trace", name="notes.txt")
@@ -137,12 +141,6 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(TraceError, match=r"t\.jsonl:1: a line of more than 1000 bytes"):
         ids(str(path))
-
-
-def test_a_folder_without_traces_is_an_error(tmp_path: Path) -> None:
-    """Nothing judged is not everything fine."""
-    with pytest.raises(TraceError, match="no traces in it"):
-        ids(str(tmp_path))
 
 
 def test_sessions_are_handed_over_before_the_rest_is_read(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import trio.testing
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proctor.adapters import FallbackAdapter
-from proctor.adapters.agents.fallback import Health
+from proctor.adapters import FallbackAdapter, ScriptedAdapter
+from proctor.adapters.agents.fallback import Breaker, Health
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import (
     ErrorOccurred,
@@ -21,10 +26,12 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnCompleted,
 )
-from proctor.policies.events.run_context import tool
+from proctor.policies.events.run_context import Usage, tool
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.errors import UnknownSessionError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 pytestmark = pytest.mark.anyio
 OPEN = [Policy(name="open")]
@@ -236,3 +243,118 @@ async def test_a_fallback_needs_another_adapter(given: list[Any]) -> None:
     """Two at least."""
     with pytest.raises(UsageError, match="two adapters"):
         FallbackAdapter(given)
+
+
+MOST, REST_S = 3, 10.0
+
+
+class Attempts(RuleBasedStateMachine):
+    """Attempts begin where they may, and end well, badly or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaker = Breaker(MOST, REST_S)
+        self.now = 0.0
+        self.open: list[bool] = []
+        self.in_a_row = 0
+        self.rested_at: float | None = None
+
+    @rule(by=st.sampled_from([0.0, 1.0, REST_S, 3 * REST_S]))
+    def time_goes_by(self, by: float) -> None:
+        self.now += by
+
+    @rule()
+    def begins(self) -> None:
+        """An attempt, if it may."""
+        if self.breaker.may_try(self.now):
+            self.open.append(self.breaker.begin(self.now))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), ok=st.sampled_from([True, False, None]))
+    def ends(self, data: st.DataObject, ok: bool | None) -> None:
+        """One of those that go on."""
+        trial = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+        before = self.breaker.health
+        self.breaker.end(self.now, ok=ok, trial=trial)
+        if ok:
+            self.in_a_row, self.rested_at = 0, None
+        elif ok is None:
+            assert self.breaker.health.failures == before.failures
+            assert self.breaker.health.closed_until == before.closed_until
+        else:
+            self.in_a_row += 1
+            if trial or self.in_a_row >= MOST or self.rested_at is not None:
+                self.rested_at = self.now
+
+    @invariant()
+    def it_rests_after_so_many_failures_in_a_row_and_for_so_long(self) -> None:
+        rests = self.rested_at is not None and self.now < self.rested_at + REST_S
+        assert not (rests and self.breaker.may_try(self.now))
+        if self.rested_at is None:
+            assert self.breaker.may_try(self.now)
+        assert self.breaker.health.failures == self.in_a_row
+
+    @invariant()
+    def one_at_most_is_on_trial(self) -> None:
+        assert sum(self.open) <= 1 or self.breaker.health.closed_until is None
+
+    @invariant()
+    def after_its_rest_it_is_tried_again(self) -> None:
+        rested = self.rested_at is not None and self.now >= self.rested_at + REST_S
+        if rested and not any(self.open):
+            assert self.breaker.may_try(self.now)
+
+
+TestAttempts = Attempts.TestCase
+TestAttempts.settings = settings(max_examples=200, deadline=None)
+
+
+STAY = "trap '' TERM HUP; setsid sleep 73011 & (setsid sleep 73011 &); touch up; sleep 73011"
+
+
+@pytest.mark.anyio
+class TestFallbackAdapter(AdapterConformance):
+    """A script behind a client that is not there."""
+
+    row: str | None = None
+    without = frozenset({"delegating", "offering", "mixing"})
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A shell command for each file."""
+        calls = [{"call": "bash", "input": {"command": f"touch {file}"}} for file in files]
+        return self._agent([{"parallel": calls}] if together else calls)
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([{"call": "bash", "input": {"command": STAY}}])
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+        return self._agent([{"say": "hm"}, {"silence": "forever"}])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Deltas, then a cumulative report."""
+        steps = [
+            {"usage": {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}},
+            {"usage": {"scope": "cumulative", "input_tokens": 20, "output_tokens": 2, "cache_read_tokens": 4}},
+        ]
+        return self._agent(steps), Usage(input_tokens=20, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
+
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent([{"call": "bash", "input": {"command": "exit 3"}}])
+
+    def failing(self) -> Agent:
+        """A script that fails after something ran."""
+        return self._agent([{"call": "bash", "input": {"command": "true"}}, {"fail": "no more"}])
+
+    def _agent(self, steps: Sequence[object]) -> Agent:
+        script = ScriptedAdapter({"steps": [*steps]}, workspace=self.workspace)
+        capabilities = script.capabilities
+        missing = ProviderUnavailableError("it is not installed")
+        return Agent(FallbackAdapter([FakeAdapter([], unavailable=missing, capabilities=capabilities), script]))

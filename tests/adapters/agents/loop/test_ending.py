@@ -22,7 +22,11 @@ NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 
 @pytest.mark.anyio
 async def test_a_limit_cancels_the_block_where_it_waits() -> None:
-    """The report of usage that exceeds the limit is the last thing the block does."""
+    """The report of usage that exceeds the limit is the last thing the block does; a deadline needs no event."""
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as late:
+        async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
+            await anyio.sleep_forever()
+    assert [v.kind for v in late.value.violations] == ["max_duration_ms"]
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:  # noqa: PT012
         async with supervise([Policy(name="p", limits=Limits(max_total_tokens=100))]) as gate:
             await gate.usage(input_tokens=60)
@@ -32,16 +36,6 @@ async def test_a_limit_cancels_the_block_where_it_waits() -> None:
     assert [v.kind for v in caught.value.violations] == ["max_total_tokens"]
     assert gate.result.status == "cancelled"
     assert gate.result.usage.total_tokens == 120
-
-
-@pytest.mark.anyio
-async def test_a_deadline_cancels_a_silent_block() -> None:
-    """The supervisor's clock, no event needed."""
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
-        async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
-            await anyio.sleep_forever()
-
-    assert [v.kind for v in caught.value.violations] == ["max_duration_ms"]
 
 
 @pytest.mark.anyio
@@ -133,22 +127,18 @@ async def test_a_loop_can_be_a_function() -> None:
         ({}, UsageError),
         ({"policies": []}, PolicyError),
         ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
+        ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
     ],
 )
-async def test_a_policy_that_makes_no_sense_starts_nothing(bad: dict[str, Any], error: type[Exception]) -> None:
+async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
+    bad: dict[str, Any], error: type[Exception]
+) -> None:
     """The block is not entered."""
+    for store in bad.values():
+        if isinstance(store, MemoryStore):
+            await store.aclose()
     with pytest.raises(error):
         async with supervise(**bad):
-            raise AssertionError
-
-
-@pytest.mark.anyio
-async def test_a_store_that_cannot_write_keeps_the_block_from_beginning() -> None:
-    """There is no unrecorded run."""
-    store = MemoryStore()
-    await store.aclose()
-    with pytest.raises(StoreError):
-        async with supervise([OPEN], store=store):
             raise AssertionError
 
 

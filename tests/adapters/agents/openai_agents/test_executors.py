@@ -1,4 +1,4 @@
-"""What the SDK has the caller's own code do is asked about first: commands, patches, tools of free text."""
+"""What the SDK has the caller's own code, a sandbox or an MCP server do is asked about first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import PolicyViolationError, parse_policies
+from proctor.policies import Deny, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import (
     ToolApprovalRequested,
     ToolCallCompleted,
@@ -21,8 +21,15 @@ from proctor.supervisor import RunResult, run_once
 from proctor.supervisor.testing import FakeApprover
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
-from agents import ApplyPatchTool, CustomTool, LocalShellTool, ShellTool
+pytest.importorskip("mcp", reason="MCP is not installed: pip install '.[mcp]'")
+import openai
+from agents import Agent, ApplyPatchTool, CustomTool, LocalShellTool, OpenAIResponsesModel, RunConfig, ShellTool
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
+from agents.mcp import MCPServer
+from agents.sandbox import SandboxAgent, SandboxRunConfig
+from agents.sandbox.sandboxes import UnixLocalSandboxClient
+from mcp.types import CallToolResult, TextContent
+from mcp.types import Tool as MCPTool
 
 from proctor.adapters import OpenAIAgentsAdapter
 
@@ -201,3 +208,101 @@ async def test_code_that_raises_has_failed(api: Any, worker: Making, hands: Hand
 
     assert [event.tool_call_id for event in of(result, ToolCallFailed)] == ["c1"]
     assert of(result, ToolCallCompleted) == []
+
+
+def adapter(agent: Agent[Any]) -> OpenAIAgentsAdapter:
+    config = RunConfig(sandbox=SandboxRunConfig(client=UnixLocalSandboxClient()))
+    return OpenAIAgentsAdapter(agent, run_config=config)
+
+
+def in_a_sandbox(worker: Any, **more: Any) -> SandboxAgent[Any]:
+    return SandboxAgent(name="worker", model=worker().model, **more)
+
+
+async def ran_in_a_sandbox(api: Any, agent: Agent[Any], mark: Path, policy: str) -> RunResult:
+    """One run in which the model asks for a command, and then for a patch."""
+    text = "*** Begin Patch\n*** Add File: made\n+text\n*** End Patch\n"
+    patch = {"type": "custom_tool_call", "id": "i2", "call_id": "c2", "name": "apply_patch", "input": text}
+    api.script = [api.calls(("c1", "exec_command", {"cmd": f"touch {mark}"})), [patch], api.text("done")]
+    return await run_once(adapter(agent), "go", policies=parse_policies(policy))
+
+
+async def test_what_a_sandbox_brings_is_denied(api: Any, worker: Any, tmp_path: Path) -> None:
+    """A command, and a patch."""
+    mark = tmp_path / "mark"
+    denied = "{name: p, on_violation: deny, tool_rules: [{deny: [exec_command, apply_patch]}]}"
+    result = await ran_in_a_sandbox(api, in_a_sandbox(worker), mark, denied)
+
+    assert not mark.exists()
+    assert [e.tool_name for e in result.events if isinstance(e, ToolCallDenied)] == ["exec_command", "apply_patch"]
+
+
+async def test_what_a_sandbox_brings_is_recorded(api: Any, worker: Any, tmp_path: Path) -> None:
+    """Each call once."""
+    mark = tmp_path / "mark"
+    result = await ran_in_a_sandbox(api, in_a_sandbox(worker), mark, "{name: p}")
+    started = [(e.tool_call_id, e.tool_name) for e in result.events if isinstance(e, ToolCallStarted)]
+
+    assert mark.exists()
+    assert started == [("c1", "exec_command"), ("c2", "apply_patch")]
+
+
+async def test_enforcement_that_is_required_does_not_start(worker: Any) -> None:
+    """What the sandbox will bring is not known before."""
+    policy = parse_policies("{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash]}]}")
+    made = adapter(in_a_sandbox(worker))
+
+    assert made.capabilities.gate == "some"
+    with pytest.raises(PolicyViolationError):
+        await run_once(made, "go", policies=policy)
+
+
+class Files(MCPServer):
+    """A server with two tools, in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[str] = []
+
+    @property
+    def name(self) -> str:
+        return "files"
+
+    async def connect(self) -> None: ...
+
+    async def cleanup(self) -> None: ...
+
+    async def list_tools(self, run_context: Any = None, agent: Any = None) -> list[MCPTool]:
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        return [MCPTool(name=name, input_schema=schema) for name in ("make", "rm", "broken", "sorry")]
+
+    async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> CallToolResult:
+        if tool_name == "broken":
+            raise KeyError("lost")
+        self.ran.append(tool_name)
+        content = [TextContent(type="text", text="so be it")]
+        return CallToolResult(content=list(content), is_error=tool_name == "sorry")
+
+    async def list_prompts(self) -> Any: ...
+
+    async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
+
+
+async def test_the_tools_of_a_server_are_gated_and_the_server_stays_as_it_was(api: Any) -> None:
+    """A refused one is not called; one that raises or says so has failed."""
+    api.script = [
+        api.calls(("1", "make", {}), ("2", "rm", {}), ("3", "broken", {}), ("4", "sorry", {})),
+        api.text("done"),
+    ]
+    client = openai.AsyncOpenAI(base_url=api.url, api_key="none", max_retries=0)
+    server = Files()
+    agent = Agent(name="x", mcp_servers=[server], model=OpenAIResponsesModel(model="gpt-5.5", openai_client=client))
+    adapter = OpenAIAgentsAdapter(agent)
+
+    result = await run_once(adapter, "go", policy=Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),)))
+
+    assert adapter.capabilities.gate == "all"
+    assert server.ran == ["make", "sorry"]
+    assert [e.tool_name for e in result.events if isinstance(e, ToolCallCompleted)] == ["make"]
+    assert [e.tool_name for e in result.events if isinstance(e, ToolCallFailed)] == ["broken", "sorry"]
+    assert server.tool_input_guardrails is None
