@@ -24,7 +24,7 @@ from ...kit.values import atomic_write
 from ..tables import schema
 from ..tables.batches import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
 from .recording import SQLITE, pragma
-from .sealed import Sealed, sealed
+from .sealed import Sealed, is_full, sealed
 
 APPLICATION_ID: Final = 0x70726374
 """Marks a store's file: `prct`."""
@@ -189,6 +189,8 @@ _HINTS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("corrupt", "is damaged: restore a copy, or choose another path"),
     sqlite3.SQLITE_NOTADB: ("not_a_store", "is not a proctor store: choose another path"),
 }
+_WHEN_FULL = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+"""Codes by which SQLite, and a store that is only read, may say that there is no room."""
 
 WHOLE_FILE = frozenset(
     {
@@ -210,7 +212,10 @@ def primary_code(error: Exception) -> int:
 
 def store_error(error: Exception, path: Path) -> StoreError:
     """The StoreError for the file at `path`."""
-    kind, hint = _HINTS.get(primary_code(error), ("unwritable", "cannot be used"))
+    code = primary_code(error)
+    if code in _WHEN_FULL and is_full(beside(path, "").parent):
+        code = sqlite3.SQLITE_FULL
+    kind, hint = _HINTS.get(code, ("unwritable", "cannot be used"))
     return StoreError(f"store `{path}` {hint} ({error})", kind=kind)
 
 
@@ -246,7 +251,8 @@ def open_for_writing(
         connection = connect(path, "rwc", busy_timeout_s=busy_timeout_s)
         try:
             if connection.sealed is not None and not may_be_read_only:
-                raise StoreError(f"store `{path}` {_HINTS[sqlite3.SQLITE_READONLY][1]}", kind="unwritable")
+                hint = _HINTS[sqlite3.SQLITE_FULL if is_full(path.parent) else sqlite3.SQLITE_READONLY][1]
+                raise StoreError(f"store `{path}` {hint}", kind="unwritable")
             _set_up(connection, path, synchronous, busy_timeout_s, max_bytes)
         except BaseException:
             connection.close()

@@ -1,9 +1,10 @@
-"""Reads a store in a folder that may not be written, where no process keeps the index of its log: SQLite, which
-needs that index, reads nothing there.
+"""Reads a store in a folder that may not be written, or on a full disk, where no process keeps the index of its log:
+SQLite, which needs that index, reads nothing there.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -33,7 +34,7 @@ class Sealed:
         """Raises StoreError if the store was written since it was opened."""
         if self._current() != self._state:
             raise StoreError(
-                f"store `{self._path}` was written while it was read from a folder that you may not write; try again",
+                f"store `{self._path}` was written by others while it was read where nothing can be; try again",
                 kind="gone",
             )
 
@@ -63,7 +64,7 @@ class Sealed:
             self.close()
             reason = (error.strerror or str(error)).lower()
             raise StoreError(
-                f"store `{self._path}` has a log, its folder may not be written, and it cannot be copied to "
+                f"store `{self._path}` has a log, nothing can be written beside it, and it cannot be copied to "
                 f"`{self._folder.name}`: {reason}; copy both to a folder that you can write",
                 kind="unwritable",
             ) from error
@@ -73,17 +74,40 @@ class Sealed:
         return copies[0]
 
 
+_INDEX_SIZE = 32768
+
+
 def sealed(path: Path) -> Sealed | None:
     """How to read the store at `path`, if SQLite cannot by itself. Raises StoreError for one in the middle of a
     change that only a writer can undo.
     """
-    real = os.path.realpath(path)
-    if os.access(os.path.dirname(real), os.W_OK) or os.path.exists(f"{real}-shm") or not os.path.isfile(real):
+    real = Path(os.path.realpath(path))
+    if not real.is_file() or _has_index(real) or (os.access(real.parent, os.W_OK) and not is_full(real.parent)):
         return None
     if os.path.exists(f"{real}-journal"):
         raise StoreError(
-            f"store `{path}` has an unfinished change in `{Path(real).name}-journal`, and its folder may not be "
-            "written; copy both to a folder that you can write",
+            f"store `{path}` has an unfinished change in `{real.name}-journal`, and nothing can be written in its "
+            "folder; copy both to a folder that you can write",
             kind="unwritable",
         )
     return Sealed(path)
+
+
+def _has_index(real: Path) -> bool:
+    """Whether a process keeps the index; SQLite leaves a shorter one where there was no room for it."""
+    try:
+        return os.stat(f"{real}-shm").st_size >= _INDEX_SIZE
+    except OSError:
+        return False
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk has no room for the index of a log: only where the system says so, and it is so."""
+    try:
+        if os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize >= _INDEX_SIZE:
+            return False
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_INDEX_SIZE))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False

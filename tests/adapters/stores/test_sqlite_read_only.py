@@ -1,4 +1,4 @@
-"""A store in a folder that may not be written is read whole or not at all, and never written."""
+"""A store in a folder that may not be written, or on a full disk, is read whole or not at all, and never written."""
 
 from __future__ import annotations
 
@@ -61,9 +61,12 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PLAIN, *command], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
+READING = pytest.mark.parametrize(
     "command", [("runs",), ("show", "run-1"), ("audit", "verify"), ("tail",), ("export",)], ids=" ".join
 )
+
+
+@READING
 def test_a_copy_that_may_only_be_read_is_read(copy: Path, command: tuple[str, ...]) -> None:
     """What is in its log, too; nothing is left beside it."""
     before = sorted(copy.parent.iterdir())
@@ -138,7 +141,7 @@ def test_what_was_written_meanwhile_is_an_error(copy: Path) -> None:
     assert read.stderr == ""
     assert read.stdout.splitlines() == [
         "1",
-        f"gone store `{copy}` was written while it was read from a folder that you may not write; try again",
+        f"gone store `{copy}` was written by others while it was read where nothing can be; try again",
     ]
 
 
@@ -152,3 +155,59 @@ def test_an_unfinished_change_is_never_read(copy: Path) -> None:
     assert (read.returncode, read.stdout) == (3, "")
     assert "has an unfinished change" in read.stderr
     assert "Traceback" not in read.stderr
+
+
+IN_NAMESPACE = ("unshare", "-rm")
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None or run(*IN_NAMESPACE, "true").returncode != 0, reason="needs `unshare`"
+)
+FILLED = """
+mount -t tmpfs -o size=1M none "$1" && cp "$1".*/* "$1" && cat /dev/zero 2>/dev/null >"$1/fill"
+shift && exec "$@"
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["no log", "a log"])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where a store is on a full disk, for a command that `on_a_full_disk` runs."""
+    for name in ("disk", "disk.before"):
+        (tmp_path / name).mkdir()
+    stored(tmp_path / "s.db", tmp_path / "disk.before" / "s.db", log=request.param)
+    return tmp_path / "disk" / "s.db"
+
+
+def on_a_full_disk(full: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return run(*IN_NAMESPACE, "sh", "-c", FILLED, "sh", str(full.parent), *command)
+
+
+@needs_namespaces
+@READING
+def test_a_store_on_a_full_disk_is_read(full: Path, command: tuple[str, ...]) -> None:
+    """SQLite makes no index of the log there, and so would read nothing just when it is needed."""
+    read = on_a_full_disk(full, *PROCTOR, *command, "--store", str(full))
+
+    assert (read.returncode, read.stderr) == (0, "")
+    assert "run-1" in read.stdout or "2 records" in read.stdout
+
+
+@needs_namespaces
+def test_nothing_is_written_to_a_full_disk(full: Path) -> None:
+    """What is wrong is said, and what can be read is as it was."""
+    wrote = on_a_full_disk(full, sys.executable, "-c", WRITES, str(full))
+
+    assert (wrote.returncode, wrote.stderr) == (0, "")
+    assert wrote.stdout.splitlines() == [
+        f"unwritable store `{full}` is full: free space on its disk, or raise `max_bytes` if that was set; "
+        "reading still works (attempt to write a readonly database)",
+        "1 0",
+    ]
+
+
+@needs_namespaces
+def test_no_run_starts_on_a_full_disk(full: Path) -> None:
+    """One clear error."""
+    shell = ("run", "--adapter", "shell", "--store", str(full), "true")
+    ran = on_a_full_disk(full, *PROCTOR, *shell)
+
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert f"error: store `{full}` is full: free space" in ran.stderr
