@@ -9,7 +9,7 @@ import anyio
 import psutil
 import pytest
 
-from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
+from proctor.adapters import FallbackAdapter, ReplayAdapter, ScriptedAdapter, ShellAdapter
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -22,7 +22,9 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Usage
 from proctor.policies.policy import Allow, Policy
+from proctor.supervisor import ProviderUnavailableError
 from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent, Drive
 from proctor.supervisor.testing.suites import AdapterConformance
 
@@ -86,6 +88,24 @@ class TestUngatedScriptedAdapter(TestScriptedAdapter):
 
     row = None
     gated = False
+
+
+@pytest.mark.anyio
+class TestFallbackAdapter(TestScriptedAdapter):
+    """A script behind a client that cannot be started."""
+
+    row = None
+    without = TestScriptedAdapter.without | {"mixing"}
+
+    def failing(self) -> Agent:
+        """A script that fails after something ran."""
+        return self._agent([{"call": "bash", "input": {"command": "true"}}, {"fail": "no more"}])
+
+    def _agent(self, steps: Sequence[object]) -> Agent:
+        script = ScriptedAdapter({"steps": [*steps]}, workspace=self.workspace)
+        missing = ProviderUnavailableError("it is not installed")
+        absent = FakeAdapter([], unavailable=missing, capabilities=script.capabilities)
+        return Agent(FallbackAdapter([absent, script]))
 
 
 @pytest.mark.anyio

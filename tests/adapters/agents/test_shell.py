@@ -12,8 +12,7 @@ from proctor.adapters import ShellAdapter
 from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.supervisor import run_once
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -91,32 +90,6 @@ async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
 
     assert [call.name for call in done.proposed] == ["bash"]
     assert made_in(tmp_path) == []
-
-
-@pytest.mark.anyio
-async def test_nothing_runs_while_a_part_is_held(tmp_path: Path) -> None:
-    """The line waits for the answer to its last part."""
-
-    async def hold(call: ToolCall) -> GateAnswer:
-        assert made_in(tmp_path) == []
-        return GateAnswer(allowed=True)
-
-    await run("touch a; touch b", tmp_path, answer=hold)
-
-    assert made_in(tmp_path) == ["a", "b"]
-
-
-@pytest.mark.anyio
-async def test_a_line_cannot_be_rewritten(tmp_path: Path) -> None:
-    """A gate that wants another input gets a refusal, not the old input."""
-
-    async def rewrite(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=True, input={"command": "touch other"})
-
-    done = await run("touch a", tmp_path, answer=rewrite)
-
-    assert made_in(tmp_path) == []
-    assert isinstance(done.events[-1], RunFailed)
 
 
 @pytest.mark.anyio
@@ -221,15 +194,10 @@ async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_directory_that_does_not_exist_is_reported_before_the_start(tmp_path: Path) -> None:
-    """`prepare` says what to do."""
+async def test_what_is_missing_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory, and bash: no shell, no run."""
     with pytest.raises(ProviderUnavailableError, match="not a directory"):
         await ShellAdapter(cwd=tmp_path / "gone").prepare()
-
-
-@pytest.mark.anyio
-async def test_a_machine_without_bash_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No shell, no run."""
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(ProviderUnavailableError, match="bash"):
@@ -247,15 +215,3 @@ def test_its_capabilities_are_declared() -> None:
     assert options.unexpressed == ("allow bash",)
     with pytest.raises(UsageError, match="timeout_s"):
         ShellAdapter(timeout_s=0)
-
-
-@pytest.mark.anyio
-async def test_a_line_with_a_denied_part_does_not_run(tmp_path: Path) -> None:
-    """The refusal is the run's failure, with the policy report attached."""
-    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
-
-    with pytest.raises(ProviderError) as caught:
-        await run_once(ShellAdapter(cwd=tmp_path), "touch a && echo $(rm -rf b)", policy=policy)
-
-    assert caught.value.policy.violations[0].tool_name == "rm"
-    assert list(tmp_path.glob("*")) == []  # noqa: ASYNC240

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from postgres_server import needs_postgres, new_database
+
+from proctor.adapters.stores import SQLiteStore
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
@@ -17,3 +19,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     else:
         with new_database() as url:
             yield url
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    """A store in a file."""
+    async with SQLiteStore(tmp_path / "runs.db") as opened:
+        yield opened

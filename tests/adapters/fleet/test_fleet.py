@@ -45,13 +45,6 @@ def house() -> Iterator[RayHouse]:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    """A store in a file."""
-    async with SQLiteStore(tmp_path / "runs.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncIterator[Workers]:
     """Two, on the store."""
     workers = Workers(house, str(tmp_path / "runs.db"), tmp_path.name)

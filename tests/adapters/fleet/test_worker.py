@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -43,13 +42,6 @@ from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    """A store in a file."""
-    async with SQLiteStore(tmp_path / "runs.db") as opened:
-        yield opened
 
 
 @asynccontextmanager

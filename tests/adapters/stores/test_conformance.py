@@ -37,13 +37,18 @@ class TestSQLiteStore(StoreConformance):
         return SQLiteStore(self.path)
 
 
-@needs_postgres
-@pytest.mark.anyio
-class TestPostgresStore(StoreConformance):
+class PostgresStoreChecks(StoreConformance):
     durable = True
     url: str
     schema: str
 
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        return PostgresStore(self.url, schema=self.schema)
+
+
+@needs_postgres
+@pytest.mark.anyio
+class TestPostgresStore(PostgresStoreChecks):
     @pytest.fixture
     def anyio_backend(self) -> str:
         return "asyncio"
@@ -52,9 +57,6 @@ class TestPostgresStore(StoreConformance):
     def place(self) -> Iterator[None]:
         with new_schema() as (self.url, self.schema):
             yield
-
-    def open_store(self) -> AbstractAsyncContextManager[Store]:
-        return PostgresStore(self.url, schema=self.schema)
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +69,8 @@ def debians() -> Iterator[OwnServer]:
 
 @needs_debians_server
 @pytest.mark.anyio
-class TestOldestPostgresStore(StoreConformance):
+class TestOldestPostgresStore(PostgresStoreChecks):
     """Of the oldest version of PostgreSQL that is tested."""
-
-    durable = True
-    url: str
-    schema: str
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -81,6 +79,3 @@ class TestOldestPostgresStore(StoreConformance):
     @pytest.fixture(autouse=True)
     def place(self, debians: OwnServer) -> None:
         self.url, self.schema = debians.url(), f"test_{uuid.uuid4().hex}"
-
-    def open_store(self) -> AbstractAsyncContextManager[Store]:
-        return PostgresStore(self.url, schema=self.schema)
