@@ -97,19 +97,23 @@ def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event,
         data = line if line is not None and stamped is event else encode_event(stamped)
         if type(event) is Unrecognized:
             decode_event(data)
-    except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+    except RecursionError:
+        raise _too_deep(event) from None
+    except (TypeError, ValueError, OverflowError, EventError) as error:
+        what = str(error)[:200]
         raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
     if len(data) > MAX_BYTES:
         raise StoreError(
             f"`{event.type}` event takes {len(data):,} bytes; at most {MAX_BYTES:,} can be stored", kind="bad_record"
         )
     if len(data) > _SHALLOW and _depth(data) > MAX_DEPTH:
-        raise StoreError(
-            f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
-            kind="bad_record",
-        )
+        raise _too_deep(event)
     return stamped, data
+
+
+def _too_deep(event: Event) -> StoreError:
+    said = f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one"
+    return StoreError(said, kind="bad_record")
 
 
 def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
