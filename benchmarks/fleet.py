@@ -68,7 +68,7 @@ class _Workers:
 
     def up(self) -> list[WorkerStatus]:
         """Have them work, and say where they are."""
-        command = [sys.executable, "-m", "proctor.adapters.cli", "fleet", "up", "--json", "--store", str(self.path)]
+        command = [sys.executable, "-m", "proctor", "fleet", "up", "--json", "--store", str(self.path)]
         done = subprocess.run(
             [*command, *self._size], env=self._environment, stdout=subprocess.PIPE, text=True, check=True
         )

@@ -95,7 +95,7 @@ def lists(size: Size) -> list[Row]:
         least = {(words, path): float("inf") for words in LISTS for path in (empty, full)}
         for _ in range(size.of(9, 1)):
             for words, path in least:
-                line = [sys.executable, "-m", "proctor.adapters.cli", *words, "--store", str(path)]
+                line = [sys.executable, "-m", "proctor", *words, "--store", str(path)]
                 least[words, path] = min(least[words, path], seconds_of(line))
     rows = []
     for words in LISTS:

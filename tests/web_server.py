@@ -37,7 +37,7 @@ QUIET = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 """How Chromium is started: without a screen, and looking for nothing outside."""
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 
 
 class Answer(NamedTuple):

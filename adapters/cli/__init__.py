@@ -19,7 +19,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 ROOMS = (
-    "__main__",
     "app",
     "commands",
     "board_view",

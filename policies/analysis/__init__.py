@@ -87,7 +87,8 @@ MOST_WORK = 8_000_000
 """The most steps of one question to `verify`: half a minute's worth."""
 
 ROOMS = (
-    "contradictions",
+    "all_checks",
+    "redundancy_checks",
     "questions",
     "refinement",
     "certificate",
@@ -96,12 +97,10 @@ ROOMS = (
     "alphabet",
     "played_rule",
     "components",
-    "all_checks",
     "limit_checks",
     "name_checks",
     "net_checks",
     "order_checks",
-    "redundancy_checks",
     "findings",
     "reachability",
     "explorer",

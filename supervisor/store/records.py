@@ -112,8 +112,8 @@ def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event,
 
 
 def _too_deep(event: Event) -> StoreError:
-    said = f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one"
-    return StoreError(said, kind="bad_record")
+    message = f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one"
+    return StoreError(message, kind="bad_record")
 
 
 def from_record(data: bytes, *, session_id: str, seq: int) -> Event:

@@ -285,7 +285,7 @@ async def test_a_service_answers_with_a_token_of_the_store(waiting: Path, tmp_pa
     """A token that is not there, or does not allow it, answers nothing; one that does is asked no more."""
     tokens = anyio.Path(f"{waiting}-tokens")
     lines = f"tokens: [{{name: bot, token: {'b' * 20}, roles: [answer]}}, {{name: eye, token: {'e' * 20}}}]"
-    command = [sys.executable, "-m", "proctor.adapters.cli"]
+    command = [sys.executable, "-m", "proctor"]
 
     async def answer_to(what: str, token: str) -> str:
         env = {**os.environ, "PROCTOR_TOKEN": token}

@@ -31,7 +31,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 from tests.supervisor.redaction.secrets import HEARTS, SECRETS
 from tests.supervisor.redaction.test_redaction_surfaces import ALL, planted, secrets_in
 
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 PLANTED = [planted(kind) for kind in EVENT_TYPES.values() if kind not in TERMINAL]
 POLICIES = parse_policies(
     json.dumps(

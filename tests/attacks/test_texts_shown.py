@@ -28,7 +28,7 @@ from proctor.supervisor import StoreError
 
 HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i"
 """Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left."""
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 Call = Callable[..., tuple[int, bytes]]
 
 

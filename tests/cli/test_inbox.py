@@ -69,7 +69,7 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, pla
 @contextmanager
 def following(*words: str) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
     """A command that goes on, by what reads so many lines of it; Ctrl-C ends it in order."""
-    command = [sys.executable, "-m", "proctor.adapters.cli", *words, "--json"]
+    command = [sys.executable, "-m", "proctor", *words, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watchdog = threading.Timer(PATIENCE_S, process.kill)
     watchdog.start()

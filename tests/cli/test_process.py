@@ -22,7 +22,7 @@ Cli = Any
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 IMPATIENCE = {signal.SIGINT: 2}
 """How often a signal is sent that does no more when it comes again; another's second one ends the program at once."""
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 
 
 def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

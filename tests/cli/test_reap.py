@@ -22,7 +22,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .conftest import Cli
 
-PROCTOR = [sys.executable, "-m", "proctor.adapters.cli"]
+PROCTOR = [sys.executable, "-m", "proctor"]
 RUN = ["run", "--adapter", "scripted", "--set", "script=agent.yaml", "--json", "--policy"]
 
 

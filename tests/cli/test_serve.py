@@ -23,7 +23,7 @@ import pytest
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
-SERVE = (sys.executable, "-m", "proctor.adapters.cli", "serve", "--listen", "127.0.0.1:0")
+SERVE = (sys.executable, "-m", "proctor", "serve", "--listen", "127.0.0.1:0")
 
 
 class Serving:

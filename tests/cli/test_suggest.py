@@ -284,7 +284,7 @@ def review(cli: Cli, place: Path) -> Callable[..., str]:
     place.joinpath("sessions.jsonl").write_text("\n".join(lines) + "\n")
 
     def reviewed(*answers: str, edits: str = "") -> str:
-        command = [sys.executable, "-m", "proctor.adapters.cli", "suggest", "sessions.jsonl", "-i"]
+        command = [sys.executable, "-m", "proctor", "suggest", "sessions.jsonl", "-i"]
         env = {**os.environ, "EDITOR": str(place / "editor.sh"), "EDITS": edits}
         terminal = Terminal(
             [*command, "-o", "learnt.yaml", "--tests", "learnt.test.yaml"], env, place, columns=160, rows=80

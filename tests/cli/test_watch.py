@@ -20,7 +20,7 @@ from warm_proctor import warm_proctor
 from proctor.adapters.kit.process_tree import RUN_MARK
 
 Cli = Any
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 STEP = "  - {call: deploy, input: {to: production}, if_denied: [{say: Then not.}]}\n"
 WAITING = f"name: agent\ntools: [deploy]\nsteps:\n{STEP * 3}"
 

@@ -52,7 +52,7 @@ async def by_switch(_folder: Path, supervisor: Supervisor, handle: RunHandle) ->
 async def by_command(folder: Path, _supervisor: Supervisor, handle: RunHandle) -> None:
     store = str(folder / "runs.db")
     order = ["kill", "--run", handle.run_id, "--by", "ana", "--reason", "enough", "--store", store]
-    program = [sys.executable, "-m", "proctor.adapters.cli", *order]
+    program = [sys.executable, "-m", "proctor", *order]
     await anyio.run_process(program, env=os.environ | token_of(order), stderr=subprocess.PIPE)
 
 

@@ -112,7 +112,7 @@ def until(look: Any) -> Any:
 
 def proctor(*arguments: str) -> list[dict[str, Any]]:
     """What a command on the application's store prints."""
-    command = [sys.executable, "-m", "proctor.adapters.cli", *arguments, "--store", "runs.db"]
+    command = [sys.executable, "-m", "proctor", *arguments, "--store", "runs.db"]
     env = os.environ | token_of(command[3:])
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=env)
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]

@@ -75,7 +75,7 @@ def test_the_page_is_served_and_ends_as_its_unit_says(tmp_path: Path) -> None:
     assert unit["Environment"] == "XDG_STATE_HOME=/var/lib"
     env = {"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(tmp_path / "lib")}
     (tmp_path / "lib").mkdir()
-    command = [sys.executable, "-m", "proctor.adapters.cli", *arguments, "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "proctor", *arguments, "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd="/")
     assert process.stdout is not None
     try:
@@ -94,7 +94,7 @@ def test_a_mistake_in_a_unit_ends_with_the_code_that_is_not_started_again(tmp_pa
     """Whatever is wrong: the tokens, the address, the store."""
     assert unit_of("proctor-serve.service")["RestartPreventExitStatus"] == "2"
     for arguments in (["--tokens", "none.yaml"], ["--listen", "here"], ["--store", "no/where.db"]):
-        command = [sys.executable, "-m", "proctor.adapters.cli", "serve", *arguments]
+        command = [sys.executable, "-m", "proctor", "serve", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
 
         assert ended.returncode == 2, ended

@@ -14,7 +14,7 @@ import page_blocks
 import pytest
 from page_blocks import ROOT
 
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 
 
 @pytest.fixture

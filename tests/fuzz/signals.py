@@ -59,7 +59,7 @@ main()
 """Signals itself, once: at the n-th thing that the interpreter tells its audit hooks of (an import, a file, ...), or
 when it is told that the agent is at work, if that comes first.
 """
-PROCTOR: Final = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR: Final = (sys.executable, "-m", "proctor")
 POLICY: Final = "{name: open, limits: {max_tool_calls: 9}}"
 
 

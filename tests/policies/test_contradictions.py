@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies.analysis import contradictions as checked
-from proctor.policies.analysis.contradictions import contradictions
+from proctor.policies.analysis import redundancy_checks as checked
+from proctor.policies.analysis.redundancy_checks import contradiction_findings
 
 
 def found(*where: dict[str, Any], **more: Any) -> list[str]:
     """The codes found of a deny with these conditions."""
     rule = {"deny": [{"tool": more.pop("tool", "write"), "where": list(where)}]} if where else more.pop("rule")
     policy = {"name": "p", "on_violation": "deny", "tool_rules": [rule], **more}
-    return [each.code for each in contradictions(merge_policies(parse_policies(policy)))]
+    return [each.code for each in contradiction_findings(merge_policies(parse_policies(policy)))]
 
 
 def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_a_when_that_no_context_meets_is_found() -> None:
 
 def test_what_took_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the rest is compared no more."""
-    monkeypatch.setattr(checked, "MOST_STEPS", 0)
+    monkeypatch.setattr(checked, "MOST_COMPARED", 0)
 
     assert found(at(equals="a"), at(equals="b")) == ["not_finished"]
 
@@ -110,7 +110,7 @@ def test_no_call_meets_what_was_found(where: list[dict[str, Any]], values: list[
     """A deny with these conditions denies none of these calls."""
     policy = {"name": "p", "on_violation": "deny", "tool_rules": [{"deny": [{"tool": "write", "where": where}]}]}
     stack = merge_policies(parse_policies(policy))
-    if any(each.code == "contradictory_conditions" for each in contradictions(stack)):
+    if any(each.code == "contradictory_conditions" for each in contradiction_findings(stack)):
         monitor = compile_policy(stack).monitor()
         inputs = [{}, *({"a": value} for value in values)]
         calls = [ToolCall(id=f"c{n}", name="write", input=input, turn=1) for n, input in enumerate(inputs)]

@@ -72,7 +72,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
 
     Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
     """
-    from proctor.policies.analysis.contradictions import contradictions
+    from proctor.policies.analysis.redundancy_checks import contradiction_findings
 
     check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
@@ -87,7 +87,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     findings = preflight(merged, capabilities)
     if capabilities is None:
         findings.extend(_unknown_to_every_agent(merged))
-    findings.extend(contradictions(merged))
+    findings.extend(contradiction_findings(merged))
     levels = _levels(merged, findings, named_adapter=capabilities is not None)
     bad = {"refused", "error"} | ({"warning"} if strict else set())
     fine = bad.isdisjoint(levels)

@@ -142,7 +142,7 @@ async def test_the_command_line_places_lists_and_drains_workers(
 
 async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
     """`proctor fleet` with these words, as whoever has the token runs it."""
-    command = [sys.executable, "-m", "proctor.adapters.cli", "fleet", *words]
+    command = [sys.executable, "-m", "proctor", "fleet", *words]
     ended = await anyio.run_process(command, check=False, env={**os.environ, **ENVIRONMENT})
     return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 

@@ -179,7 +179,7 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
     """What `proctor hook settings` prints is valid for the client, which warns of nothing in it."""
     policy, never = tmp_path / "policy.yaml", claude.cwd / "never"
     policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: deny}]}")
-    command = [sys.executable, "-m", "proctor.adapters.cli", "hook", "settings"]
+    command = [sys.executable, "-m", "proctor", "hook", "settings"]
     command += ["--policy", str(policy), "--store", str(tmp_path / "store.db"), "--context", "tenant=a b's"]
     env = {**os.environ, "HOME": claude.env["HOME"]}
     printed = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout

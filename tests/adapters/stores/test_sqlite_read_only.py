@@ -16,7 +16,7 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import RunCompleted, RunStarted
 
-PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PROCTOR = (sys.executable, "-m", "proctor")
 PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 """Whom permissions concern."""
 pytestmark = pytest.mark.skipif(bool(PLAIN) and shutil.which("setpriv") is None, reason="root, and no `setpriv`")

@@ -70,7 +70,7 @@ def collector() -> Iterator[Collector]:
 
 
 def proctor(*arguments: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "proctor.adapters.cli", *arguments]
+    command = [sys.executable, "-m", "proctor", *arguments]
     env = {**os.environ, "XDG_STATE_HOME": str(folder), "OTEL_METRIC_EXPORT_TIMEOUT": "5000", **env}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
 

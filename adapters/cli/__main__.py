@@ -1,5 +1,0 @@
-"""`python -m proctor.adapters.cli` is `proctor`."""
-
-from . import main
-
-main()
