@@ -13,8 +13,12 @@ import pytest
 
 from proctor.supervisor.ports.adapter import Adapter
 
-Call: TypeAlias = tuple[str, dict[str, Any]]
-"""A tool's name and its input."""
+Call: TypeAlias = tuple[str, Any]
+"""A tool's name and its input, or the text that a model writes for one."""
+Response: TypeAlias = list[tuple[str, str, Any]]
+"""Calls that are asked for together, by their ids."""
+Script: TypeAlias = Sequence[Call | Response]
+"""What a model asks for; a call alone has an id of its own."""
 
 MODEL: Final = "gpt-5.5"
 
@@ -41,7 +45,8 @@ def web_fetch(uri: str) -> str:
     return f"a page of {uri}"
 
 
-TOOLS: Final[list[Callable[..., str]]] = [run_command, write_file, read_file, web_fetch]
+Functions: TypeAlias = Sequence[Callable[..., str]]
+TOOLS: Final[Functions] = [run_command, write_file, read_file, web_fetch]
 
 
 def called(act: tuple[str, str]) -> Call:
@@ -53,17 +58,26 @@ def called(act: tuple[str, str]) -> Call:
     return tool, {key: what}
 
 
-def langchain(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
+def responses(script: Script) -> list[Response]:
+    """The responses of a script."""
+    return [each if isinstance(each, list) else [(f"c{n}", *each)] for n, each in enumerate(script)]
+
+
+def langchain(
+    script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
+) -> Adapter:
     """An agent of langchain with a scripted model, in a loop that says which tools it has."""
-    return _langchain(calls, used, endless, names_its_tools=True)
+    return _langchain(script, used, endless, functions, names_its_tools=True)
 
 
-def langchain_untold(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
+def langchain_untold(script: Script, used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """The same in a loop that does not say."""
-    return _langchain(calls, used, endless, names_its_tools=False)
+    return _langchain(script, used, endless, TOOLS, names_its_tools=False)
 
 
-def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, names_its_tools: bool) -> Adapter:
+def _langchain(
+    script: Script, used: tuple[int, int], endless: bool, functions: Functions, *, names_its_tools: bool
+) -> Adapter:
     pytest.importorskip("langchain", reason="langchain is not installed: pip install '.[langchain]'")
     from langchain.agents import create_agent
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -84,15 +98,16 @@ def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, n
 
     spent = {"input_tokens": used[0], "output_tokens": used[1], "total_tokens": sum(used)}
 
-    def response(text: str, *tool_calls: Any) -> AIMessage:
+    def message(text: str, response: Response) -> AIMessage:
+        calls = [{"id": id, "name": name, "args": args} for id, name, args in response]
         metadata = {"model_name": MODEL}
-        return AIMessage(text, tool_calls=list(tool_calls), usage_metadata=spent, response_metadata=metadata)
+        return AIMessage(text, tool_calls=calls, usage_metadata=spent, response_metadata=metadata)
 
-    script = [response("", {"id": f"c{n}", "name": name, "args": args}) for n, (name, args) in enumerate(calls)]
-    tools = [tool(each) for each in TOOLS]
+    messages = [*(message("", response) for response in responses(script)), message("done", [])]
+    tools = [tool(each) for each in functions]
 
     async def loop(gate: LoopGate, prompt: str) -> str:
-        model = Scripted(messages=iter([*script, response("done")]))
+        model = Scripted(messages=iter(messages))
         agent: Any = create_agent(model, tools=tools, middleware=[Supervision(gate)])
         ended = await agent.ainvoke({"messages": [("user", prompt)]}, {"recursion_limit": 200})
         return str(ended["messages"][-1].text)
@@ -100,7 +115,9 @@ def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, n
     return FunctionAdapter(loop, tools=tools if names_its_tools else None, model=MODEL)
 
 
-def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
+def pydantic_ai(
+    script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
+) -> Adapter:
     """An agent of pydantic-ai with a scripted model."""
     pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
     from pydantic_ai import Agent
@@ -113,15 +130,19 @@ def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endles
     async def respond(messages: list[Any], info: Any) -> ModelResponse:
         if endless:
             await anyio.sleep_forever()
-        n = sum(isinstance(message, ModelResponse) for message in messages)
-        part = ToolCallPart(*calls[n], tool_call_id=f"c{n}") if n < len(calls) else TextPart("done")
-        return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=used[0], output_tokens=used[1]))
+        said = responses(script)[sum(isinstance(message, ModelResponse) for message in messages) :]
+        parts = (
+            [ToolCallPart(name, args, tool_call_id=id) for id, name, args in said[0]] if said else [TextPart("done")]
+        )
+        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=used[0], output_tokens=used[1]))
 
-    return PydanticAIAdapter(Agent(FunctionModel(respond, model_name=MODEL), tools=TOOLS))
+    return PydanticAIAdapter(Agent(FunctionModel(respond, model_name=MODEL), tools=functions, retries=20))
 
 
-def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
-    """An agent of the OpenAI Agents SDK with a scripted model."""
+def openai_agents(
+    script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
+) -> Adapter:
+    """An agent of the OpenAI Agents SDK with a scripted model, which may leave out inputs of given functions."""
     pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
     from agents import Agent, Model, ModelResponse, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -130,21 +151,22 @@ def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endl
 
     class Scripted(Model):
         model = MODEL
+        left = responses(script)
 
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
             if endless:
                 await anyio.sleep_forever()
-            given = [] if isinstance(input, str) else input
-            n = sum(item.get("type") == "function_call" for item in given)
+            if isinstance(input, str) or not any(item.get("type") == "function_call" for item in input):
+                self.left = responses(script)
+            items = [self._call(*each) for each in self.left.pop(0)] if self.left else [self._done()]
             total = Usage(requests=1, input_tokens=used[0], output_tokens=used[1], total_tokens=sum(used))
-            return ModelResponse(output=[self._item(n)], usage=total, response_id=None)
+            return ModelResponse(output=items, usage=total, response_id=None)
 
-        def _item(self, n: int) -> Any:
-            if n < len(calls):
-                name, arguments = calls[n]
-                return ResponseFunctionToolCall(
-                    type="function_call", call_id=f"c{n}", name=name, arguments=json.dumps(arguments)
-                )
+        def _call(self, id: str, name: str, arguments: Any) -> Any:
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            return ResponseFunctionToolCall(type="function_call", call_id=id, name=name, arguments=text)
+
+        def _done(self) -> Any:
             text_part = ResponseOutputText(type="output_text", text="done", annotations=[])
             return ResponseOutputMessage(
                 id="m", type="message", role="assistant", status="completed", content=[text_part]
@@ -153,5 +175,5 @@ def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endl
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError
 
-    tools: list[Any] = [function_tool(each) for each in TOOLS]
+    tools: list[Any] = [function_tool(each, strict_mode=functions is TOOLS) for each in functions]
     return OpenAIAgentsAdapter(Agent(name="worker", model=Scripted(), tools=tools), max_turns=40)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from contextlib import suppress
+from typing import Annotated, Any, TypeAlias
 
+import framework_bench
 import pytest
 
-from proctor.adapters import OpenAIAgentsAdapter, PydanticAIAdapter, supervise
-from proctor.policies import Policy, parse_policies
+from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, run_once
 
@@ -56,135 +58,54 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def open_policies() -> list[Policy]:
-    """The policy of the attacks."""
-    return parse_policies(POLICY)
+Paid: TypeAlias = list[tuple[Any, ...]]
+"""What the tool was really called with."""
+FRAMEWORKS = [framework_bench.openai_agents, framework_bench.pydantic_ai, framework_bench.langchain]
+each_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda made: made.__name__)
 
 
-class Till:
-    """Where the money goes: what the tool was really called with."""
+async def paid_by(framework: Any, arguments: str, store: MemoryStore) -> Paid:
+    """What is paid in one call with these arguments by a real agent; models of langchain hand over parsed ones."""
+    paid: Paid = []
 
-    def __init__(self) -> None:
-        self.paid: list[tuple[Any, ...]] = []
-
-    def pay(self, amount: float, urgent: bool, to: str) -> str:
+    def pay(amount: float = 1300.0, urgent: bool = False, to: Name = "bob") -> str:
         """Pay."""
-        self.paid.append((amount, urgent, to))
+        paid.append((amount, urgent, to))
         return "paid"
 
-
-async def with_openai_agents(till: Till, arguments: str, *, store: MemoryStore) -> None:
-    """One call with these arguments by a real agent of the OpenAI Agents SDK, its model a script."""
-    pytest.importorskip("openai", reason="needs the OpenAI Agents SDK: pip install '.[openai-agents]'")
-    from agents import Agent, ModelResponse, Usage, function_tool
-    from agents.models.interface import Model
-    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
-    class Scripted(Model):
-        responses = 0
-
-        async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
-            self.responses += 1
-            call = ResponseFunctionToolCall(type="function_call", call_id="1", name="pay", arguments=arguments)
-            text = ResponseOutputText(type="output_text", text="done", annotations=[])
-            message = ResponseOutputMessage(
-                id="m", type="message", role="assistant", status="completed", content=[text]
-            )
-            return ModelResponse(output=[call if self.responses == 1 else message], usage=Usage(), response_id=None)
-
-        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-            raise AssertionError("nobody streams here")
-
-    @function_tool(strict_mode=False)
-    def pay(amount: float = 1300.0, urgent: bool = False, to: Name = "bob") -> str:
-        return till.pay(amount, urgent, to)
-
-    agent = Agent(name="payer", model=Scripted(), tools=[pay])
-    await run_once(OpenAIAgentsAdapter(agent), "pay", policies=open_policies(), store=store)
-
-
-async def with_pydantic_ai(till: Till, arguments: str, *, store: MemoryStore) -> None:
-    """One call with these arguments by a real agent of pydantic-ai."""
-    pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: pip install '.[pydantic-ai]'")
-    from pydantic_ai import Agent
-    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-    from pydantic_ai.models.function import FunctionModel
-
-    def respond(messages: Any, info: Any) -> ModelResponse:
-        first = not any(isinstance(message, ModelResponse) for message in messages)
-        return ModelResponse(parts=[ToolCallPart("pay", arguments, tool_call_id="1") if first else TextPart("done")])
-
-    agent = Agent(FunctionModel(respond), retries=0)
-
-    @agent.tool_plain
-    def pay(amount: float = 1300.0, urgent: bool = False, to: Name = "bob") -> str:
-        return till.pay(amount, urgent, to)
-
-    try:
-        await run_once(PydanticAIAdapter(agent), "pay", policies=open_policies(), store=store)
-    except Exception:  # the framework gives up on arguments it cannot read; what counts is what was paid
-        assert till.paid == []
-
-
-async def with_langchain(till: Till, arguments: str, *, store: MemoryStore) -> None:
-    """One call with these arguments by a real agent of langchain; its models hand over parsed arguments."""
-    pytest.importorskip("langchain", reason="needs langchain: pip install '.[langchain]'")
-    import json
-
-    from langchain.agents import create_agent
-    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage
-    from langchain_core.tools import tool
-
-    from proctor.adapters.agents.langchain import Supervision
-
-    class Scripted(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **more: Any) -> Any:
-            return self
-
-    @tool
-    def pay(amount: float = 1300.0, urgent: bool = False, to: Name = "bob") -> str:
-        """Pay."""
-        return till.pay(amount, urgent, to)
-
-    try:
-        parsed = json.loads(arguments)
-        assert isinstance(parsed, dict)
-    except (ValueError, AssertionError):
-        return  # no model of langchain hands such a call over
-    script = iter([AIMessage("", tool_calls=[{"id": "1", "name": "pay", "args": parsed}]), AIMessage("done")])
-    async with supervise(open_policies(), prompt="pay", store=store) as gate:
-        agent = create_agent(Scripted(messages=script), tools=[pay], middleware=[Supervision(gate)])
-        messages: Any = {"messages": [("user", "pay")]}
-        await agent.ainvoke(messages)
-
-
-FRAMEWORKS = [with_openai_agents, with_pydantic_ai, with_langchain]
+    given: Any = arguments
+    if framework is framework_bench.langchain:
+        with suppress(ValueError):
+            given = json.loads(arguments)
+        if not isinstance(given, dict):
+            return []
+    agent = framework([("pay", given)], functions=[pay])
+    await run_once(agent, "pay", policies=parse_policies(POLICY), store=store)
+    return paid
 
 
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@each_framework
 async def test_no_spelling_of_an_amount_gets_past_a_condition(framework: Any, arguments: str) -> None:
     """Whatever the tool was called with, the gate has judged exactly that, and the condition holds of it."""
-    till, store = Till(), MemoryStore()
-    await framework(till, arguments, store=store)
+    store = MemoryStore()
+    found = await paid_by(framework, arguments, store)
 
-    assert [paid for paid in till.paid if not paid[0] <= 100 or paid[1] or paid[2] == "mallory"] == []
-    assert [paid for paid in till.paid if paid not in await judged(store)] == []
+    assert [paid for paid in found if not paid[0] <= 100 or paid[1] or paid[2] == "mallory"] == []
+    assert [paid for paid in found if paid not in await judged(store)] == []
 
 
 @pytest.mark.parametrize("arguments", PLAIN)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@each_framework
 async def test_an_allowed_amount_is_paid_and_judged_as_the_tool_got_it(framework: Any, arguments: str) -> None:
     """The attacks above fail for what they ask for, not because nothing runs; defaults are judged and recorded."""
-    till, store = Till(), MemoryStore()
-    await framework(till, arguments, store=store)
+    store = MemoryStore()
 
-    assert till.paid == [(13.0, False, "bob")]
+    assert await paid_by(framework, arguments, store) == [(13.0, False, "bob")]
     assert await judged(store) == [(13.0, False, "bob")]
 
 
-async def judged(store: MemoryStore) -> list[tuple[Any, ...]]:
+async def judged(store: MemoryStore) -> Paid:
     """The inputs that the record says ran."""
     [run] = await store.runs()
     found = [event async for event in store.read(run.session_id)]

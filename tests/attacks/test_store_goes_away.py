@@ -27,72 +27,17 @@ pytestmark = pytest.mark.anyio
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 
-def remove(path: Path) -> None:
-    path.unlink()
+def log_of(path: Path) -> Path:
+    return Path(f"{path}-wal")
+
+
+def index_of(path: Path) -> Path:
+    return Path(f"{path}-shm")
 
 
 def remove_with_its_log(path: Path) -> None:
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
-
-
-def remove_the_log(path: Path) -> None:
-    Path(f"{path}-wal").unlink()
-
-
-def remove_the_index(path: Path) -> None:
-    Path(f"{path}-shm").unlink()
-
-
-def replace_the_index(path: Path) -> None:
-    copy = path.with_name("copy")
-    shutil.copy(f"{path}-shm", copy)
-    os.replace(copy, f"{path}-shm")
-
-
-def replace_the_log(path: Path) -> None:
-    copy = path.with_name("copy")
-    shutil.copy(f"{path}-wal", copy)
-    os.replace(copy, f"{path}-wal")
-
-
-def cut_the_log_to_nothing(path: Path) -> None:
-    os.truncate(f"{path}-wal", 0)
-
-
-def cut_the_log_to_its_head(path: Path) -> None:
-    os.truncate(f"{path}-wal", 32)
-
-
-def cut_the_log_short(path: Path) -> None:
-    os.truncate(f"{path}-wal", Path(f"{path}-wal").stat().st_size // 2)
-
-
-def cut_the_last_page_off_the_log(path: Path) -> None:
-    os.truncate(f"{path}-wal", Path(f"{path}-wal").stat().st_size - 1)
-
-
-def empty_the_log(path: Path) -> None:
-    log = Path(f"{path}-wal")
-    size = log.stat().st_size
-    os.truncate(log, 0)
-    os.truncate(log, size)
-
-
-def cut_the_index_to_nothing(path: Path) -> None:
-    os.truncate(f"{path}-shm", 0)
-
-
-def cut_the_index_short(path: Path) -> None:
-    os.truncate(f"{path}-shm", 4096)
-
-
-def remove_the_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
-
-
-def move_away(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
 
 
 def replace_by_a_copy(path: Path) -> None:
@@ -107,37 +52,44 @@ def replace_by_nothing(path: Path) -> None:
     os.replace(empty, path)
 
 
-def cut_to_nothing(path: Path) -> None:
-    os.truncate(path, 0)
+def cut(file: Path, left: int) -> None:
+    """To so many bytes, or by so many."""
+    os.truncate(file, left if left >= 0 else file.stat().st_size + left)
 
 
-def cut_short(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+def cut_in_half(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
 
 
-WAYS = (
-    remove,
-    remove_with_its_log,
-    remove_the_log,
-    remove_the_index,
-    replace_the_log,
-    replace_the_index,
-    cut_the_log_to_nothing,
-    cut_the_log_to_its_head,
-    cut_the_log_short,
-    cut_the_last_page_off_the_log,
-    empty_the_log,
-    cut_the_index_to_nothing,
-    cut_the_index_short,
-    remove_the_folder,
-    move_away,
-    replace_by_a_copy,
-    replace_by_nothing,
-    cut_to_nothing,
-    cut_short,
-)
+def empty_the_log(path: Path) -> None:
+    size = log_of(path).stat().st_size
+    cut(log_of(path), 0)
+    cut(log_of(path), size)
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "remove": Path.unlink,
+    "remove with its log": remove_with_its_log,
+    "remove the log": lambda path: log_of(path).unlink(),
+    "remove the index": lambda path: index_of(path).unlink(),
+    "replace the log": lambda path: replace_by_a_copy(log_of(path)),
+    "replace the index": lambda path: replace_by_a_copy(index_of(path)),
+    "cut the log to nothing": lambda path: cut(log_of(path), 0),
+    "cut the log to its head": lambda path: cut(log_of(path), 32),
+    "cut the log short": lambda path: cut_in_half(log_of(path)),
+    "cut the last page off the log": lambda path: cut(log_of(path), -1),
+    "empty the log": empty_the_log,
+    "cut the index to nothing": lambda path: cut(index_of(path), 0),
+    "cut the index short": lambda path: cut(index_of(path), 4096),
+    "remove the folder": lambda path: shutil.rmtree(path.parent),
+    "move away": lambda path: path.rename(path.with_name("elsewhere")),
+    "replace by a copy": replace_by_a_copy,
+    "replace by nothing": replace_by_nothing,
+    "cut to nothing": lambda path: cut(path, 0),
+    "cut short": cut_in_half,
+}
 """How a store goes."""
-CUT_INDEX = (cut_the_index_to_nothing, cut_the_index_short)
+CUT_INDEX = ("cut the index to nothing", "cut the index short")
 """While a commit is under way, the system ends a process whose index is cut, by SIGBUS: nothing can stop that."""
 
 
@@ -148,12 +100,12 @@ def path(tmp_path: Path) -> Path:
     return folder / "store.db"
 
 
-@pytest.mark.parametrize("goes", WAYS)
-async def test_no_call_is_permitted_and_the_run_ends(goes: Callable[[Path], None], path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_call_is_permitted_and_the_run_ends(way: str, path: Path) -> None:
     """The agent itself does it, between two of its calls."""
 
     async def tamper() -> None:
-        goes(path)
+        WAYS[way](path)
 
     adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), Ask(name="read"), Pause()])
     with anyio.fail_after(PATIENCE_S):
@@ -167,15 +119,15 @@ async def test_no_call_is_permitted_and_the_run_ends(goes: Callable[[Path], None
     assert raised.value.partial.status == "failed"
 
 
-@pytest.mark.parametrize("goes", [way for way in WAYS if way not in CUT_INDEX])
-async def test_an_agent_that_is_not_held_is_ended(goes: Callable[[Path], None], path: Path) -> None:
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in CUT_INDEX])
+async def test_an_agent_that_is_not_held_is_ended(way: str, path: Path) -> None:
     """What it reports next cannot be recorded."""
 
     async def tamper() -> None:
         token = 0  # once its start is stored, nothing is being written
         while not [event async for event in store.read("s") if isinstance(event, ToolCallStarted)]:
             token = await store.wait(token, PATIENCE_S)
-        goes(path)
+        WAYS[way](path)
 
     adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), MessageReceived(content="x"), Pause()], gate="none")
     with anyio.fail_after(PATIENCE_S):
@@ -195,7 +147,7 @@ async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
         async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
             handles = [await supervisor.start(adapter, "go", policies=[POLICY]) for adapter in adapters]
             await anyio.wait_all_tasks_blocked()
-            remove(path)
+            WAYS["remove"](path)
             go_on.set()
             for handle in handles:
                 try:

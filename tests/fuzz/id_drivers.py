@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from proctor.policies import Policy
 from proctor.policies.events import Event, MessageReceived, ToolCallCompleted, ToolCallRequested, TurnStarted
 from proctor.policies.events import ToolCallStarted as Started
 from proctor.supervisor.ports.adapter import Adapter, Launch
+from tests import framework_bench
 
 from .call_ids import Driver, Played, ProposedCall, Ran, Responses, command, of_commands, supervised
 from .call_ids import policies as policies_of
@@ -91,92 +91,15 @@ async def replay(script: Responses, policies: list[Policy]) -> Played:
     return played
 
 
-async def pydantic_ai(script: Responses, policies: list[Policy]) -> Played:
-    """The framework's own agent."""
-    from pydantic_ai import Agent
-    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-    from pydantic_ai.models.function import FunctionModel
+def of_framework(make: Callable[..., Adapter]) -> Driver:
+    """A real agent of a framework, with a model that asks for all calls of a response together."""
 
-    from proctor.adapters import PydanticAIAdapter
+    async def play(script: Responses, policies: list[Policy]) -> Played:
+        ran: Ran = []
+        said = [[(each.id, each.tool, {"n": each.n}) for each in response] for response in script]
+        return await supervised([make(said, functions=tools(ran))], policies, ran)
 
-    ran: Ran = []
-
-    async def respond(messages: list[Any], info: Any) -> ModelResponse:
-        n = sum(isinstance(message, ModelResponse) for message in messages)
-        if n >= len(script):
-            return ModelResponse(parts=[TextPart("done")])
-        return ModelResponse(
-            parts=[ToolCallPart(each.tool, {"n": each.n}, tool_call_id=each.id) for each in script[n]]
-        )
-
-    agent: Any = Agent(FunctionModel(respond, model_name="m"), tools=tools(ran), retries=20)
-    return await supervised([PydanticAIAdapter(agent)], policies, ran)
-
-
-async def openai_agents(script: Responses, policies: list[Policy]) -> Played:
-    """The SDK's own agent."""
-    from agents import Agent, Model, ModelResponse, Usage, function_tool
-    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
-    from proctor.adapters import OpenAIAgentsAdapter
-
-    ran: Ran = []
-    left = list(script)
-
-    class Scripted(Model):
-        model = "m"
-
-        async def get_response(self, *args: Any, **kwargs: Any) -> Any:
-            return ModelResponse(output=self._items(), usage=Usage(requests=1), response_id=None)
-
-        def _items(self) -> list[Any]:
-            if left:
-                return [
-                    ResponseFunctionToolCall(
-                        type="function_call", call_id=each.id, name=each.tool, arguments=json.dumps({"n": each.n})
-                    )
-                    for each in left.pop(0)
-                ]
-            text_part = ResponseOutputText(type="output_text", text="done", annotations=[])
-            return [
-                ResponseOutputMessage(
-                    id="m", type="message", role="assistant", status="completed", content=[text_part]
-                )
-            ]
-
-        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError
-
-    made: list[Any] = [function_tool(each) for each in tools(ran)]
-    adapter = OpenAIAgentsAdapter(Agent(name="worker", model=Scripted(), tools=made), max_turns=40)
-    return await supervised([adapter], policies, ran)
-
-
-async def langchain(script: Responses, policies: list[Policy]) -> Played:
-    """An agent of langchain in a loop."""
-    from langchain.agents import create_agent
-    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage
-    from langchain_core.tools import tool
-
-    from proctor.adapters.agents.langchain import Supervision
-
-    class Scripted(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **more: Any) -> Any:
-            return self
-
-    ran: Ran = []
-    wanted = [[{"id": each.id, "name": each.tool, "args": {"n": each.n}} for each in response] for response in script]
-    messages = [AIMessage("", tool_calls=calls) for calls in wanted]
-    made = [tool(each) for each in tools(ran)]
-
-    async def loop(gate: LoopGate, prompt: str) -> str:
-        model = Scripted(messages=iter([*messages, AIMessage("done")]))
-        agent: Any = create_agent(model, tools=made, middleware=[Supervision(gate)])
-        ended = await agent.ainvoke({"messages": [("user", prompt)]}, {"recursion_limit": 100})
-        return str(ended["messages"][-1].text)
-
-    return await supervised([FunctionAdapter(loop, tools=made)], policies, ran)
+    return play
 
 
 async def shell(script: Responses, policies: list[Policy]) -> Played:
@@ -202,9 +125,9 @@ IN_PROCESS: Final[dict[str, Driver]] = {
     "function": function,
     "hook": hook,
     "proxy": proxy,
-    "langchain": langchain,
-    "openai-agents": openai_agents,
-    "pydantic-ai": pydantic_ai,
+    "langchain": of_framework(framework_bench.langchain),
+    "openai-agents": of_framework(framework_bench.openai_agents),
+    "pydantic-ai": of_framework(framework_bench.pydantic_ai),
     "replay": replay,
     "scripted": scripted,
     "shell": shell,
