@@ -130,9 +130,9 @@ def pydantic_ai(
     async def respond(messages: list[Any], info: Any) -> ModelResponse:
         if endless:
             await anyio.sleep_forever()
-        said = responses(script)[sum(isinstance(message, ModelResponse) for message in messages) :]
+        left = responses(script)[sum(isinstance(message, ModelResponse) for message in messages) :]
         parts = (
-            [ToolCallPart(name, args, tool_call_id=id) for id, name, args in said[0]] if said else [TextPart("done")]
+            [ToolCallPart(name, args, tool_call_id=id) for id, name, args in left[0]] if left else [TextPart("done")]
         )
         return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=used[0], output_tokens=used[1]))
 

@@ -20,12 +20,10 @@ from proctor.adapters.stores import PostgresStore, open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TokenUsageUpdated
-from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import KillSwitch, create_run, run_once
-from proctor.supervisor.ports.stored_types import Block
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-from proctor.supervisor.testing.store_approvals import draw, money
-from proctor.supervisor.testing.store_runs import begun, owner
+from proctor.supervisor.testing import Ask, FakeAdapter
+
+from .test_a_tampered_cell import record
 
 if TYPE_CHECKING:
     import psycopg
@@ -63,25 +61,14 @@ CHANGES = (
     "DELETE FROM budget_parts; DELETE FROM budget_shares; DELETE FROM budgets",
 )
 
-TEAM = RunContext(labels={"team": "a"})
-
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A store with approvals, a budget that a run is drawing on, and runs that are over."""
-    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
     async def recorded(url: str) -> None:
         async with PostgresStore(url) as store:
-            for _ in range(2):
-                adapter, approver = FakeAdapter([Ask(name="bash")]), FakeApprover(True)
-                await run_once(adapter, "go", policies=policies, store=store, approver=approver, context=TEAM)
-            await create_run(store, "go", context=TEAM)
-            epoch = await owner(store)
-            await begun(store, epoch, "drawing", "s-drawing")
-            for used in (2, 3):
-                await draw(store, epoch, "drawing", money(), used=used, want=1)
-            await store.send_command(Block(scope="tenant", value="other"))
+            await record(store)
 
     with new_database() as url:
         anyio.run(recorded, url)

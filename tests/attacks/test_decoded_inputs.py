@@ -14,7 +14,7 @@ from proctor.policies.events import ToolCallFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, run_once
 
 pydantic = pytest.importorskip("pydantic", reason="needs a framework: pip install '.[all]'")
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 Name = Annotated[str, pydantic.BeforeValidator(lambda text: text.strip().lower())]
 """A name that the tool gets as it is rewritten."""
@@ -50,12 +50,6 @@ REFUSED = {
     "exponent": '{"amount": 13e2}',
 }
 PLAIN = ['{"amount": 13}', '{"amount": " 13 "}', '{"amount": "1_3"}', '{"amount": 13, "urgent": "no", "to": " BOB "}']
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The frameworks run on asyncio only."""
-    return "asyncio"
 
 
 Paid: TypeAlias = list[tuple[Any, ...]]

@@ -96,8 +96,8 @@ def of_framework(make: Callable[..., Adapter]) -> Driver:
 
     async def play(script: Responses, policies: list[Policy]) -> Played:
         ran: Ran = []
-        said = [[(each.id, each.tool, {"n": each.n}) for each in response] for response in script]
-        return await supervised([make(said, functions=tools(ran))], policies, ran)
+        calls = [[(each.id, each.tool, {"n": each.n}) for each in response] for response in script]
+        return await supervised([make(calls, functions=tools(ran))], policies, ran)
 
     return play
 

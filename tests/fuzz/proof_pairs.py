@@ -290,10 +290,7 @@ class _Generator:
             return {"tool": self.tool(), "where": self.rng.choice(WHERES[self.rng.choice(self.fields)])}
         if self.patches and self.chance(0.3):
             tool = self.rng.choice(["write", "edit", "Patch", "*"])
-            wanted: dict[str, Any] = self.rng.choice(
-                [{"within": "/srv"}, {"equals": "/srv/data/x"}, {"exists": True}, {"regex": "^/etc"}]
-            )
-            return {"tool": tool, "where": [{"path": "$.path", **wanted}]}
+            return {"tool": tool, "where": [{"path": "$.path", **self.rng.choice(PLACES)}]}
         if self.portable and self.chance(0.3):
             return {"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}
         return self.tool()

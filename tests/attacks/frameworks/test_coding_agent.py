@@ -15,13 +15,7 @@ from proctor.policies import parse_policies
 from proctor.supervisor import PolicyViolationError, run_once
 from tests import coding_agent
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The frameworks run on asyncio only."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)]
 
 
 AGENTS = [framework_bench.pydantic_ai, framework_bench.openai_agents, framework_bench.langchain]
