@@ -20,7 +20,7 @@ from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Cancel, Owner, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = needs_own_server
+pytestmark = [needs_own_server, pytest.mark.anyio]
 
 PIECES = 14
 """More than an append, and connecting anew, take."""
@@ -54,7 +54,6 @@ async def _texts(store: PostgresStore) -> list[object]:
     return [event.content async for event in store.read("s") if isinstance(event, MessageReceived)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("after", [False, True])
 async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
@@ -73,7 +72,6 @@ async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
         assert await store.last_seq("s") == PIECES
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("after", [False, True])
 async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
@@ -101,7 +99,6 @@ async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
         assert len(await store.runs()) == PIECES - 1
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
 async def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowledged(
     server: OwnServer, schema: str, how: signal.Signals
@@ -134,7 +131,6 @@ async def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowled
             assert mine == [f"{task}:{n}" for n in range(30)]
 
 
-@pytest.mark.anyio
 async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
@@ -158,7 +154,6 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
         assert await _texts(store) == ["a", "c"]
 
 
-@pytest.mark.anyio
 async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
@@ -178,7 +173,6 @@ async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
     assert reading.cancelled_caught
 
 
-@pytest.mark.anyio
 async def test_a_server_that_answers_no_more_is_lost_after_a_while(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +190,6 @@ async def test_a_server_that_answers_no_more_is_lost_after_a_while(
         assert await _texts(store) == ["a", "b"]
 
 
-@pytest.mark.anyio
 async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not_stored(
     server: OwnServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +212,6 @@ async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not
         assert await _texts(store) == ["a", "c"]
 
 
-@pytest.mark.anyio
 async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:

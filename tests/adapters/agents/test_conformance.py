@@ -28,6 +28,8 @@ from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent, Drive
 from proctor.supervisor.testing.suites import AdapterConformance
 
+pytestmark = pytest.mark.anyio
+
 STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
 
 
@@ -40,7 +42,6 @@ class Placed(AdapterConformance):
         self.workspace = tmp_path
 
 
-@pytest.mark.anyio
 class TestScriptedAdapter(Placed):
     """A script, its calls gated."""
 
@@ -82,7 +83,6 @@ class TestScriptedAdapter(Placed):
         return Agent(ScriptedAdapter({"steps": [*steps]}, gated=self.gated, workspace=self.workspace))
 
 
-@pytest.mark.anyio
 class TestUngatedScriptedAdapter(TestScriptedAdapter):
     """The same, only reporting."""
 
@@ -90,7 +90,6 @@ class TestUngatedScriptedAdapter(TestScriptedAdapter):
     gated = False
 
 
-@pytest.mark.anyio
 class TestFallbackAdapter(TestScriptedAdapter):
     """A script behind a client that cannot be started."""
 
@@ -108,7 +107,6 @@ class TestFallbackAdapter(TestScriptedAdapter):
         return Agent(FallbackAdapter([absent, script]))
 
 
-@pytest.mark.anyio
 class TestShellAdapter(Placed):
     """A command line: refused as a whole if any part is."""
 
@@ -140,7 +138,6 @@ class TestShellAdapter(Placed):
         self.saw_compiled(agent.adapter.capabilities, "allow dynamic")
 
 
-@pytest.mark.anyio
 class TestReplayAdapter(Placed):
     """A recording: its calls have no effects."""
 
@@ -200,7 +197,6 @@ class TestReplayAdapter(Placed):
         return Agent(ReplayAdapter(events)), Usage(input_tokens=1, output_tokens=2)
 
 
-@pytest.mark.anyio
 class TestObservingReplayAdapter(TestReplayAdapter):
     """The same, only reporting."""
 

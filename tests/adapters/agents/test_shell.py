@@ -17,6 +17,8 @@ from proctor.supervisor.ports.adapter import Adapter, GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 
 async def run(line: str, cwd: Path, *, policy: Policy | None = None, **gate: Any) -> Driven:
     """Run a line in a directory."""
@@ -30,7 +32,6 @@ def made_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-@pytest.mark.anyio
 async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Path) -> None:
     """The line is a call of `bash`; each part a call named as its command, told apart by number."""
     done = await run("touch a && ls | cat", tmp_path)
@@ -52,7 +53,6 @@ async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Pa
     assert done.outcomes("line") == [ToolCallCompleted(tool_call_id="line", tool_name="bash", tool_output=output)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "line",
     [
@@ -83,7 +83,6 @@ async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) ->
     assert done.outcomes(done.proposed[-1].id) == []
 
 
-@pytest.mark.anyio
 async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
     """Denying `bash` denies every line; nobody is asked about parts in vain."""
     done = await run("touch a", tmp_path, refuse={"bash"})
@@ -92,7 +91,6 @@ async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
     assert made_in(tmp_path) == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("line", "message"),
     [("touch a; if", "cannot be parsed"), ("touch a; $X b", "known only when it runs"), ("", "no command")],
@@ -109,7 +107,6 @@ async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, mes
     assert message in failed.error["message"]
 
 
-@pytest.mark.anyio
 async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
     """Named, they are put to the gate like any call; a wildcard does not name them."""
     named = Policy(name="p", tool_rules=(Allow(("*", "dynamic")),))
@@ -128,7 +125,6 @@ async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
     assert made_in(tmp_path) == ["a"]
 
 
-@pytest.mark.anyio
 async def test_a_line_that_fails_completes_with_its_exit_code(tmp_path: Path) -> None:
     """The call has failed; the run has its output."""
     done = await run("cat missing", tmp_path)
@@ -140,7 +136,6 @@ async def test_a_line_that_fails_completes_with_its_exit_code(tmp_path: Path) ->
     assert done.events[-1].output["exit_code"] == 1
 
 
-@pytest.mark.anyio
 async def test_parts_of_which_nobody_knows_whether_they_ran_have_no_outcome(tmp_path: Path) -> None:
     """`false || true` succeeds; that is no evidence that either of them did."""
     done = await run("false || true", tmp_path)
@@ -148,7 +143,6 @@ async def test_parts_of_which_nobody_knows_whether_they_ran_have_no_outcome(tmp_
     assert [len(done.outcomes(call.id)) for call in done.proposed] == [1, 0, 0]
 
 
-@pytest.mark.anyio
 async def test_the_environment_cannot_give_a_name_another_meaning(tmp_path: Path) -> None:
     """Functions and start-up files of the environment are not taken over."""
     (tmp_path / "start").write_text("touch from-start-up\n")
@@ -162,7 +156,6 @@ async def test_the_environment_cannot_give_a_name_another_meaning(tmp_path: Path
     assert done.events[-1].output["stdout"] == "start\n1\n"
 
 
-@pytest.mark.anyio
 async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> None:
     """What was allowed before it has failed; the held part has no outcome."""
     held = anyio.Event()
@@ -184,7 +177,6 @@ async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> N
     assert [len(drive.done.outcomes(call.id)) for call in drive.done.proposed] == [1, 1, 0]
 
 
-@pytest.mark.anyio
 async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
     """The adapter's own bound ends it and says so."""
     done = await Drive(ShellAdapter(cwd=tmp_path, timeout_s=0.2)).run("sleep 72002")
@@ -193,7 +185,6 @@ async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
     assert done.events[-1].output["timed_out"] is True
 
 
-@pytest.mark.anyio
 async def test_what_is_missing_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory, and bash: no shell, no run."""
     with pytest.raises(ProviderUnavailableError, match="not a directory"):

@@ -25,6 +25,8 @@ from proctor.policies import RunContext, parse_policies
 from proctor.supervisor import MemoryStore, RunHandle, Store, Supervisor, UsageError, all_runs
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 NEEDS_RAY: pytest.MarkDecorator = needs_ray
 
 BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n in range(1, 4)), {"output": "done"}]}
@@ -58,7 +60,6 @@ async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncI
 
 
 @NEEDS_RAY
-@pytest.mark.anyio
 async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
     """Placed by Ray; runs are taken from the store, approvals answered by way of it. A drained node takes nothing
     more: its worker leaves when what it has is over, and what is put down then runs on the other.
@@ -83,7 +84,6 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
 
 
 @NEEDS_RAY
-@pytest.mark.anyio
 async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
     workers: Workers, store: SQLiteStore
 ) -> None:
@@ -107,7 +107,6 @@ async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
 
 
 @NEEDS_RAY
-@pytest.mark.anyio
 async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
 ) -> None:
@@ -148,7 +147,6 @@ async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @NEEDS_RAY
-@pytest.mark.anyio
 def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
     """The cluster asks for it, from the same machine too."""
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -165,7 +163,6 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
 
 
 @NEEDS_RAY
-@pytest.mark.anyio
 async def test_a_missing_cluster_is_reported() -> None:
     """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
     async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
@@ -198,7 +195,6 @@ async def finished(store: Store, fleet: Fleet, handles: list[FleetHandle]) -> No
 
 @NEEDS_RAY
 @needs_own_server  # type: ignore[untyped-decorator]
-@pytest.mark.anyio
 async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(house: RayHouse) -> None:
     """On PostgreSQL, one after the other, each with runs in every phase: they are accounted for, and no call is
     permitted twice. Where the head is lost, Ray is started again, and `up`; the cluster is lost to other tests.
@@ -305,7 +301,6 @@ def test_what_one_is_asked_and_the_other_is_not_or_in_other_words_has_a_reason(h
 BUDGET = parse_policies("{name: org, budgets: [{name: team, max_tool_calls: 5, per: $.labels.team, action: deny}]}")
 
 
-@pytest.mark.anyio
 async def test_three_levels_of_runs_over_two_workers_share_what_the_first_may_use(place: str) -> None:
     """Each level names no budget, no context and no store of its own but by the URL; five calls are all there are."""
     env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}

@@ -25,6 +25,8 @@ from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 POLICY = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
 
@@ -86,7 +88,6 @@ def begun(session: Any, client: Owner | None) -> None:
         session.post(id, command="ls")
 
 
-@pytest.mark.anyio
 async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, clients: Clients) -> None:
     """Whatever becomes of the process that judges; lists name the client, and nobody ends the run as lost."""
     begun(session, clients.start())
@@ -102,7 +103,6 @@ async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, c
     assert [run.status for run in await runs(session)] == ["completed"]
 
 
-@pytest.mark.anyio
 async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judges(
     session: Any, clients: Clients
 ) -> None:
@@ -123,7 +123,6 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
     assert [run.status for run in await runs(session)] == ["failed"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("prompted", "reaps"), [(True, True), (False, True), (True, False), (False, False)])
 async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goes_on(
     session: Any, clients: Clients, prompted: bool, reaps: bool
@@ -159,7 +158,6 @@ async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goe
     assert (end.error or {}).get("code") == "owner_lost"
 
 
-@pytest.mark.anyio
 async def test_another_client_in_the_same_session_does_not_take_its_run(session: Any, clients: Clients) -> None:
     """The run stays with the client that began it while that is there, and one record has the calls of both."""
     begun(session, clients.start())
@@ -174,7 +172,6 @@ async def test_another_client_in_the_same_session_does_not_take_its_run(session:
     assert session.pre("c4", command="ls").verdict == "deny"
 
 
-@pytest.mark.anyio
 async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: Clients) -> None:
     """At once, as nobody reads orders for it; its next call is refused, and its next prompt is a run of its own."""
     begun(session, clients.start())
@@ -189,7 +186,6 @@ async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: 
     assert [run.status for run in await runs(session)] == ["cancelled", "running"]
 
 
-@pytest.mark.anyio
 async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any, clients: Clients) -> None:
     """Between the claim and the end a hook is refused: there is one writer, so there is one end."""
     begun(session, clients.start())
@@ -207,7 +203,6 @@ async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any
     assert [run.status for run in await using(session, reap)] == ["lost"]
 
 
-@pytest.mark.anyio
 async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: Any, clients: Clients) -> None:
     """One that was recorded before clients were known."""
     begun(session, clients.start())
@@ -226,7 +221,6 @@ async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: A
     assert run.owner.pid == session.client.pid
 
 
-@pytest.mark.anyio
 async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients: Clients) -> None:
     """A client is its process and the moment that started: another one under the same pid changes nothing."""
     begun(session, clients.start())
@@ -238,7 +232,6 @@ async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients:
     assert len(await using(session, reap)) == 1
 
 
-@pytest.mark.anyio
 async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     session: Any, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +247,6 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     assert [run.status for run in await runs(session)] == ["running"]
 
 
-@pytest.mark.anyio
 async def test_a_client_in_the_process_that_reads_is_not_taken_for_one_that_has_left(session: Any) -> None:
     """What a supervisor of this process has left says nothing of a client."""
     begun(session, as_owner(os.getpid(), CLIENT))
@@ -274,7 +266,6 @@ def test_the_process_that_judges_stays_while_a_client_has_a_run(
         assert daemon._Daemon(listener, cast(Any, SimpleNamespace(watches=watches)))._needed() is watches
 
 
-@pytest.mark.anyio
 async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
     """Where no client is known: the run that was left is over then, and what it used is used."""
     begun(session, None)

@@ -39,7 +39,6 @@ def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> 
     assert found == [["allow", "allow", "deny"], ["allow", "deny", "deny"], ["deny", "deny", "deny"]]
 
 
-@pytest.mark.anyio
 async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: Any) -> None:
     """The client asks; the outcome is the sign that the person said yes."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
@@ -53,7 +52,6 @@ async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: 
     assert await session.events("policy_violation") == []
 
 
-@pytest.mark.anyio
 async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_with_its_rule(session: Any) -> None:
     """As of a newer version that names the command otherwise; a rule about another tool changes nothing."""
     push = "{tool: bash, where: [{path: $.command, runs: git push}]}"
@@ -67,7 +65,6 @@ async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_w
     assert [event.tool_call_id for event in denied] == ["t1"]
 
 
-@pytest.mark.anyio
 async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> None:
     """Also where the process that judges began anew meanwhile, and the record has a placeholder in its place."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
@@ -139,7 +136,6 @@ def test_a_call_that_waits_for_a_person_is_never_allowed_when_asked_again(sessio
     assert (first, again) == ("ask", "deny")
 
 
-@pytest.mark.anyio
 async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp_path: Path) -> None:
     """A person's own policy and a project's: neither takes the other's record for its own."""
     session.policy.write_text("{name: lax}")
@@ -160,7 +156,6 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
 RM = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("policy", "verdict", "broken"),
     [
@@ -194,7 +189,6 @@ async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_becam
     assert await session.events("tool_approval_granted") == []
 
 
-@pytest.mark.anyio
 async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any) -> None:
     """Siblings and sub-agents of the ended response are refused; the next prompt is a new run."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")

@@ -70,7 +70,6 @@ async def those_up(seconds: int, many: int) -> list[int]:
     return found
 
 
-@pytest.mark.anyio
 async def test_a_tree_that_hears_the_terminate_is_gone_without_a_kill() -> None:
     """Children end with their parent, and the evidence names all of them."""
     async with started(f"{sleeper(70001)} & {sleeper(70001)} &") as process:
@@ -85,7 +84,6 @@ async def test_a_tree_that_hears_the_terminate_is_gone_without_a_kill() -> None:
         assert tree.alive() == []
 
 
-@pytest.mark.anyio
 async def test_children_that_left_their_session_and_ignore_terminate_are_killed() -> None:
     """A setsid child is found by ancestry; what does not hear the terminate is reported, then killed."""
     async with started(f"{DEAF} setsid bash -c '{sleeper(70002)} & wait' & {sleeper(70002)} &") as process:
@@ -109,7 +107,6 @@ LEAVES: dict[str, tuple[str, int]] = {
 """What a tree does, and how many of it are seen first."""
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("how", LEAVES)
 async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str) -> None:
     """Ancestry is remembered; of a double fork into a session of its own only the environment tells; an orphan in the
@@ -134,7 +131,6 @@ async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str)
         assert how != "forked twice" or not set(seen) & unmarked
 
 
-@pytest.mark.anyio
 async def test_a_stranger_and_another_run_are_left_alone() -> None:
     """Only the run's own mark counts."""
     async with started(f"{sleeper(70007)} &", uuid.uuid4().hex) as other, started("true", "mine") as process:
@@ -144,7 +140,6 @@ async def test_a_stranger_and_another_run_are_left_alone() -> None:
         assert len(await those_up(70007, 1)) == 1
 
 
-@pytest.mark.anyio
 async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that itself runs under the same mark does not find itself."""
     async with started("true", "nested") as process:
@@ -155,7 +150,6 @@ async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.Mo
         assert os.getpid() not in ProcessTree(process.pid, mark="nested").snapshot()
 
 
-@pytest.mark.anyio
 async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
     """Waiting for the tree does not reap it; of a root that is gone already the tree is empty."""
     async with started("true") as process:
@@ -167,7 +161,6 @@ async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
         assert await gone.kill() == {"killed": []}
 
 
-@pytest.mark.anyio
 async def test_the_rungs_close_then_terminate_then_kill() -> None:
     """Each rung acts and says what it did; the last one ends the stream."""
     async with started(f"{DEAF} {sleeper(70008)} &") as process:
@@ -190,7 +183,6 @@ async def test_the_rungs_close_then_terminate_then_kill() -> None:
         assert sleepers(70008) == []
 
 
-@pytest.mark.anyio
 async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
     """A rung that would do nothing is not listed."""
     async with started("true") as process:

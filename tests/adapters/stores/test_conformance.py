@@ -17,14 +17,14 @@ from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing.suites import StoreConformance
 
+pytestmark = pytest.mark.anyio
 
-@pytest.mark.anyio
+
 class TestMemoryStore(StoreConformance):
     def open_store(self) -> AbstractAsyncContextManager[Store]:
         return MemoryStore()
 
 
-@pytest.mark.anyio
 class TestSQLiteStore(StoreConformance):
     durable = True
     path: Path
@@ -47,7 +47,6 @@ class PostgresStoreChecks(StoreConformance):
 
 
 @needs_postgres
-@pytest.mark.anyio
 class TestPostgresStore(PostgresStoreChecks):
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -68,7 +67,6 @@ def debians() -> Iterator[OwnServer]:
 
 
 @needs_debians_server
-@pytest.mark.anyio
 class TestOldestPostgresStore(PostgresStoreChecks):
     """Of the oldest version of PostgreSQL that is tested."""
 

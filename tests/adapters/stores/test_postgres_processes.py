@@ -22,7 +22,7 @@ from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = needs_postgres
+pytestmark = [needs_postgres, pytest.mark.anyio]
 PROGRAM = Path(__file__).with_name("starting_process.py")
 PROCESSES = 4
 
@@ -154,7 +154,6 @@ async def _until(connection: psycopg.Connection, sql: str) -> None:
             await anyio.sleep(0.01)
 
 
-@pytest.mark.anyio
 async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(place: tuple[str, str]) -> None:
     """While one transaction has the order, another waits for its place: no reader goes past what is not seen yet."""
     import psycopg
@@ -184,7 +183,6 @@ async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(p
         assert after == [(3, "begun"), (4, "u")]
 
 
-@pytest.mark.anyio
 async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[str, str]) -> None:
     """Whoever reads on after the latest number misses none."""
     url, schema = place
@@ -206,7 +204,6 @@ async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[st
         assert seen == sorted(numbers) == list(range(1, 81))
 
 
-@pytest.mark.anyio
 async def test_two_that_append_to_the_same_sessions_leave_no_gap_and_no_reader_behind(place: tuple[str, str]) -> None:
     """Sessions are named in opposite orders, so that their locks could cross."""
     url, schema = place
@@ -262,7 +259,6 @@ def standing_still(connection: Connection, lock: str, where: str) -> Iterator[No
         yield
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("lock", "where"),
     [
@@ -286,7 +282,6 @@ async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock
         assert await store.last_seq("s") == 2
 
 
-@pytest.mark.anyio
 async def test_a_slow_connection_that_continues_is_waited_for(place: tuple[str, str]) -> None:
     """It has its turn for longer than a lock is waited for, and says something meanwhile."""
     url, schema = place

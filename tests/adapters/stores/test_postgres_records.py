@@ -20,6 +20,8 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 from proctor.supervisor.testing import Ask, FakeAdapter
 
+pytestmark = pytest.mark.anyio
+
 NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
 NEEDS_POSTGRES: pytest.MarkDecorator = needs_postgres
 
@@ -31,7 +33,6 @@ def place() -> Iterator[tuple[str, str]]:
 
 
 @NEEDS_POSTGRES
-@pytest.mark.anyio
 async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(place: tuple[str, str]) -> None:
     """By nothing else either."""
     url, schema = place
@@ -51,7 +52,6 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(plac
 
 
 @NEEDS_POSTGRES
-@pytest.mark.anyio
 async def test_whatever_an_agent_reports_is_kept_or_refused_alone(place: tuple[str, str]) -> None:
     """An event's id of any length counts once, and any amount of tokens; an id that no index holds is refused, and
     what else is written goes on.
@@ -79,7 +79,6 @@ async def test_whatever_an_agent_reports_is_kept_or_refused_alone(place: tuple[s
 
 
 @NEEDS_POSTGRES
-@pytest.mark.anyio
 async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
     """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
     import psycopg
@@ -141,7 +140,6 @@ async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
 
 
 @NEEDS_OWN_SERVER
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer, anyio_backend: str) -> None:
     """The commands of the page. A cursor that was kept is good; the run waits there still."""

@@ -229,7 +229,6 @@ async def asks_for_what_is_none(path: Path) -> None:
         SQLiteStore(other)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(
     "what",
@@ -261,7 +260,6 @@ async def test_the_log_stays_while_a_store_is_open(
         assert await store.last_seq("s") >= 3
 
 
-@pytest.mark.anyio
 async def test_nothing_of_a_file_is_kept_once_it_is_closed_or_by_an_opening_that_fails(tmp_path: Path) -> None:
     """One descriptor while there are connections, none afterwards. What stands in the log is not what was committed,
     which is seen last.

@@ -112,7 +112,6 @@ def test_a_collector_that_is_not_there_hurts_no_run(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.anyio
 async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: Path) -> None:
     """And of none where nobody traces runs."""
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()

@@ -25,6 +25,8 @@ from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 MODES = {"modes": {"availableModes": [{"id": "ask"}, {"id": "yolo"}], "currentModeId": "ask"}}
 MODELS = {"models": {"availableModels": [{"modelId": "big"}, {"modelId": "small"}], "currentModelId": "big"}}
 OPTIONS = {
@@ -45,7 +47,6 @@ def cost(amount: Any, currency: str = "USD") -> dict[str, Any]:
     return {"update": {**update, "cost": {"amount": amount, "currency": currency}}}
 
 
-@pytest.mark.anyio
 async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any) -> None:
     """Words after an outcome belong to a new response; thoughts are only a sign of life."""
     done = await scripts.run(
@@ -58,7 +59,6 @@ async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any)
     assert getattr(done.events[-1], "output", None) == "done"
 
 
-@pytest.mark.anyio
 async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(scripts: Any, touch: Any) -> None:
     """They are part of the one that started it; a call that ran unasked names it too."""
     inside = {"_meta": {"claudeCode": {"parentToolUseId": "c-a"}}}
@@ -72,7 +72,6 @@ async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(script
     assert [event for event in done.events if isinstance(event, MessageReceived)] == []
 
 
-@pytest.mark.anyio
 async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) -> None:
     """Those that say nothing of what it does are left out."""
     plan = {"sessionUpdate": "plan", "entries": []}
@@ -83,7 +82,6 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
     assert kept == [{"type": "acp.plan", "update": plan}]
 
 
-@pytest.mark.anyio
 async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) -> None:
     """It is kept, or says nothing; so do a question and an answer of that kind."""
     updates: list[dict[str, Any]] = [
@@ -104,7 +102,6 @@ async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) 
     assert scripts.made() == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("sent", ["at", "after"])
 async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) -> None:
     """What the agent repeats before or after its answer is not reported again, and past cost is not counted again."""
@@ -128,7 +125,6 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
     assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("endless", [{"say": "old words"}, {"silence": True}])
 async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
     """Nothing tells the agent's next message from its last one."""
@@ -139,7 +135,6 @@ async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: di
             pass
 
 
-@pytest.mark.anyio
 async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     """Also where the agent does not repeat it."""
     adapter = scripts.adapter(cost(1.0), loads=True)
@@ -154,7 +149,6 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     assert totals == [1.0, 0]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("session", "chosen", "method", "params"),
     [
@@ -175,7 +169,6 @@ async def test_a_model_or_mode_is_chosen_before_the_prompt(
     assert started.metadata.items() >= chosen.items()
 
 
-@pytest.mark.anyio
 async def test_a_mode_that_is_not_offered_is_an_error(scripts: Any) -> None:
     """It names those that are."""
     done = await scripts.run(scripts.adapter(session=MODES, adapter={"mode": "plan"}))
@@ -184,7 +177,6 @@ async def test_a_mode_that_is_not_offered_is_an_error(scripts: Any) -> None:
     assert str(done.error) == "`scripted` has no mode `plan`; it offers `ask`, `yolo`"
 
 
-@pytest.mark.anyio
 async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
     """As the protocol writes them."""
     servers = [

@@ -24,8 +24,9 @@ from proctor.policies.policy import Allow, Deny, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
 
-@pytest.mark.anyio
+
 @pytest.mark.codex
 async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_not(
     bench: Any, tmp_path: Path
@@ -39,7 +40,6 @@ async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_
     assert bench.api.requests == []
 
 
-@pytest.mark.anyio
 async def test_without_a_client_that_works_the_error_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +196,6 @@ def test_processes_that_start_clients_at_the_same_time_all_start_them(tmp_path: 
     assert [process.communicate(timeout=PATIENCE_S)[0] for process in started] == [""] * PROCESSES
 
 
-@pytest.mark.anyio
 @pytest.mark.codex
 async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench: Any) -> None:
     """Tasks of one event loop."""
@@ -239,7 +238,6 @@ async def given_up(env: dict[str, str], refused: anyio.Event) -> None:
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.anyio
 async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path, refused: anyio.Event) -> None:
     """Starts in other homes do not, and one that is given up leaves its turn to the next."""
     (tmp_path / "other").mkdir()
@@ -254,7 +252,6 @@ async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path,
         (await turn_to_start(env)).over()
 
 
-@pytest.mark.anyio
 async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
     tmp_path: Path, refused: anyio.Event
 ) -> None:
@@ -266,7 +263,6 @@ async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
         first.over()
 
 
-@pytest.mark.anyio
 @pytest.mark.codex
 async def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     """The client says so; the user's own home, not named by anybody, is made as the client would."""

@@ -16,11 +16,12 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 OPEN = Policy(name="open")
 NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 
 
-@pytest.mark.anyio
 async def test_a_limit_cancels_the_block_where_it_waits() -> None:
     """The report of usage that exceeds the limit is the last thing the block does; a deadline needs no event."""
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as late:
@@ -38,7 +39,6 @@ async def test_a_limit_cancels_the_block_where_it_waits() -> None:
     assert gate.result.usage.total_tokens == 120
 
 
-@pytest.mark.anyio
 async def test_a_refusal_that_cancels_ends_the_block_even_if_it_keeps_asking(tmp_path: Path) -> None:
     """No call after it runs, whatever the loop does with the exception."""
     with pytest.raises(PolicyViolationError):  # noqa: PT012
@@ -49,7 +49,6 @@ async def test_a_refusal_that_cancels_ends_the_block_even_if_it_keeps_asking(tmp
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
 
 
-@pytest.mark.anyio
 async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
     """The run has failed, and the exception carries the policy report."""
     store, error = MemoryStore(), ValueError("mine")
@@ -66,7 +65,6 @@ async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
         _ = gate.result
 
 
-@pytest.mark.anyio
 async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
     """Also one of a single exception."""
 
@@ -80,7 +78,6 @@ async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
     assert [str(error) for error in caught.value.exceptions] == ["mine"]
 
 
-@pytest.mark.anyio
 async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
     """And lets the cancel go on to where it came from."""
     store = MemoryStore()
@@ -94,7 +91,6 @@ async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
     assert run.status == "cancelled"
 
 
-@pytest.mark.anyio
 async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
     """The block ends there; what follows it goes on."""
     with anyio.fail_after(PATIENCE_S):
@@ -105,7 +101,6 @@ async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
     assert (gate.result.status, gate.result.reason) == ("cancelled", "enough")
 
 
-@pytest.mark.anyio
 async def test_a_loop_can_be_a_function() -> None:
     """The same gate, through `run_once`; turns are the loop's to tell."""
 
@@ -120,7 +115,6 @@ async def test_a_loop_can_be_a_function() -> None:
     assert [v.kind for v in caught.value.violations] == ["max_turns"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("bad", "error"),
     [

@@ -16,6 +16,8 @@ from proctor.supervisor import RunResult
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
+pytestmark = pytest.mark.anyio
+
 OPEN = Policy(name="open")
 NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 
@@ -25,7 +27,6 @@ def types(result: RunResult) -> list[str]:
     return [event.type for event in result.events]
 
 
-@pytest.mark.anyio
 async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -> None:
     """The loop gets the text for the model, and continues."""
     async with supervise([NO_RM], prompt="tidy up") as gate:
@@ -52,7 +53,6 @@ async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -
     assert types(gate.result).count("tool_call_denied") == 1
 
 
-@pytest.mark.anyio
 async def test_a_refusal_can_be_the_result() -> None:
     """For loops that hand every result to the model."""
     async with supervise([NO_RM]) as gate:
@@ -66,7 +66,6 @@ async def test_a_refusal_can_be_the_result() -> None:
     assert result == "Tool 'rm' is not available in this context."
 
 
-@pytest.mark.anyio
 async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
     """Two of five run."""
     ran: list[int] = []
@@ -89,7 +88,6 @@ async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
     assert types(gate.result).count("tool_call_denied") == 3
 
 
-@pytest.mark.anyio
 async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
     """Nothing runs before its approval, which is for the input that it showed: the real one."""
     policy = Policy(name="p", tool_rules=(Deny(("send",), action="request_approval"),))
@@ -115,7 +113,6 @@ async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
     assert seen == [{"to": ["ana"], "copies": 1}]
 
 
-@pytest.mark.anyio
 async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
     """The exception is the loop's to deal with."""
     async with supervise([OPEN]) as gate:
@@ -131,7 +128,6 @@ async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
     assert gate.result.status == "completed"
 
 
-@pytest.mark.anyio
 async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
     """It reads the state of the moment."""
     once = parse_policies({"name": "p", "rules": [{"type": "count", "tool": "once", "max": 1, "action": "deny"}]})
@@ -144,7 +140,6 @@ async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
     assert after == ["ls"]
 
 
-@pytest.mark.anyio
 async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
     """It counts against the same policy."""
     async with supervise([OPEN]) as gate:

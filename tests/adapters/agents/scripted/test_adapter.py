@@ -26,6 +26,8 @@ from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 HELLO = """
 steps:
   - say: Looking at it.
@@ -50,7 +52,6 @@ def made_in(workspace: Path) -> list[str]:
     return [path.name for path in workspace.iterdir()]
 
 
-@pytest.mark.anyio
 async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
     """Text, usage and calls come as written; the gate is asked between them, and the last text is the output. What is
     streamed is what is said. A command really runs, and sees the file that the call before it wrote.
@@ -74,7 +75,6 @@ async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_a_refused_call_does_not_run_and_the_agent_can_react(tmp_path: Path) -> None:
     """No effect, no outcome; the steps under `if_denied` follow, others do not."""
     script = """
@@ -91,7 +91,6 @@ async def test_a_refused_call_does_not_run_and_the_agent_can_react(tmp_path: Pat
     assert done.events[-1] == RunCompleted(output="Then not.")
 
 
-@pytest.mark.anyio
 async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
     """Ungated, the stream says that a call started before it says how it ended."""
     done = await play("steps:\n  - {call: bash, input: {command: echo hi}}", gated=False, refuse={"bash"})
@@ -103,7 +102,6 @@ async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
     assert done.types[2] == "tool_call_completed"
 
 
-@pytest.mark.anyio
 async def test_a_failing_agent_reports_its_failure_last() -> None:
     """`fail` ends the run with its message, and nothing follows."""
     done = await play("steps:\n  - say: a\n  - fail: out of credit\n  - say: b")
@@ -112,7 +110,6 @@ async def test_a_failing_agent_reports_its_failure_last() -> None:
     assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["a"]
 
 
-@pytest.mark.anyio
 async def test_every_other_step_is_an_event_of_its_own() -> None:
     """User messages, thinking, an output that is no text, cumulative usage with its own model."""
     script = """
@@ -143,7 +140,6 @@ steps:
 """
 
 
-@pytest.mark.anyio
 async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
     """Each waits for the other, so they must run side by side; all are of one response."""
     arrived = {name: anyio.Event() for name in ("one", "three")}
@@ -167,7 +163,6 @@ async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
     assert done.events[-1] == RunCompleted(output="b was denied")
 
 
-@pytest.mark.anyio
 async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
     """The first call waits for a person until the last one has run."""
     ran = anyio.Event()
@@ -191,7 +186,6 @@ def boom(why: str) -> None:
     raise ValueError(why)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -216,7 +210,6 @@ async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
     assert done.events[-1] == RunCompleted(output="next")
 
 
-@pytest.mark.anyio
 async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
     """Confinement looks at where a path really leads."""
     script = "steps:\n  - {call: bash, input: {command: ln -s /etc out}}\n  - {call: read, input: {path: out/passwd}}"
@@ -226,7 +219,6 @@ async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> No
     assert isinstance(outcome, ToolCallFailed)
 
 
-@pytest.mark.anyio
 async def test_output_is_bounded() -> None:
     """What is beyond the limit is dropped and said to be."""
     done = await play("steps:\n  - {call: bash, input: {command: head -c 5000000 /dev/zero | tr '\\\\0' x}}")
@@ -237,7 +229,6 @@ async def test_output_is_bounded() -> None:
     assert outcome.tool_output["truncated"] is True
 
 
-@pytest.mark.anyio
 async def test_a_function_may_return_anything() -> None:
     """What has no form in JSON is reported as text."""
     done = await play("steps:\n  - {call: make}", tools={"make": lambda: {"path": Path("/x"), 1: (2, 3)}})
@@ -250,7 +241,6 @@ def running(command: str) -> bool:
     return any(" ".join(p.info["cmdline"] or []) == command for p in psutil.process_iter(["cmdline"]))
 
 
-@pytest.mark.anyio
 async def test_a_command_past_its_time_ends_with_its_children() -> None:
     """A timeout is a failure, and kills what ignores signals and left its session."""
     command = "trap '' TERM; setsid sleep 71001 & sleep 71001"
@@ -262,7 +252,6 @@ async def test_a_command_past_its_time_ends_with_its_children() -> None:
     assert not running("sleep 71001")
 
 
-@pytest.mark.anyio
 async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
     """It does not hold its call, later calls can use it, and nothing of it is left."""
     script = """
@@ -287,7 +276,6 @@ CANCEL_AT = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("phase", CANCEL_AT)
 async def test_cancelling_ends_the_stream(phase: str) -> None:
     """Whatever it is doing, the first rung ends it; a call that was running has an outcome."""
