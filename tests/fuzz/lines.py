@@ -47,6 +47,9 @@ _WRAPPED = (
     *("sed -n 1p f {}", "setarch x86_64 {}", "chrt -o 0 {}", "setpriv {}", "prlimit {}", "flock f {}"),
     "flock f -c '{}'",
     *("for X in 'a[$(tac)]'; do {}; done", "x='a[$(tac)]'; [[ $x -eq 1 ]]; {}", "RANDOM='a[$(tac)]'; {}", "let {}"),
+    *("env < /dev/null {}", "> /dev/null {}", "tac > /dev/null uniq; command 2>&1 {}", "coproc N {{ {}\n}}"),
+    *("cat <<-'E' | tac; {}\n\tE\n\tE\n", "tac $(cat <<E\n$({}\n)\nE\n)", 'tac "a`{}`"', "time {{ {}\n}}"),
+    *("! ( {}\n)", "(( 1 )) && {}", "tac \\\n; {}"),
 )
 _PIECES = (
     *("x", "-e", "-c", "--", "A=1", "+=", "'tac'", "$X", "${Y:-", "${X#", "}", "x=(tac uniq)", "function f", "f()"),
