@@ -197,7 +197,8 @@ def test_an_exported_run_judged_again_shows_none(
     lines = [encode_event(event).decode() for event in planted_store.events if event.run_id == "ended"]
     exact = {"type": "tool_call", "id": "c", "name": "delete", "arguments": {"path": ALL}}
     Path("own.jsonl").write_text("\n".join(lines) + "\n")
-    Path("other.jsonl").write_text(json.dumps({"id": "s", "events": [exact, exact]}) + "\n")
+    message = {"type": "message", "role": "user", "content": ALL}
+    Path("other.jsonl").write_text(json.dumps({"id": "s", "events": [message, exact, exact]}) + "\n")
     for trace, format in (("own.jsonl", "events"), ("other.jsonl", "sessions")):
         for more in ((), ("--json",)):
             options = ["--policy", "p.json", "--format", format, *more, "--junit", "j.xml", "--sarif", "s.json"]
@@ -205,6 +206,7 @@ def test_an_exported_run_judged_again_shows_none(
                 main(["eval", *options, trace])
             shown = capfd.readouterr()
             assert ended.value.code == 1, shown.err
+            assert "delete" in shown.out
             written = [Path(name).read_text() for name in ("j.xml", "s.json")]
             assert found_in_json(shown.out, shown.err, *written) == []
 
