@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,7 @@ from .options import program_as_typed, store_as_typed
 from .output import console, echo_hanging, echo_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from proctor.supervisor import PolicyReport, RunResult
@@ -114,10 +116,14 @@ class Live:
     ) -> None:
         self._as_json = as_json
         self._lines = EventLines(numbered=numbered, clock=clock, ran=ran, store=store)
-        self._console = console()
         self._named = named
         self._run = ""
         self.unread = False
+
+    @cached_property
+    def _console(self) -> Console:
+        """JSON needs none of it."""
+        return console()
 
     def __call__(self, event: Event) -> None:
         if self.unread:
