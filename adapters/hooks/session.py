@@ -13,7 +13,6 @@ import msgspec
 from proctor.policies.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, at_ms
 from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
-from proctor.policies.policy import Approval
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.machine.machine import RunMachine
@@ -197,7 +196,7 @@ class HookedSession:
             waiting = msgspec.structs.replace(approval, timeout_s=min(approval.timeout_s, self.hold_s))
             answerable = True
         else:
-            waiting = Approval(timeout_s=_NEVER_S, scope=approval.scope)
+            waiting = msgspec.structs.replace(approval, timeout_s=_NEVER_S, on_timeout="deny")
             answerable = self.client.asks and approval.approvers is None and not approval.four_eyes
         return {
             "approval": waiting,

@@ -168,6 +168,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
         scope: Later calls that it also covers: none (`once`), those of the `run` or of the `session`.
         covers: The rules that it covers for them: `policy/rule`, or `policy/rule=key`.
         like: An entry of an allow list that must allow them, with no other inputs than this call has; null for any.
+        groups: The groups of the person, as the program that took the answer states them.
         covered_by: The earlier approval that covers this call, if one does.
         asking: With `covered_by`, what would have asked: pairs of policy and rule.
     """
@@ -175,6 +176,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
     scope: str = "once"
     covers: tuple[str, ...] = ()
     like: dict[str, Any] | None = None
+    groups: tuple[str, ...] = ()
     covered_by: str | None = None
     asking: tuple[tuple[str, str], ...] = ()
 

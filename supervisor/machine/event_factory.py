@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -24,7 +24,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import LimitWarning, ToolCall, call_of, input_digest
 from proctor.policies.monitor.violations import REFUSES_LATER
-from proctor.policies.policy import Approval
+from proctor.policies.policy import Approval, ApprovalScope
 from proctor.policies.rules.per_key import KEY_SHOWN
 
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
@@ -107,9 +107,16 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
         about["input_digest"] = None
     if not answer.granted:
         return ToolApprovalDenied(**about)
+    about["groups"] = answer.groups
     if answer.scope != "once":
         about |= {"scope": answer.scope, "covers": covered_by(request.violations), "like": answer.like}
     return ToolApprovalGranted(**about)
+
+
+def answer_of(grant: ToolApprovalGranted) -> ApprovalAnswer:
+    """The answer that a grant was."""
+    scope = cast(ApprovalScope, grant.scope)
+    return ApprovalAnswer(granted=True, by=grant.by or "", groups=grant.groups, scope=scope, like=grant.like)
 
 
 def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from proctor.policies import PolicyError, compile_policy, merge_policies, parse_
 from proctor.policies.errors import Violation
 from proctor.policies.events import ToolApprovalGranted, at_ms
 from proctor.policies.events.calls import Decision, ToolCall, input_digest
-from proctor.policies.policy import SCOPES, Approval
+from proctor.policies.policy import Approval
 
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import NOBODY_IN_TIME, ApprovalAnswer, ApprovalRequest
@@ -114,24 +114,31 @@ class HeldCalls:
         """Whether an earlier grant answers the call: one for this tool and input, which is then used up, or one that
         covers every rule that asks.
         """
-        tool = proposal.call.name
-        once = self._earlier_grants.pop((tool, decision.input_digest), None) if self._earlier_grants else None
-        grant = once or self._covering_grant(proposal.call, decision)
+        if not self._earlier_grants and not self._covering:
+            return False
+        grant = self._grant_for(proposal, decision)
         if grant is None:
             return False
-        request, reason = self._request(proposal, decision), f"covered by approval `{grant.approval_id}`"
-        if once is not None:
-            request, reason = msgspec.structs.replace(request, approval_id=once.approval_id), once.reason or ""
+        once = grant.scope == "once"
+        if once and self._earlier_grants is not None:
+            del self._earlier_grants[grant.tool_name, grant.input_digest]
+        request = self._request(proposal, decision, grant.approval_id if once else None)
+        reason = grant.reason if once else f"covered by approval `{grant.approval_id}`"
         self._state.record(approvals.covered(request, grant, reason=reason or None))
         return True
 
-    def _covering_grant(self, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
-        """The latest grant that covers the call, within the scope that the current policy allows."""
-        if not self._covering:
-            return None
-        for grant in reversed(self._covering.get((call.name, approvals.covered_by(decision.violations)), [])):
-            allowed = SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope)
-            if allowed and (grant.like is None or is_like(call, grant.like, grant.tool_input)):
+    def _grant_for(self, proposal: Proposal, decision: Decision) -> ToolApprovalGranted | None:
+        """The grant for this call, or the latest that covers it, of those that would count as an answer now: the
+        policy may have changed since, and so may the person who started the run.
+        """
+        call, covers = proposal.call, approvals.covered_by(decision.violations)
+        once = self._earlier_grants.get((call.name, decision.input_digest)) if self._earlier_grants else None
+        covering = self._covering.get((call.name, covers), []) if self._covering else []
+        for grant in reversed([*covering, *([once] if once is not None else [])]):
+            request = self._request(proposal, decision, grant.approval_id)
+            if objection(request, approvals.answer_of(grant)) is None and (
+                grant.like is None or is_like(call, grant.like, grant.tool_input)
+            ):
                 return grant
         return None
 
@@ -196,9 +203,9 @@ class HeldCalls:
         """The pending requests, oldest first."""
         return [held.request for held in self.waiting.values() if held.shown]
 
-    def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
+    def _request(self, proposal: Proposal, decision: Decision, approval_id: str | None = None) -> ApprovalRequest:
         state = self._state
-        ids = (state.new_approval_id(), state.identity.run_id, state.identity.session_id)
+        ids = (approval_id or state.new_approval_id(), state.identity.run_id, state.identity.session_id)
         request = approvals.request_for(
             decision.violations,
             proposal.call,

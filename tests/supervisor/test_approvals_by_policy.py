@@ -15,10 +15,12 @@ from proctor.supervisor import (
     ApprovalRequest,
     MemoryStore,
     Supervisor,
+    cancel_for_approval,
     pending,
     run_once,
 )
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -167,6 +169,67 @@ async def test_a_yes_for_the_session_holds_in_its_next_run(scope: str, asks_agai
                 await handle.cancel()
             await handle.wait()
             assert [call.id for call in adapter.ran] == ([] if waits else ["c2"])
+
+
+@pytest.mark.parametrize(
+    ("approval", "user", "asks_again"),
+    [
+        ({"approvers": ["ana"]}, None, False),
+        ({"approvers": ["bob"]}, None, True),
+        ({"approvers": ["@sre"]}, None, False),
+        ({"approvers": ["@dev"]}, None, True),
+        ({"four_eyes": True}, "bob", False),
+        ({"four_eyes": True}, "ana", True),
+        ({"four_eyes": True}, None, True),
+    ],
+    ids=str,
+)
+async def test_a_yes_holds_in_the_next_run_if_it_would_count_there(
+    approval: dict[str, Any], user: str | None, asks_again: bool
+) -> None:
+    """Its policy may want others to answer, and it may be started by whoever gave it."""
+    store = MemoryStore()
+
+    async def granting(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", groups=("sre",), scope="session")
+
+    common: dict[str, Any] = {"store": store, "session_id": "s"}
+    first = FakeAdapter([Ask(id="c1", name="bash", input={"n": 1})])
+    await run_once(first, "go", policies=asking(scope="session"), approver=granting, **common)
+    adapter = FakeAdapter([Ask(id="c2", name="bash", input={"n": 2})])
+    async with Supervisor(store) as supervisor:
+        policies, context = asking(scope="session", **approval), RunContext(user=user)
+        handle = await supervisor.start(
+            adapter, "go", policies=policies, context=context, session_id="s", continuation="none"
+        )
+        if asks_again:
+            with anyio.fail_after(PATIENCE_S):
+                await until_held(supervisor)
+            await handle.cancel()
+        result = await handle.wait()
+    granted = [event.by for event in result.events if isinstance(event, ToolApprovalGranted)]
+
+    assert [call.id for call in adapter.ran] == ([] if asks_again else ["c2"])
+    assert granted == ([] if asks_again else ["ana"])
+
+
+@pytest.mark.parametrize(("by", "runs"), [("ana", ["n1"]), ("eve", [])])
+async def test_a_yes_for_one_call_that_has_not_run_is_used_if_it_would_count_now(by: str, runs: list[str]) -> None:
+    """It was given to a run that ended in order to ask, under a policy that let anyone answer."""
+    store = MemoryStore()
+    adapter = FakeAdapter([Pause()])
+    call = {"tool_name": "bash", "tool_call_id": "x", "tool_input": {"n": 1}, "policy_name": "p"}
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=parse_policies({"name": "p"}), session_id="s")
+        with anyio.fail_after(PATIENCE_S):
+            request = await cancel_for_approval(store, handle, handle.run_id, call)
+            await handle.wait()
+        await supervisor.approve(request.approval_id, by=by)
+    again = FakeAdapter([Ask(id="n1", name="bash", input={"n": 1})])
+    policies = asking(approvers=["ana"])
+    await run_once(again, "go", policies=policies, approver=FakeApprover(False), store=store, session_id="s")
+
+    assert [ran.id for ran in again.ran] == runs
 
 
 async def test_a_yes_that_would_cover_more_than_the_policy_allows_does_not_count() -> None:
