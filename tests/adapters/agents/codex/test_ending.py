@@ -88,18 +88,11 @@ async def test_a_cancel_before_the_client_says_that_the_turn_began_waits_for_tha
     assert bench.survivors() == []
 
 
-async def test_a_cancel_ends_a_turn_whose_request_nobody_answers(bench: Any) -> None:
-    """The provider does not even begin to respond."""
-    bench.api.reply(mute=True)
-    async with bench.watched() as run:
-        await bench.api.wait_for_requests()
-        await run.interrupt()
-
-
-async def test_a_cancel_ends_a_turn_that_is_being_retried(bench: Any) -> None:
-    """The client waits before it asks again."""
-    for _ in range(4):
-        bench.api.reply(status=500)
+@pytest.mark.parametrize("replies", [[{"mute": True}], [{"status": 500}] * 4], ids=["unanswered", "retried"])
+async def test_a_cancel_ends_a_turn_whose_request_has_no_response(bench: Any, replies: list[dict[str, Any]]) -> None:
+    """The provider does not even begin to respond, or the client waits before it asks again."""
+    for reply in replies:
+        bench.api.reply(**reply)
     async with bench.watched() as run:
         await bench.api.wait_for_requests()
         await run.interrupt()

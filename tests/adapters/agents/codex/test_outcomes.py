@@ -51,61 +51,32 @@ def reported(bench: Any, stand_in: Callable[[str], Path]) -> Callable[[str], Any
     return run
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(0, DONE_0), (2, FAILED_2)])
-async def test_an_outcome_that_the_client_does_not_report_is_read_in_its_record(
-    reported: Callable[[str], Any], code: int, outcome: Event
-) -> None:
-    """Once the calls of the response are done."""
-    events = await reported(f'returned("{EXITED % code}"); say(TOKENS); say(DONE)')
-
-    assert events == [outcome, TURN, END]
-
-
-async def test_an_outcome_that_is_recorded_late_is_read_at_the_end_of_the_turn(
-    reported: Callable[[str], Any],
-) -> None:
-    """By then the client has recorded everything."""
-    events = await reported(f'say(TOKENS); heard(); returned("{EXITED % 0}"); say(DONE)')
-
-    assert events == [TURN, DONE_0, END]
-
-
-async def test_an_outcome_that_the_client_reports_late_is_not_reported_again(reported: Callable[[str], Any]) -> None:
-    """The record was first."""
-    events = await reported(f'returned("{EXITED % 0}"); say(TOKENS); say(OVER); say(DONE)')
-
-    assert events == [DONE_0, TURN, END]
+BY_CLIENT = {"exit_code": 0, "output": "as the client says"}
+REPORTED = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=BY_CLIENT)
+NEXT_CALL = """say({"method": "item/started", "params": {**here, "item": command}})
+say({"id": 9, "method": "item/commandExecution/requestApproval", "params": {**here, **asked}}); hear()"""
+RUNNING = "Process running with session ID 4\\nOutput:\\nProcess exited with code 0\\n"
+OUTCOMES: dict[str, tuple[str, list[Event]]] = {
+    "not reported": (f'returned("{EXITED % 0}"); say(TOKENS)', [DONE_0, TURN, END]),
+    "a failure that is not reported": (f'returned("{EXITED % 2}"); say(TOKENS)', [FAILED_2, TURN, END]),
+    "recorded late": (f'say(TOKENS); heard(); returned("{EXITED % 0}")', [TURN, DONE_0, END]),
+    "reported late": (f'returned("{EXITED % 0}"); say(TOKENS); say(OVER)', [DONE_0, TURN, END]),
+    "recorded late, and the next call has its id": (
+        f'say(OVER); returned("{EXITED % 2}"); {NEXT_CALL}; say(OVER)',
+        [REPORTED, REPORTED, TURN, END],
+    ),
+    "of a command in the background": (f'returned("{RUNNING}"); say(TOKENS); say(OVER)', [TURN, REPORTED, END]),
+    "nowhere": ("say(TOKENS)", [TURN, UNKNOWN, END]),
+    "aborted": ("returned('aborted by user')", [TURN, UNKNOWN, END]),
+}
 
 
-async def test_an_outcome_that_is_recorded_late_is_not_that_of_the_next_call_of_the_same_id(
-    reported: Callable[[str], Any],
-) -> None:
-    """Some models' ids come again."""
-    again = 'say({"method": "item/started", "params": {**here, "item": command}})'
-    ask = 'say({"id": 9, "method": "item/commandExecution/requestApproval", "params": {**here, **asked}}); hear()'
-    events = await reported(f'say(OVER); returned("{EXITED % 2}"); {again}; {ask}; say(OVER); say(DONE)')
+@pytest.mark.parametrize("kind", OUTCOMES)
+async def test_each_call_has_one_outcome_by_the_wire_or_the_record(reported: Callable[[str], Any], kind: str) -> None:
+    """The record is read once a response's calls are done, and at the end of the turn; the first of the two holds."""
+    script, expected = OUTCOMES[kind]
 
-    output = {"exit_code": 0, "output": "as the client says"}
-    assert events == [ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=output)] * 2 + [TURN, END]
-
-
-async def test_a_command_that_continues_in_the_background_is_over_when_the_client_says_so(
-    reported: Callable[[str], Any],
-) -> None:
-    """Whatever it wrote meanwhile."""
-    running = "Process running with session ID 4\\nOutput:\\nProcess exited with code 0\\n"
-    events = await reported(f'returned("{running}"); say(TOKENS); say(OVER); say(DONE)')
-
-    output = {"exit_code": 0, "output": "as the client says"}
-    assert events == [TURN, ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=output), END]
-
-
-@pytest.mark.parametrize("script", ["say(TOKENS)", "returned('aborted by user')"])
-async def test_a_call_whose_outcome_is_nowhere_ends_with_the_run(reported: Callable[[str], Any], script: str) -> None:
-    """Neither in the record nor on the wire."""
-    events = await reported(f"{script}; say(DONE)")
-
-    assert events == [TURN, UNKNOWN, END]
+    assert await reported(f"{script}; say(DONE)") == expected
 
 
 async def test_a_call_that_runs_when_the_turn_fails_ends_with_it(bench: Any, stand_in: Callable[[str], Path]) -> None:
