@@ -14,14 +14,16 @@ OTHERS = (
     *("httpx", "mcp", "opentelemetry", "psycopg", "ray", "starlette", "uvicorn"),
 )
 IMPORTS = """
-import sys, proctor, proctor.adapters.cli.commands.run, proctor.supervisor.api.supervisor
+import sys, proctor, proctor.supervisor.api.supervisor
 from proctor.adapters import (
     AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter, FunctionAdapter, OpenAIAgentsAdapter, PydanticAIAdapter,
     ReplayAdapter, ScriptedAdapter, ShellAdapter, supervise,
 )
 from proctor.adapters.stores import SQLiteStore
+found = [name for name in sys.modules if name == "click"]
+import proctor.adapters.cli.commands.run
 ours = ("proctor.adapters.stores.postgres", "proctor.adapters.telemetry")
-print([name for name in sys.modules if name.startswith(ours) or name.split(".")[0] in sys.argv[1:]])
+print(found + [name for name in sys.modules if name.startswith(ours) or name.split(".")[0] in sys.argv[1:]])
 """
 
 

@@ -33,6 +33,16 @@ async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
     assert started.tool_input == {"path": str(target)}
 
 
+async def test_parallel_calls_share_one_budget(bench: Any) -> None:
+    """Of eight calls at once under a limit of three, three run."""
+    policy = "{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}"
+    async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
+        for n in range(8):
+            tasks.start_soon(partial(proxied.call, "write", path=str(bench.dir / f"out-{n}")))
+
+    assert len(list(bench.dir.glob("out-*"))) == 3
+
+
 async def test_a_tool_that_fails_is_recorded_as_failed_and_passed_on_unchanged(bench: Any) -> None:
     """The server's own error reaches the client; a rule that needs success is not satisfied by it."""
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: fail, then: add}]}"

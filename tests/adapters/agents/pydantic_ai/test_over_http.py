@@ -25,10 +25,10 @@ pytestmark = pytest.mark.anyio
 
 
 class ChatAPI:
-    """Answers requests with the messages of its script, in order; a number is a status."""
+    """Answers requests with the messages of its script, in order."""
 
     def __init__(self) -> None:
-        self.script: list[dict[str, Any] | int] = []
+        self.script: list[dict[str, Any]] = []
         self.bodies: list[dict[str, Any]] = []
         self.url = ""
 
@@ -36,8 +36,6 @@ class ChatAPI:
         """The next answer."""
         given = self.script[len(self.bodies)]
         self.bodies.append(body)
-        if isinstance(given, int):
-            return given, {"error": {"message": "scripted failure"}}
         reason = "tool_calls" if "tool_calls" in given else "stop"
         choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **given}}
         used = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
