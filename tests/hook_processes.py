@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import signal
-import sqlite3
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.daemon_client import DAEMON
 from proctor.adapters.hooks.record import store_id
@@ -44,7 +44,7 @@ def end_daemons(store: Path) -> None:
 
 def recorded(store: Path, *types: str) -> list[str]:
     """The types of the stored events, in order, those of `types` if any are given."""
-    rows = sqlite3.connect(store).execute("SELECT type FROM events ORDER BY position").fetchall()
+    rows = stored_rows(store, "SELECT type FROM events ORDER BY position")
     return [name for (name,) in rows if not types or name in types]
 
 

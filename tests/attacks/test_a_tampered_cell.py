@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import pytest
 from postgres_server import needs_postgres, new_database
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import PostgresStore, SQLiteStore
@@ -148,13 +149,7 @@ class InAFile(Tampering):
         self._path, self._kept = path, Path(shutil.copy(path, f"{path}.kept"))
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        connection = sqlite3.connect(self._path)
-        try:
-            rows = connection.execute(sql, values).fetchall()
-            connection.commit()
-        finally:
-            connection.close()
-        return rows
+        return stored_rows(self._path, sql, tuple(values))
 
     def audit(self) -> bool:
         report = audited(self._path)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from hook_processes import HookProcesses, end_daemons
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks import settings
 from proctor.policies import RunContext
@@ -214,7 +215,7 @@ def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
             pool.submit(subprocess.run, of_agent(hasty, agent), input=given, capture_output=True) for _ in range(3)
         ]
         ended = [each.result() for each in asking]
-    other.execute("ROLLBACK")
+    other.close()
 
     assert [is_told(each, agent) for each in ended] == [True] * 3, ended
     if agent in ("claude", "codex"):
@@ -337,11 +338,7 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
     late = [allowed(hooked, call("t2", prompt_id="p1", agent_id="sub")), allowed(hooked, call("t3", prompt_id="p2"))]
     end_daemons(hooked.store)
     later = [allowed(hooked, call("t4", prompt_id="p1")), allowed(hooked, call("t5", prompt_id="p2"))]
-    [started] = (
-        sqlite3.connect(hooked.store)
-        .execute("SELECT count(*) FROM events WHERE type = 'tool_call_started'")
-        .fetchone()
-    )
+    [(started,)] = stored_rows(hooked.store, "SELECT count(*) FROM events WHERE type = 'tool_call_started'")
 
     assert not cancelled
     assert late == [False, True]

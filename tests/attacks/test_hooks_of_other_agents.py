@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from hook_processes import HookProcesses, end_daemons
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
@@ -106,7 +106,7 @@ def test_a_client_that_ignores_a_refusal_is_on_record(hooks: Hooks) -> None:
     hooks.hooked.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
     refused = not hooks.allows(event(hooks.agent, 1))
     hooks.allows(event(hooks.agent, 1, ran=True))
-    rows = sqlite3.connect(hooks.hooked.store).execute("SELECT type FROM events ORDER BY position").fetchall()
+    rows = stored_rows(hooks.hooked.store, "SELECT type FROM events ORDER BY position")
     types = [name for (name,) in rows]
 
     assert refused

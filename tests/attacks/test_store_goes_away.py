@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import IntactFile, open_for_writing
@@ -196,7 +196,7 @@ COUNT = "SELECT count(*) FROM events"
 def test_an_index_cut_short_ends_no_process_and_loses_nothing(tmp_path: Path, then: str) -> None:
     """It is memory that is read: behind the end of its file the system ends a process by SIGBUS."""
     child = subprocess.run([sys.executable, "-c", CUT, tmp_path, then, *SIZES], capture_output=True, text=True)
-    stored = [sqlite3.connect(tmp_path / f"{size}.db").execute(COUNT).fetchone()[0] for size in SIZES]
+    stored = [stored_rows(tmp_path / f"{size}.db", COUNT)[0][0] for size in SIZES]
 
     assert (child.returncode, child.stdout.split()) == (0, [] if then == "close" else ["truncated"] * len(SIZES))
     assert stored == [300] * len(SIZES)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ import anyio
 import codex_bench
 import pytest
 from hook_processes import daemons, end_daemons, recorded, wait_for_hooks
+from stored_rows import stored_rows
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
@@ -89,7 +89,7 @@ class Agent:
 
     def usage(self) -> list[dict[str, Any]]:
         """The stored reports of tokens."""
-        rows = sqlite3.connect(self.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+        rows = stored_rows(self.store, "SELECT data FROM events WHERE type = 'token_usage_updated'")
         return [json.loads(data) for (data,) in rows]
 
 
@@ -346,7 +346,7 @@ def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.Captur
     assert (before, good, bad) == (1, 0, 1)
     assert (found["agent"], found["scope"], found["active"]) == (agent.name, "user", True)
     assert "NOT active" in capsys.readouterr().out
-    assert sqlite3.connect(agent.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert stored_rows(agent.store, "SELECT count(*) FROM events") == [(0,)]
     assert daemons(agent.store)
 
 
@@ -382,7 +382,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     agent.install()
     prompt = agent.prompt(tuple([agent.shell(f"touch {agent.cwd}/sub{number}")] for number in range(3)))
     agent.run([agent.task(prompt)], [agent.shell(f"touch {agent.cwd}/after")])
-    rows = sqlite3.connect(agent.store).execute("SELECT data FROM events WHERE type = 'policy_violation'")
+    rows = stored_rows(agent.store, "SELECT data FROM events WHERE type = 'policy_violation'")
 
     assert sorted(file.name for file in agent.cwd.iterdir()) == ["sub0", "sub1"]
     assert recorded(agent.store, "run_started") == ["run_started"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import codex_bench
 import pytest
 import web_server
 from hook_processes import end_daemons
+from stored_rows import stored_rows
 from terminal import Terminal
 from web_server import PROCTOR
 
@@ -323,14 +323,14 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
     end_daemons(site.store)
     proctor("hook", "uninstall", "--agent", client.name)
     results = json.dumps(at.api.requests[-1])
-    approvals = sqlite3.connect(site.store).execute("SELECT 1 FROM events WHERE type = 'tool_approval_requested'")
+    approvals = stored_rows(site.store, "SELECT 1 FROM events WHERE type = 'tool_approval_requested'")
 
     assert (client.cwd / "a").is_dir()
     assert "a person pushes" in results
     assert (client.cwd / "deployed").exists()
     assert "The window is used." in results
     assert not (client.cwd / "never").exists()
-    assert len(approvals.fetchall()) == 1
+    assert len(approvals) == 1
     after = {path: path.read_bytes() for path in client.settings}
     if client.name == "codex":  # it has added tables of its own, about its screen
         after[path], _, _ = after[path].partition(b"\n[tui]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from hook_processes import end_daemons, recorded
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
 from proctor.policies import RunContext
@@ -65,7 +65,7 @@ class TestHooks(Evidence):
             *("tool_call_requested", "policy_violation", "tool_call_denied", "turn_completed"),
             *("turn_completed", "run_completed"),
         ]
-        rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+        rows = stored_rows(governed.store, "SELECT data FROM events WHERE type = 'token_usage_updated'")
         used = [json.loads(data) for (data,) in rows]
         assert sum(event.get("input_tokens", 0) for event in used) == 500 + 500 + 7 + 900 + 800
         assert sum(event.get("output_tokens", 0) for event in used) == 20 + 30 + 20 + 40

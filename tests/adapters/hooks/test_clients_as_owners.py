@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from hook_processes import daemons, end_daemons
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks import daemon, decider
 from proctor.adapters.stores import SQLiteStore
@@ -208,8 +208,7 @@ async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: A
     begun(session, clients.start())
     session.client = None
     session.end()
-    with sqlite3.connect(session.store) as connection:
-        connection.execute("UPDATE runs SET epoch = 0")
+    stored_rows(session.store, "UPDATE runs SET epoch = 0")
     session.post("c2", command="ls")
     [nobodys] = await runs(session)
     session.client = clients.start()
@@ -225,8 +224,7 @@ async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients:
     """A client is its process and the moment that started: another one under the same pid changes nothing."""
     begun(session, clients.start())
     session.end()
-    with sqlite3.connect(session.store) as connection:
-        connection.execute("UPDATE owners SET started = started - 1")
+    stored_rows(session.store, "UPDATE owners SET started = started - 1")
 
     assert [run.status for run in await runs(session)] == ["lost"]
     assert len(await using(session, reap)) == 1
@@ -237,8 +235,7 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
 ) -> None:
     """Seen from another namespace of pids; the process that judges renews it while the client is there."""
     begun(session, clients.start())
-    with sqlite3.connect(session.store) as connection:
-        connection.execute("UPDATE owners SET machine = machine || '0', until = 0")
+    stored_rows(session.store, "UPDATE owners SET machine = machine || '0', until = 0")
     left = [run.status for run in await runs(session)]
     monkeypatch.setattr(decider, "LEASE_S", -1.0)
     session.look()

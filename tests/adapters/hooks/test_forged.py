@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 import hook_processes
 import pytest
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.settings import settings_path
 
@@ -90,7 +90,7 @@ def test_what_the_agent_reports_is_not_recorded(
 
     governed.run()
 
-    rows = sqlite3.connect(governed.store).execute("SELECT type, data FROM events ORDER BY seq").fetchall()
+    rows = stored_rows(governed.store, "SELECT type, data FROM events ORDER BY seq")
     kinds = [kind for kind, _ in rows]
     assert output.read_text() == "begun\n" * len(calls)
     assert [data for kind, data in rows if kind == "message_sent" and b"I agree" in bytes(data)] == []
@@ -159,7 +159,7 @@ def test_what_a_server_reports_is_not_recorded(governed: Any, tmp_path: Path, wa
 
     governed.run("--mcp-config", str(servers), "--strict-mcp-config")
 
-    rows = sqlite3.connect(governed.store).execute("SELECT type, data FROM events ORDER BY seq").fetchall()
+    rows = stored_rows(governed.store, "SELECT type, data FROM events ORDER BY seq")
     kinds = [kind for kind, _ in rows]
     assert json.loads((tmp_path / "answer").read_text())["decision"] == "block"
     assert kinds.count("message_sent") == kinds.count("run_started") == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import store_id
 
@@ -71,7 +71,7 @@ def test_what_is_no_hook_or_a_call_of_another_shape_is_refused(hooked: Any) -> N
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert "hookSpecificOutput" not in json.loads(ended.stdout)
     assert (fine.returncode, fine.stdout, fine.stderr) == (0, b"", b"")
-    [count] = sqlite3.connect(hooked.store).execute("SELECT count(*) FROM events").fetchone()
+    [(count,)] = stored_rows(hooked.store, "SELECT count(*) FROM events")
     assert count == 0
 
 

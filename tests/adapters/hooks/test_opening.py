@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hook_processes import end_daemons
+from stored_rows import stored_rows
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.record import store_id
@@ -202,7 +202,7 @@ class TestClient:
 
 def completed(store: Path) -> set[str]:
     """The ids of calls that are recorded as completed."""
-    rows = sqlite3.connect(store).execute("SELECT data FROM events WHERE type = 'tool_call_completed'")
+    rows = stored_rows(store, "SELECT data FROM events WHERE type = 'tool_call_completed'")
     return {json.loads(data)["tool_call_id"] for (data,) in rows}
 
 

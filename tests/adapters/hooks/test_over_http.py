@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import hook_processes
 import loopback
 import pytest
 from hook_processes import HookProcesses, end_daemons, recorded
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks import over_http
 from proctor.adapters.hooks.daemon import PROBE
@@ -272,7 +272,7 @@ class TestRequests:
             )
             command = [sys.executable, "-c", thief, endpoint.url, endpoint.authorization]
             subprocess.run(command, input=forged, capture_output=True, check=False)
-        types = [type for (type,) in sqlite3.connect(judging.store).execute("SELECT type FROM events")]
+        types = [type for (type,) in stored_rows(judging.store, "SELECT type FROM events")]
 
         assert types.count("tool_call_requested") == 1
         assert not {"tool_call_completed", "run_cancelled"} & {*types}

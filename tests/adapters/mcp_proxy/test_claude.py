@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_rows import stored_rows
 
 QUICK = Path(__file__).with_name("quick_server.py")
 CODE = "from proctor.adapters.cli import main; main()"
@@ -46,7 +46,7 @@ def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tm
 
     offered = {tool["name"] for tool in api.requests[0]["tools"]}
     results = claude.tool_results()
-    rows = sqlite3.connect(store).execute("SELECT type, count(*) FROM events GROUP BY type").fetchall()
+    rows = stored_rows(store, "SELECT type, count(*) FROM events GROUP BY type")
     assert "mcp__quick__write" in offered
     assert not {"mcp__quick__hang", "mcp__quick__crash"} & offered
     assert "keep out" in results[refused["id"]]

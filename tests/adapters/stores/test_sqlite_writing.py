@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
+from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
@@ -85,10 +86,7 @@ async def test_a_batch_too_large_for_the_disk_takes_no_other_with_it(store: SQLi
 async def test_a_record_that_was_damaged_is_named(store: SQLiteStore) -> None:
     """Reading stops there, and says where."""
     await store.append([message("a"), message("b")])
-    other = sqlite3.connect(store.path)
-    other.execute("UPDATE events SET data = x'7b' WHERE seq = 2")
-    other.commit()
-    other.close()
+    stored_rows(store.path, "UPDATE events SET data = x'7b' WHERE seq = 2")
     with pytest.raises(StoreError, match="record 2 of session `s` cannot be read") as caught:
         await stored(store)
 

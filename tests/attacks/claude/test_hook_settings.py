@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import anyio
 import pytest
 from claude_bench import real_client
 from hook_processes import end_daemons
+from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, managed
@@ -68,7 +68,7 @@ class Armed:
 
     def found(self) -> list[dict[str, Any]]:
         """The stored violations."""
-        rows = sqlite3.connect(self.store).execute("SELECT data FROM events WHERE type = 'policy_violation'")
+        rows = stored_rows(self.store, "SELECT data FROM events WHERE type = 'policy_violation'")
         return [json.loads(data) for (data,) in rows]
 
 
