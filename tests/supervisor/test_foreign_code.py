@@ -29,7 +29,7 @@ from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.ports.adapter import CancelStep
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, Pause
 
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
 
@@ -165,13 +165,15 @@ async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising
         __eq__ = __hash__ = __repr__ = unspeakable
 
     seen: list[Any] = []
+    later = FakePublisher(fails_at=3)
 
     async def run(supervisor: Supervisor) -> Any:
         result = await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN], run_id="r")).wait()
-        assert supervisor.statistics().publishers_dropped == 1
+        assert supervisor.statistics().publishers_dropped == 2
         return result
 
-    result = await beside(run, publishers=[Broken(), seen.append])
+    result = await beside(run, publishers=[Broken(), later, seen.append])
+    assert len(later.events) == 2
     assert [event for event in seen if event.run_id == "r"] == list(result.events)
 
 

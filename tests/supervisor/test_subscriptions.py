@@ -323,7 +323,7 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
     ],
 )
 async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], message: str) -> None:
-    """On entering at the latest."""
+    """On entering at the latest, or with the first event where nobody enters."""
     store = MemoryStore()
     await store.append([RunStarted(session_id="s", run_id="r")])
     if given.get("after") == "ahead":
@@ -332,3 +332,5 @@ async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], 
     async with Supervisor(store) as supervisor:
         with pytest.raises(UsageError, match=message):
             await supervisor.subscribe(**given).__aenter__()
+        with pytest.raises(UsageError, match=message):
+            await anext(supervisor.subscribe(**given))
