@@ -178,10 +178,10 @@ class Budgets:
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
 
     def settled(self, results: Sequence[ReservationResult]) -> None:
-        """The store has settled: record what it answered."""
+        """The store has settled, by the amount of whichever run reserved last: record what is over this run's own."""
         for line, answer in self._answers(results):
             self._warn(line.claim, answer)
-            if not answer.granted:
+            if answer.used > line.claim.max:
                 self._record_answer(line, answer, granted=False)
 
     def deadline(self) -> int | None:

@@ -28,7 +28,17 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.limits import BudgetAccount
-from proctor.supervisor import MemoryStore, Owner, RunInfo, RunResult, StoreError, Supervisor, run_once
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    MemoryStore,
+    Owner,
+    RunInfo,
+    RunResult,
+    StoreError,
+    Supervisor,
+    run_once,
+)
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
@@ -107,6 +117,25 @@ async def test_a_run_that_can_reserve_nothing_does_not_start() -> None:
 
     assert (warned.status, [v.action for v in warned.policy.violations]) == ("completed", ["warn"])
     assert other.status == "completed"
+
+
+@pytest.mark.parametrize(("own", "other", "over"), [(10, 4, False), (5, 20, True)], ids=["lowered", "raised"])
+async def test_a_run_ends_under_the_amount_it_began_with(own: float, other: float, over: bool) -> None:
+    """Another run has another amount of the same budget since, as after an edit of the policy."""
+    store = MemoryStore()
+
+    async def others(request: ApprovalRequest) -> ApprovalAnswer:
+        await ran(store, [], money(other))
+        return ApprovalAnswer(granted=True, by="ana")
+
+    asks = policy(money(own), tool_rules=(Deny(tools=("a",), action="request_approval"),))
+    steps = [spent(6 if own > other else 2), Ask(name="a"), *([] if own > other else [spent(4)])]
+    result = await ran(store, steps, stack=[asks], approver=others)
+
+    assert [(event.used, event.max) for event in of(result, BudgetReserved) if not event.granted] == (
+        [(6, own)] if over else []
+    )
+    assert [event.kind for event in of(result, PolicyViolated)] == (["budget"] if over else [])
 
 
 async def test_the_call_after_the_last_of_the_money_is_refused_and_the_run_ends() -> None:
