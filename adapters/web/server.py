@@ -184,6 +184,7 @@ async def serve(
         log_level="critical",  # it would log a line, or a traceback, for whatever a client gets wrong
         access_log=False,
         lifespan="off",
+        ws="none",  # it would answer before anything here is asked, with an internal error
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,

@@ -118,6 +118,27 @@ def test_this_machines_names_of_itself_reach_it(site: Site, name: str) -> None:
     assert site.ask("GET", "/api/me", headers={"Host": f"{name}:{site.host.rpartition(':')[2]}"}).status == 200
 
 
+@pytest.mark.parametrize("protocol", ["websocket", "h2c", "TLS/1.0"])
+@pytest.mark.parametrize(
+    ("path", "more", "status"),
+    [
+        ("/", {}, 200),
+        ("/api/me", {}, 200),
+        ("/api/me", {"Authorization": "Bearer none"}, 401),
+        ("/", {"Host": "evil.example"}, 421),
+    ],
+    ids=["page", "api", "no token", "another name"],
+)
+def test_a_wish_for_another_protocol_changes_no_answer(
+    site: Site, protocol: str, path: str, more: dict[str, str], status: int
+) -> None:
+    """This server speaks HTTP/1.1 only, and asks for the name and the token first."""
+    handshake = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
+    wish = {"Connection": "Upgrade", "Upgrade": protocol, **handshake}
+
+    assert site.ask("GET", path, headers={**wish, **more}).status == status
+
+
 def test_two_hosts_reach_nothing(site: Site) -> None:
     """The good one first or last."""
     for hosts in ((site.host, "evil.example"), ("evil.example", site.host)):
