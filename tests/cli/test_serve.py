@@ -109,7 +109,8 @@ def _status_of(url: str) -> int:
         with urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 @pytest.fixture

@@ -218,7 +218,8 @@ class TestRequests:
             with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:
                 return answer.status, json.loads(answer.read() or b"{}")
         except urllib.error.HTTPError as error:
-            return error.code, None
+            with error:
+                return error.code, None
 
     def call(self, **fields: Any) -> bytes:
         """A call about to run."""
