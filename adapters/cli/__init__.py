@@ -1,6 +1,7 @@
 """The command line: `proctor`.
 
-One file a command (or a few that belong together), imported when it is used. To add one: a file with a click
+One file a command (or a few that belong together), imported when it is used. To add one: a click
+command in a file of `commands/`, and its line in `app`.
 """
 
 import atexit

@@ -8,13 +8,14 @@ from typing import Any
 from ..errors import Action, Enforcement, Violation
 from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER, ToolCall
 from ..limits import LIMITS, Budget, Limit
+from ..rules import RULES
 from ..rules.machine import Finding
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.foreign_code import error_text
 from .call_table import CallState, Session
 from .program import CompiledRule
 
-REFUSES_LATER = frozenset({*LIMITS, "budget", "circuit_breaker"})
+REFUSES_LATER = frozenset({*LIMITS, "budget", *(kind for kind, rule in RULES.items() if rule.refuses_later)})
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 

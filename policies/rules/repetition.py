@@ -191,6 +191,8 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     consecutive: Positive | None = None
     total: Positive | None = None
 
+    refuses_later = True
+
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()
         if self.consecutive is None and self.total is None:

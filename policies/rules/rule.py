@@ -195,6 +195,8 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
     """The field that accepts a person's approval in place of a call."""
+    refuses_later: ClassVar[bool] = False
+    """Whether what it finds once refuses every later call."""
 
     @property
     def type(self) -> str:
