@@ -78,6 +78,21 @@ def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
     assert not (place / "elsewhere.yaml").exists()
 
 
+@pytest.mark.parametrize("before", ["", "name: mine\n"])
+def test_a_policy_is_written_whole_or_not_at_all(place: Path, before: str) -> None:
+    """Where no file may have a byte, as on a full disk, one that is there stays as it is."""
+    policy = place / "proctor.yaml"
+    if before:
+        policy.write_text(before)
+    code = "import resource as r, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += "r.setrlimit(r.RLIMIT_FSIZE, (0, 0)); from proctor.adapters.cli import main; main()"
+    words = [sys.executable, "-B", "-c", code, "init", "--yes", "--force"]
+    wrote = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert (wrote.returncode, wrote.stderr) == (3, "error: the output cannot be written: file too large\n")
+    assert [file.read_text() for file in place.glob("*proctor.yaml*")] == ([before] if before else [])
+
+
 def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
     """So that it finds them there already."""
     wrote = cli("init", "--agent", "claude", "--hook", "--json")

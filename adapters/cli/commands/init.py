@@ -16,7 +16,7 @@ from ...hooks.permission_import import AGENTS as FROM
 from ...hooks.permission_import import Permissions, policy_text, portable_call, read_permissions
 from ...kit.display_text import escape_control
 from ..options import json_option
-from ..output import echo, echo_json
+from ..output import echo, echo_json, replaced
 from .hook import AGENTS as HOOKED
 from .hook import WantedHooks, hooks_put, put_hooks
 
@@ -92,8 +92,8 @@ def init(
     if hook is None:
         hook = asks and chosen in HOOKED and click.confirm(f"Hold your own {chosen} to it here, by hooks?")
     for name, text in texts.items():
-        with Path(name).open("w" if force else "x", encoding="utf-8") as written:
-            written.write(text)
+        with replaced(name) as written:
+            written.write(text.encode())
     settings, changed, notes = put_hooks(WantedHooks(policies=(file,), agent=chosen)) if hook else (None, False, [])
     install = f"proctor hook install --agent {chosen} --policy {file}"
     follows = chosen if hook else install if source else _next(file).get(chosen, install)
