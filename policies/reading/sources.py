@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -290,6 +289,8 @@ def read_toml(text: str) -> Node:
     Raises:
         Unreadable: not TOML, or nested beyond measure.
     """
+    import tomllib  # few policies are in it, and every command would read it in
+
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -384,6 +385,8 @@ class _Places(_Cursor):
             if bare:
                 parts.append((bare, span))
             else:
+                import tomllib
+
                 quoted = self._step_over(_STRING)
                 parts.append((next(iter(tomllib.loads(f"{quoted} = 1"))), span))
             self._step_over(_TOML_TEXT_BLANK)
