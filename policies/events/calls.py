@@ -150,7 +150,7 @@ def check_input(input: Any) -> None:
     """Raises TypeError for an input that is not an object or holds what JSON does not have, and ValueError for one
     with too many parts, or without an end.
     """
-    if type(input) is dict:
+    if type(input) is dict and len(input) < MOST_PARTS:
         for key in input:
             if type(key) is not str or type(input[key]) not in _PLAIN:
                 break

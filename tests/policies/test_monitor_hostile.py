@@ -18,6 +18,7 @@ from proctor.policies import (
     parse_policies,
 )
 from proctor.policies import events as ev
+from proctor.policies.events.calls import MOST_PARTS
 from proctor.policies.monitor import call_table
 from proctor.policies.monitor.call_table import FINISHED_KEPT
 from proctor.policies.rules import machine
@@ -141,6 +142,19 @@ def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, t
 
     assert decision.explain()
     assert policy.restore(monitor.snapshot()).state.session.count == monitor.state.session.count
+
+
+def many(parts: int) -> dict[str, Any]:
+    """An input with so many parts, the object itself among them."""
+    return {f"k{number}": number for number in range(parts - 1)}
+
+
+@pytest.mark.parametrize(("parts", "action"), [(MOST_PARTS, "allow"), (MOST_PARTS + 1, "deny")])
+def test_an_input_of_texts_and_numbers_alone_has_the_same_bound(parts: int, action: str) -> None:
+    """Its elements are parts as those of a list are."""
+    monitor = compile_policy(merge_policies(parse_policies({"name": "p"}))).monitor()
+
+    assert monitor.propose(ToolCall(id="1", name="x", input=many(parts), turn=1)).action == action
 
 
 @pytest.mark.parametrize("doc", [{}, {"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
