@@ -244,21 +244,26 @@ class _Import:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._batch: list[Event] = []
-        self._there: dict[str, int] = {}
+        self._last: dict[str, int] = {}
         self._readers: dict[str, AsyncIterator[Event]] = {}
         self.report = ImportReport()
 
     async def add(self, line: _Line) -> None:
-        """Take one line."""
+        """Take one line. Raises EventError for an event that does not follow those of its session so far."""
         if line.run is not None:
             await self._create(line.run)
         if data := bytes(line.event):
             event = decode_event(data)
-            if event.seq > await self._last_seq(event.session_id):
-                self._batch.append(event)
-            else:
+            last = await self._last_seq(event.session_id)
+            if 0 < event.seq <= last:
                 self.report.already_there += 1
                 await self._compare(event)
+            elif event.seq == last + 1 or (event.seq > 0 == last and isinstance(event, RecordPruned)):
+                self._batch.append(event)
+                self._last[event.session_id] = event.seq
+            else:
+                why = f"does not follow event {last}: lines are missing, or in another order"
+                raise EventError(f"event {event.seq} of session `{event.session_id}` {why}")
             if len(self._batch) >= _BATCH:
                 await self.flush()
 
@@ -283,12 +288,15 @@ class _Import:
             self.report.runs += 1
 
     async def _last_seq(self, session_id: str) -> int:
-        if session_id not in self._there:
-            self._there[session_id] = await self._store.last_seq(session_id)
-        return self._there[session_id]
+        """The number of the session's latest event, stored or taken."""
+        if session_id not in self._last:
+            self._last[session_id] = await self._store.last_seq(session_id)
+        return self._last[session_id]
 
     async def _compare(self, event: Event) -> None:
         """Raises StoreError if another event is stored at its place; pruned events are not compared."""
+        if any(taken.session_id == event.session_id for taken in self._batch):
+            await self.flush()
         reader = self._readers.pop(event.session_id, None)
         stored = None if reader is None else await anext(reader, None)
         if reader is None or stored is None or stored.seq != event.seq:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -153,6 +153,32 @@ async def test_an_import_that_broke_off_continues() -> None:
         await import_lines(other, lines)
 
         assert (await lines_of(other))[1:] == lines[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda events: events.pop(1), "line 4: event 3 of session `a` does not follow event 1: lines are missing"),
+        (lambda events: events.insert(0, events.pop(1)), "line 3: event 2 of session `a` does not follow event 0"),
+        (lambda events: events.insert(1, events[0].replace(b'"seq":1,', b"")), "line 4: event 0 of session `a`"),
+        (lambda events: events.insert(1, events[0].replace(b"run_a", b"run_b")), "is not the one stored here"),
+    ],
+    ids=["missing", "exchanged", "without a number", "twice, unlike"],
+)
+async def test_an_export_that_was_changed_stores_nothing_at_another_place(
+    change: Callable[[list[bytes]], Any], message: str
+) -> None:
+    """What stands before the wrong line is stored; the whole export still goes in."""
+    store, other = MemoryStore(), MemoryStore()
+    await add(store, "a", 3, MessageReceived(session_id="a"))
+    lines = await lines_of(store)
+    head, changed = lines[:2], lines[2:]
+    change(changed)
+    with pytest.raises((UsageError, StoreError), match=message):
+        await import_lines(other, [*head, *changed])
+    await import_lines(other, lines)
+
+    assert (await lines_of(other))[1:] == lines[1:]
 
 
 async def test_one_session_goes_out_by_itself() -> None:
