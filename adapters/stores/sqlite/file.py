@@ -216,6 +216,8 @@ def store_error(error: Exception, path: Path) -> StoreError:
     if code in _WHEN_FULL and is_full(beside(path, "").parent):
         code = sqlite3.SQLITE_FULL
     kind, hint = _HINTS.get(code, ("unwritable", "cannot be used"))
+    if code == sqlite3.SQLITE_READONLY and all(os.access(each, os.W_OK) for each in (path, beside(path, "").parent)):
+        hint = "could not be written when it was opened, and now it can: start this again"
     return StoreError(f"store `{path}` {hint} ({error})", kind=kind)
 
 

@@ -34,7 +34,7 @@ class Sealed:
         """Raises StoreError if the store was written since it was opened."""
         if self._current() != self._state:
             raise StoreError(
-                f"store `{self._path}` was written by others while it was read where nothing can be; try again",
+                f"store `{self._path}` was written since it was opened where nothing could be: start this again",
                 kind="gone",
             )
 

@@ -141,7 +141,7 @@ def test_what_was_written_meanwhile_is_an_error(copy: Path) -> None:
     assert read.stderr == ""
     assert read.stdout.splitlines() == [
         "1",
-        f"gone store `{copy}` was written by others while it was read where nothing can be; try again",
+        f"gone store `{copy}` was written since it was opened where nothing could be: start this again",
     ]
 
 
@@ -211,3 +211,21 @@ def test_no_run_starts_on_a_full_disk(full: Path) -> None:
 
     assert (ran.returncode, ran.stdout) == (3, "")
     assert f"error: store `{full}` is full: free space" in ran.stderr
+
+
+ROOM_AGAIN = WRITES.replace("as store:", "as store:\n        os.unlink(path[:-4] + 'fill')").replace(
+    "import ", "import os, ", 1
+)
+
+
+@needs_namespaces
+def test_who_opened_it_on_a_full_disk_is_told_to_begin_again_once_there_is_room(full: Path) -> None:
+    """What is open stays as it was opened."""
+    wrote = on_a_full_disk(full, sys.executable, "-c", ROOM_AGAIN, str(full))
+
+    assert (wrote.returncode, wrote.stderr) == (0, "")
+    assert wrote.stdout.splitlines() == [
+        f"unwritable store `{full}` could not be written when it was opened, and now it can: start this again "
+        "(attempt to write a readonly database)",
+        "1 0",
+    ]
