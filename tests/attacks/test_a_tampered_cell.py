@@ -149,7 +149,8 @@ class InAFile(Tampering):
         self._path, self._kept = path, Path(shutil.copy(path, f"{path}.kept"))
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        return stored_rows(self._path, sql, tuple(values))
+        rows: list[Any] = stored_rows(self._path, sql, tuple(values))
+        return rows
 
     def audit(self) -> bool:
         report = audited(self._path)

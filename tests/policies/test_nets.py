@@ -139,7 +139,7 @@ def test_a_mapper_goes_with_a_net_that_joins() -> None:
 def test_what_is_no_plain_function_is_not_attached(given: Any) -> None:
     """A mapper, a validator or a result hook that is `async` would never be waited for."""
     [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block git-push"]})
-    attached = ({each: {"block git-push": given}} for each in ("mappers", "validators", "on_results"))
+    attached: Any = ({each: {"block git-push": given}} for each in ("mappers", "validators", "on_results"))
     for each in attached:
         with pytest.raises(PolicyError, match="not a plain function"):
             compile_policy(policy, **each)
