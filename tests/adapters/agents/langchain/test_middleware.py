@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,14 +13,13 @@ from proctor.adapters import supervise
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import ToolCallFailed, ToolCallStarted
 
-pytest.importorskip("langchain", reason="langchain is not installed: pip install '.[langchain]'")
-from langchain.agents import create_agent
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, ToolMessage
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage
 
-from proctor.adapters.agents.langchain import Supervision
-
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not find_spec("langchain"), reason="langchain is not installed: pip install '.[langchain]'"),
+]
 
 
 @pytest.fixture
@@ -27,18 +28,30 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Scripted(GenericFakeChatModel):
-    """A model that gives the messages of a script."""
+def scripted(
+    script: Iterable[AIMessage], tools: list[Any], gate: Any, *, narrow: bool = True
+) -> tuple[Any, list[list[str]]]:
+    """An agent whose model gives the messages of a script, and the tools that the model was offered each time."""
+    from langchain.agents import create_agent
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+
+    from proctor.adapters.agents.langchain import Supervision
 
     offered: list[list[str]] = []
 
-    def bind_tools(self, tools: Any, **more: Any) -> Any:
-        self.offered.append([tool.name for tool in tools])
-        return self
+    class Scripted(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **more: Any) -> Any:
+            offered.append([tool.name for tool in tools])
+            return self
+
+    watched = Supervision(gate) if narrow else Supervision(gate, narrow=False)
+    return create_agent(Scripted(messages=iter(script)), tools=tools, middleware=[watched]), offered
 
 
 def response(text: str = "", *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
     """What the model says and asks for: id, name and arguments of each call."""
+    from langchain_core.messages import AIMessage
+
     tool_calls = [{"id": call_id, "name": name, "args": args} for call_id, name, args in calls]
     used = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
     return AIMessage(text, tool_calls=tool_calls, usage_metadata=used)
@@ -57,7 +70,7 @@ def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
         (directory / path).unlink()
         return path
 
-    return create_agent(Scripted(messages=iter(script)), tools=[make, rm], middleware=[Supervision(gate)])
+    return scripted(script, [make, rm], gate)[0]
 
 
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path) -> None:
@@ -68,7 +81,7 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
         ended = await agent(tmp_path, gate, *script).ainvoke({"messages": [("user", "go")]})
         gate.output = ended["messages"][-1].text
 
-    tool_results = {m.tool_call_id: m.text for m in ended["messages"] if isinstance(m, ToolMessage)}
+    tool_results = {m.tool_call_id: m.text for m in ended["messages"] if m.type == "tool"}
     assert (tmp_path / "a").exists()
     assert tool_results == {"1": "a", "2": "Tool 'rm' is not available in this context."}
     assert (gate.result.output, gate.result.usage.total_tokens) == ("done", 22)
@@ -106,8 +119,7 @@ async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path
             """Have another agent do it."""
             return str((await inner.ainvoke({"messages": [("user", "sub")]}))["messages"][-1].text)
 
-        script = Scripted(messages=iter((response("", ("1", "delegate", {})), response("done"))))
-        outer: Any = create_agent(script, tools=[delegate], middleware=[Supervision(gate)])
+        outer, _ = scripted((response("", ("1", "delegate", {})), response("done")), [delegate], gate)
         gate.output = (await outer.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
 
     started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
@@ -135,14 +147,13 @@ async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(narrow: bool)
         """Remove a file."""
         raise AssertionError
 
-    model = Scripted(messages=iter((response("", ("1", "rm", {"path": "a"})), response("done"))), offered=[])
+    script = (response("", ("1", "rm", {"path": "a"})), response("done"))
     policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
     async with supervise([policy]) as gate:
-        watched = Supervision(gate) if narrow else Supervision(gate, narrow=False)
-        running: Any = create_agent(model, tools=[make, rm], middleware=[watched])
+        running, offered = scripted(script, [make, rm], gate, narrow=narrow)
         gate.output = (await running.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
 
-    assert model.offered == [["make"] if narrow else ["make", "rm"]] * 2
+    assert offered == [["make"] if narrow else ["make", "rm"]] * 2
     calls = [event.type for event in gate.result.events if "tool_call" in event.type]
     assert calls == ["tool_call_requested", "tool_call_denied"]
     assert ([v.tool_name for v in gate.result.policy.violations], gate.result.output) == (["rm"], "done")
