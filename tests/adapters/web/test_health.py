@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,8 +165,6 @@ def _answered(site: web_server.Site, status: int) -> web_server.Answer:
     raise AssertionError(answer)
 
 
-pytest.importorskip("schemathesis", reason="pip install -e '.[dev]'")
-
 POLICY = "{name: team, approval: {timeout_s: 3000}, nets: [require human-approval before write]}"
 SCRIPT = "name: agent\ntools: [write]\nsteps:\n  - {call: write, input: {path: notes.txt, content: x}}\n"
 ENDLESS = "/stream$|/changes$"
@@ -175,6 +174,7 @@ RULED_OUT = "positive_data_acceptance"
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not find_spec("schemathesis"), reason="pip install -e '.[dev]'")
 def test_no_request_that_can_be_made_breaks_the_api_or_its_description(tmp_path: Path) -> None:
     """No error of the server; each answer has a status, a form and headers that are described; what the document
     rules out is refused; nothing is found without a token. The requests are the same each time.
