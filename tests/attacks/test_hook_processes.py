@@ -165,7 +165,7 @@ def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProces
     assert allowed(hooked, call("t0"))
     for pid in hooked.daemons():
         os.kill(pid, signal.SIGSTOP)
-    alarmed = ["timeout", "--preserve-status", "-s", "ALRM", "1", *of_agent(hooked, agent)]
+    alarmed = ["timeout", "--foreground", "--preserve-status", "-s", "ALRM", "1", *of_agent(hooked, agent)]
     given = json.dumps(CALLS.get(agent, call("t1"))).encode()
     ended = subprocess.run(alarmed, input=given, capture_output=True)
 

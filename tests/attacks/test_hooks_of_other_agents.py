@@ -18,6 +18,7 @@ from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.policies.errors import EventError
+from proctor.supervisor.errors import StoreError
 
 ALL = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
@@ -180,7 +181,7 @@ class Judged:
         """The verdict on what the agent wrote; `allow` without a reason opens nothing, and so is `left`."""
         try:
             answer, _ = self.judge.answer_hook(data, agent=self.agent)
-        except EventError:
+        except (EventError, StoreError):
             return "deny"
         return answer.verdict if answer.verdict != "allow" or answer.reason else "left"
 
