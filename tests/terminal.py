@@ -55,10 +55,12 @@ class Terminal:
             self._read()
         return self.text
 
-    def _read(self) -> None:
-        """Show what the program has written, or writes within a moment."""
-        if select.select([self._own], [], [], 0.1)[0]:
+    def _read(self, wait_s: float = 0.1) -> bool:
+        """Show what the program has written, or writes within a moment; whether that was anything."""
+        has_more = bool(select.select([self._own], [], [], wait_s)[0])
+        if has_more:
             self._stream.feed(os.read(self._own, 65536))
+        return has_more
 
     def shows(self, text: str) -> bool:
         """Whether that is on the screen, once what the program has written is shown."""
@@ -70,11 +72,13 @@ class Terminal:
         os.write(self._own, keys.encode())
 
     def ended(self) -> int:
-        """Wait for its end, reading on; gives the exit code."""
+        """Wait for its end, reading on, also what it wrote last; gives the exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text
             self._read()
+        while self._read(0):
+            pass
         return self.process.returncode
 
     def close(self) -> None:
