@@ -15,6 +15,7 @@ import pytest
 from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite import file as sqlite_file
 from proctor.adapters.stores.sqlite.file import IntactFile, open_for_writing
 from proctor.policies.events import MessageReceived, ToolCallStarted
 from proctor.policies.limits import Limits
@@ -228,3 +229,22 @@ def test_a_log_that_is_cut_while_a_commit_is_under_way_is_noticed_after_it(path:
         connection.execute("INSERT INTO t VALUES (4)")
         with pytest.raises(StoreError, match=r"the log of store .* was cut short"):
             file.check()
+
+
+@pytest.mark.parametrize("then", ["TRUNCATE", "RESTART"])
+def test_a_log_that_another_process_empties_between_two_reads_is_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Its index was read before, the log itself after a checkpoint of the other, with or without its next commit."""
+    with closing(open_for_writing(path, synchronous="FULL", busy_timeout_s=1.0, max_bytes=None)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        file = IntactFile(path)
+        read = [sqlite_file.read_index(path)]
+        connection.execute(f"PRAGMA wal_checkpoint({then})")
+        if then == "RESTART":
+            connection.execute("INSERT INTO t VALUES (1)")
+        real = sqlite_file.read_index
+        monkeypatch.setattr(sqlite_file, "read_index", lambda path: read.pop() if read else real(path))
+        file.check()
+
+        assert not read

@@ -400,6 +400,8 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
 _HEAD = 32
 _FRAME = 24
 """Bytes of the log's head, and of the head of each page in it (https://sqlite.org/fileformat.html, 4.1)."""
+_LOOKS = 5
+"""How often a log is looked at before it counts as cut short."""
 
 
 class _WatchedFile(NamedTuple):
@@ -422,13 +424,20 @@ class _Log:
         self._last = (b"", 0, b"")
 
     def is_whole(self) -> bool:
-        """Whether the last page exists, and the page that was last at the previous check is unchanged."""
+        """Whether the last page exists, and the page that was last at the previous check is unchanged.
+
+        Another process may begin the log anew between two reads of one look; what is cut short stays so.
+        """
+        before = self._last
+        return any(self._looks_whole(before) for _ in range(_LOOKS))
+
+    def _looks_whole(self, before: tuple[bytes, int, bytes]) -> bool:
         index = read_index(self._path)
         if len(index) < 2 * INDEX_SIZE or index[:INDEX_SIZE] != index[INDEX_SIZE:]:
             return True  # not made yet, or just being written
         salt, pages = index[32:40], int.from_bytes(index[16:20], sys.byteorder)
-        before, self._last = self._last, (salt, 0, b"")
         if not pages:
+            self._last = (salt, 0, b"")
             return True
         try:
             with self._log.open("rb", buffering=0) as log:
@@ -440,10 +449,12 @@ class _Log:
         except OSError:
             return False
         if head[16:24] != salt:
-            return len(head) == _HEAD and read_index(self._path) != index  # another process has just begun it anew
-        self._last = (salt, pages, last)
+            return False
         whole = len(last) == size and last[8:16] == salt
-        return whole and (before[0] != salt or not before[1] or earlier == before[2])
+        whole = whole and (before[0] != salt or not before[1] or earlier == before[2])
+        if whole:
+            self._last = (salt, pages, last)
+        return whole
 
 
 class SameFile:
