@@ -74,7 +74,8 @@ class Sealed:
         return copies[0]
 
 
-_INDEX_SIZE = 32768
+_SMALLEST_INDEX = 32768
+"""Bytes of an index of a few pages (https://sqlite.org/walformat.html, 2)."""
 
 
 def sealed(path: Path) -> Sealed | None:
@@ -96,7 +97,7 @@ def sealed(path: Path) -> Sealed | None:
 def _has_index(real: Path) -> bool:
     """Whether a process keeps the index; SQLite leaves a shorter one where there was no room for it."""
     try:
-        return os.stat(f"{real}-shm").st_size >= _INDEX_SIZE
+        return os.stat(f"{real}-shm").st_size >= _SMALLEST_INDEX
     except OSError:
         return False
 
@@ -104,10 +105,10 @@ def _has_index(real: Path) -> bool:
 def is_full(folder: Path) -> bool:
     """Whether the disk has no room for the index of a log: only where the system says so, and it is so."""
     try:
-        if os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize >= _INDEX_SIZE:
+        if os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize >= _SMALLEST_INDEX:
             return False
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_INDEX_SIZE))
+            file.write(bytes(_SMALLEST_INDEX))
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return False
