@@ -78,6 +78,20 @@ def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
     assert not (place / "elsewhere.yaml").exists()
 
 
+def test_a_file_that_comes_while_it_asks_is_kept(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else wrote it, before the questions were answered."""
+
+    def answered(asks: bool, default: bool) -> str:
+        (place / "proctor.yaml").write_text("mine")
+        return "shell"
+
+    monkeypatch.setattr("proctor.adapters.cli.commands.init._agent", answered)
+    wrote = cli("init")
+
+    assert (wrote.code, (place / "proctor.yaml").read_text()) == (2, "mine")
+    assert "`--force` overwrites it" in wrote.err
+
+
 @pytest.mark.parametrize("before", ["", "name: mine\n"])
 def test_a_policy_is_written_whole_or_not_at_all(place: Path, before: str) -> None:
     """Where no file may have a byte, as on a full disk, one that is there stays as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -83,14 +84,13 @@ def init(
     given = read_permissions(source) if source else None
     texts = {f"from-{source}.yaml": policy_text(given)} if given else _texts(pack)
     file = next(iter(texts))
-    for name in texts:
-        if not force and (Path(name).exists() or Path(name).is_symlink()):
-            raise click.UsageError(f"`{name}` exists; `--force` overwrites it")
+    _check_free(texts, force)
     chosen = agent or source or _agent(asks, yes or pack is not None)
     if hook and chosen not in HOOKED:
         raise click.UsageError(f"`--hook` is for {', '.join(HOOKED)}, not for `{chosen}`")
     if hook is None:
         hook = asks and chosen in HOOKED and click.confirm(f"Hold your own {chosen} to it here, by hooks?")
+    _check_free(texts, force)  # the questions may have taken a while
     for name, text in texts.items():
         with replaced(name) as written:
             written.write(text.encode())
@@ -141,6 +141,13 @@ def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> li
                 if by_settings != by_policy:
                     found[tool, value] = {"settings": by_settings, "policy": by_policy, "tool": tool, "value": value}
     return list(found.values())
+
+
+def _check_free(names: Iterable[str], force: bool) -> None:
+    """Raises UsageError for a file that is there and may not be overwritten."""
+    for name in names:
+        if not force and (Path(name).exists() or Path(name).is_symlink()):
+            raise click.UsageError(f"`{name}` exists; `--force` overwrites it")
 
 
 def _texts(pack: str | None) -> dict[str, str]:
