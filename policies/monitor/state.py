@@ -126,7 +126,10 @@ class MonitorState:
         check_input(input)
         session = self.session
         offset = session.turn_offset
-        turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
+        if turn <= 0:
+            turn = session.turn_ahead(0)
+        else:
+            turn = session.session_turn(turn) if offset is None else turn + offset
         if self.portable:
             call = self.subject(id, name, input, turn, status)
             bound = self._bound.get(call.kind)
