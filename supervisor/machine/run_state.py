@@ -249,7 +249,7 @@ class RunState:
                 self.enforce(found, stamped)
         elif isinstance(stamped, ToolEvent | ToolOutcome):
             self.monitor.calls.apply(stamped)
-        if (full := self.counts.overflow()) is not None and self.ending is None:
+        if self.counts.over and (full := self.counts.overflow()) is not None and self.ending is None:
             self.record(full)
             self.record_is_full(full)
 
@@ -456,17 +456,17 @@ RECORD_FULL = "record_full"
 
 class RecordCounts:
     """Counts a run's recorded messages, by the code of the event that reports their bound, and its other events;
-    `full` once their bound was reported.
+    `over` once those pass their bound, and `full` once that was reported.
     """
 
-    __slots__ = ("_bounds", "_bytes", "_events", "_full", "_used", "full")
+    __slots__ = ("_bounds", "_bytes", "_events", "_full", "_used", "full", "over")
 
     def __init__(self, bounds: RecordBounds) -> None:
         self._bounds = bounds
         self._used: dict[str, tuple[int, int]] = {}
         self._full: frozenset[str] = frozenset()  # an empty set takes 0.2 KiB of each idle run
         self._events = self._bytes = 0
-        self.full = False
+        self.over = self.full = False
 
     def recorded_for(self, event: Event) -> Event | None:
         """The event to record for a message: itself, then once the report that the bound is reached, then None."""
@@ -484,10 +484,9 @@ class RecordCounts:
 
     def overflow(self) -> ErrorOccurred | None:
         """The error of too many events other than messages, given once."""
-        bounds = self._bounds
-        if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
+        if self.full or not self.over:
             return None
-        self.full = True
+        self.full, bounds = True, self._bounds
         most = f"{counted(bounds.max_events, 'event')} besides messages, {counted(bounds.max_event_bytes, 'byte')}"
         return ErrorOccurred(
             code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
@@ -506,6 +505,8 @@ class RecordCounts:
             self.full = self.full or event.code == RECORD_FULL
         self._events += 1
         self._bytes += size
+        if self._events > self._bounds.max_events or self._bytes > self._bounds.max_event_bytes:
+            self.over = True
 
 
 def _code_of(event: Any) -> str:
