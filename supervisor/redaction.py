@@ -98,26 +98,22 @@ class Detector:
         return bool(data) and not data.startswith((PLACEHOLDER, b"$")) and data not in self._allowed
 
     def _all(self, text: bytes, wanted: Sequence[_Compiled]) -> Iterator[SecretSpan]:
-        for kind, regex, grouped in wanted:
+        for kind, regex, groups in wanted:
             done = 0
             for match in regex.finditer(text):
-                start, end = match.span(_group(match) if grouped else 0)
+                spans = map(match.span, range(1, groups + 1))
+                start, end = next((span for span in spans if span[0] >= 0), None) or match.span()
                 if kind in _IN_QUOTES:
                     end = _closing_quote(text, match.start() if kind == "command-password" else start - 1, start, end)
                 if start < done:
                     continue  # it stands in what was taken whole
-                if not grouped:
+                if not groups:
                     end = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
                 done = end
                 if text.startswith(PLACEHOLDER, start) or _REFERENCE.fullmatch(text, start, end):
                     continue  # it was replaced before, or says where the secret is
-                if text[start:end] not in self._allowed and match[0] not in self._allowed:
+                if not self._allowed or not self._allowed & {text[start:end], match[0]}:
                     yield SecretSpan(start, end, kind)
-
-
-def _group(match: Any) -> int:
-    """The first group that took part in a match, or all of it."""
-    return next((n for n in range(1, match.re.groups + 1) if match[n] is not None), 0)
 
 
 def _closing_quote(text: bytes, since: int, start: int, end: int) -> int:
@@ -153,25 +149,26 @@ def _compiled_once(regex: str) -> Any:
     return re2.compile(regex.encode(), options)
 
 
-_Compiled: TypeAlias = "tuple[str, Any, bool]"
+_Compiled: TypeAlias = "tuple[str, Any, int]"
+"""A kind of secret, its regex, and how many groups it has that may be the secret."""
 
 
 @cache
 def _shipped() -> tuple[list[_Compiled], list[_Compiled]]:
     """The shipped patterns of passwords of commands, and the others."""
-    compiled = [(pattern.kind, re2.compile(pattern.regex.encode()), pattern.grouped) for pattern in shipped()]
+    compiled = [_compiled(pattern.kind, pattern.regex, grouped=pattern.grouped) for pattern in shipped()]
     commands = [each for each in compiled if each[0] == "command-password"]
     return commands, [each for each in compiled if each[0] != "command-password"]
 
 
-def _compiled(kind: str, regex: str) -> _Compiled:
+def _compiled(kind: str, regex: str, *, grouped: bool = True) -> _Compiled:
     options = re2.Options()
     options.log_errors = False
     try:
         compiled = re2.compile(regex.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
         raise UsageError(f"redaction pattern `{kind}` cannot be read: {error}") from None
-    return kind, compiled, compiled.groups > 0
+    return kind, compiled, compiled.groups if grouped else 0
 
 
 EXACT = frozenset(
@@ -226,6 +223,7 @@ class Redactor:
         redaction = Redaction.of_environment() if redaction is None else redaction
         self._detector = None if redaction.off else Detector(redaction)
         self._key = redaction.key
+        self._long: tuple[str, dict[str, str]] = ("", {})
 
     def events(self, events: list[Event], lines: list[bytes]) -> list[Event]:
         """Events, redacted; `lines` are their encodings, fewer if one has none. Checking many at once is cheap, as
@@ -241,7 +239,10 @@ class Redactor:
         """A text, a JSON value or a record, redacted; the same object if it has no secret."""
         if self._detector is None or not self._suspects(value):
             return value
-        redacted: T = _Walk(self._detector, self._placeholder_of(session_id)).of(value)
+        session, long = self._long
+        if session != session_id or len(long) >= _LONG_TEXTS:
+            self._long = (session_id, long := {})
+        redacted: T = _Walk(self._detector, self._placeholder_of(session_id), long).of(value)
         return redacted
 
     def _suspects(self, value: Any) -> bool:
@@ -262,20 +263,27 @@ class Redactor:
 
 
 class _Walk:
-    """Redacts one value; parts without secrets are returned as they are. With `named_by_items`, an item of a list may
-    name the next one, which is not so in a policy's lists of tools and commands.
+    """Redacts one value; parts without secrets are returned as they are. Long texts are kept in `long`, redacted, as
+    several events of a call have the same. With `named_by_items`, an item of a list may name the next one, which is
+    not so in a policy's lists of tools and commands.
     """
 
     def __init__(
-        self, detector: Detector, placeholder: Callable[[str, bytes], bytes], *, named_by_items: bool = True
+        self,
+        detector: Detector,
+        placeholder: Callable[[str, bytes], bytes],
+        long: dict[str, str],
+        *,
+        named_by_items: bool = True,
     ) -> None:
         self._detector = detector
         self._placeholder = placeholder
+        self._long = long
         self._named_by_items = named_by_items
 
     @cached_property
     def _of_policies(self) -> _Walk:
-        return _Walk(self._detector, self._placeholder, named_by_items=False)
+        return _Walk(self._detector, self._placeholder, self._long, named_by_items=False)
 
     def of(self, value: Any, depth: int = 0, *, named: str = "") -> Any:
         """A value, redacted; as a whole if it has a secret's name (`named`)."""
@@ -374,6 +382,13 @@ class _Walk:
         return self._placeholder("named-secret", text.encode("utf-8", "surrogatepass")).decode()
 
     def _text(self, text: str) -> str:
+        if len(text) < _LONG:
+            return self._searched(text)
+        if text not in self._long:
+            self._long[text] = self._searched(text)
+        return self._long[text]
+
+    def _searched(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")  # places in text are slow to find again, those in bytes are not
         parts: list[bytes] = []
         place = 0
@@ -392,6 +407,10 @@ def _secret_name(key: Any, pair: str) -> str:
 
 UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
+
+_LONG = 10_000
+"""The length from which a redacted text is kept for the next events of its session."""
+_LONG_TEXTS = 8
 
 _DEEPEST = 400
 """How deep a value may be nested; no store accepts a deeper one."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from proctor.policies.events import Event, MessageReceived, ToolCallStarted, encode_event
 from proctor.supervisor import Redaction, UsageError
-from proctor.supervisor.redaction import Detector, Redactor
+from proctor.supervisor.redaction import Detector, Redactor, SecretSpan
 from proctor.supervisor.secret_patterns import COMMANDS, shipped
 
 from .secrets import HEARTS, SECRETS
@@ -51,6 +51,34 @@ def test_equal_secrets_have_equal_placeholders_within_a_session_and_no_others_do
     assert len({placeholder, redactor.redact(other, "s"), redactor.redact(one, "t")}) == 3
     keyed = Redactor(Redaction(key="k"))
     assert keyed.redact(one, "s") != placeholder
+
+
+def test_a_long_text_of_several_events_is_searched_once(redactor: Redactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is asked for, starts and is completed; another session has its own placeholders, and no text is kept for
+    good.
+    """
+    searched: list[int] = []
+    find = Detector.find
+
+    def counted(detector: Detector, text: bytes) -> list[SecretSpan]:
+        searched.append(len(text))
+        return find(detector, text)
+
+    monkeypatch.setattr(Detector, "find", counted)
+    words = ["postgres://u:pa55word@host/db"] * 2_000
+
+    def shown(session_id: str) -> str:
+        event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"text": " ".join(words)})
+        return str(redactor.redact(event, session_id).tool_input["text"])
+
+    first = shown("s")
+    assert first == shown("s") == " ".join([redactor.redact(words[0], "s")] * 2_000)
+    assert [length for length in searched if length > 10_000] == [len(" ".join(words))]
+    assert first != shown("t")
+    assert first == shown("s")
+    for n in range(20):
+        redactor.redact(f"{n} {first}{' '.join(words)}", "s")
+    assert len(redactor._long[1]) < 10
 
 
 def test_what_has_no_secret_is_given_as_it_is(redactor: Redactor) -> None:
