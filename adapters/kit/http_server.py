@@ -1,4 +1,6 @@
-"""An HTTP server of this process: where it listens, and one that leaves signals alone. Needs uvicorn."""
+"""An HTTP server of this process: where it listens, what it takes for a request, and that it leaves signals alone.
+Needs uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.supervisor.errors import UsageError
 
@@ -18,6 +23,38 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class StrictHttp(H11Protocol):
+    """A connection that is closed at the first request that is malformed, also if it is answered already, or whose
+    length is given twice: a proxy in front may have read it as another one.
+    """
+
+    def __init__(self, config: uvicorn.Config, *more: Any, **named: Any) -> None:
+        super().__init__(config, *more, **named)
+        self.conn = _Connection(h11.SERVER, config.h11_max_incomplete_event_size or _HEADER_BYTES)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer, unless the request's body is what is malformed, and its answer has begun."""
+        if self.cycle is not None:  # whoever answers it hears that nobody listens
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+
+class _Connection(h11.Connection):
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+            raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding exclude each other")
+        return event
+
+
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+_HEADER_BYTES = 64 * 1024
 
 
 def url_of(listener: socket.socket) -> str:

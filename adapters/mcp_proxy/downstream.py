@@ -30,7 +30,7 @@ from starlette.types import Message, Receive, Scope, Send
 from proctor.supervisor.errors import ProviderError
 
 from ..kit.client_process import ClientProcess, start_client
-from ..kit.http_server import Server, listening, url_of
+from ..kit.http_server import Server, StrictHttp, listening, url_of
 from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from .messages import Incoming, Outgoing
 
@@ -83,7 +83,9 @@ class HttpDownstream:
         """Serve until cancelled."""
         async with anyio.create_task_group() as tasks:
             app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(self._sessions, serve, tasks))])
-            config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+            config = uvicorn.Config(
+                app, http=StrictHttp, ws="none", log_level="warning", lifespan="off", timeout_graceful_shutdown=1
+            )
             server = Server(config)
             self._ready(f"{url_of(self._socket)}{PATH}")
             try:

@@ -22,17 +22,16 @@ import msgspec
 import uvicorn
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.store import Store
 
-from ..kit.http_server import Server, url_of
+from ..kit.http_server import Server, StrictHttp, url_of
 from ..operations.identities import AccessTokens
 from ..operations.service import OperatorService
 from . import api_control, api_runs
@@ -68,7 +67,7 @@ def application(store: Store, tokens: AccessTokens, origins: Collection[str], *,
         Route("/openapi.json", document, methods=["GET"]),
         *(Route(path, _by_method(found), methods=list(found)) for path, found in _endpoints(service).items()),
     ]
-    handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
+    handlers: Any = {404: _unknown, 405: _unknown, ClientDisconnect: _left, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.streams = 0
     app.state.health = StoreHealth(store)
@@ -116,6 +115,11 @@ async def _unknown(request: Request, error: Any) -> Response:
     answer = refused(error.status_code, code, "nothing is here; see /openapi.json")
     answer.headers.update(error.headers or {})  # which methods there are
     return answer
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    """A client went away, or was sent away, before its request was whole: nobody reads the answer."""
+    return refused(400, "incomplete", "the request is not complete")
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -310,7 +314,7 @@ class BoundedServer(Server):
             oldest.close()
 
 
-class _Protocol(H11Protocol):
+class _Protocol(StrictHttp):
     """A connection that closes if a request is not complete in time."""
 
     def __init__(self, *args: Any, closed: Any) -> None:

@@ -156,6 +156,43 @@ def test_headers_have_a_bound(tmp_path: Path) -> None:
             assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
 
 
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+AMBIGUOUS = {
+    "two lengths": "Content-Length: 0\r\nContent-Length: 60\r\n\r\n",
+    "a length and chunks": f"Content-Length: 5\r\n{CHUNKED}\r\n0\r\n\r\n",
+    "chunks and a length": f"{CHUNKED}Content-Length: 5\r\n\r\n0\r\n\r\n",
+    "an encoding that is none": "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a signed length": "Content-Length: +0\r\n\r\n",
+    "a blank after a name": "Content-Length : 0\r\n\r\n",
+    "a second Host": "Host: evil.example\r\nContent-Length: 0\r\n\r\n",
+    "a chunk of no number": f"{CHUNKED}\r\n0x0\r\n\r\n",
+    "a chunk longer than it says": f"{CHUNKED}\r\n1\r\nabc0\r\n\r\n",
+    "a line end within a chunk's line": f"{CHUNKED}\r\n0;a\nb\r\n\r\n",
+    "a trailer that is none": f"{CHUNKED}\r\n0\r\nno trailer\r\n\r\n",
+}
+"""Requests whose end another server may see elsewhere."""
+
+
+def test_what_another_server_may_read_as_two_requests_is_none(tmp_path: Path) -> None:
+    """Each is one refusal and the end of its connection, without a word in the log: whatever was asked for, whether
+    its body is read or not, and also if it is answered already.
+    """
+    with serving(tmp_path) as served, ExitStack() as stack:
+        for method, path in (("POST", "/api/switch"), ("GET", "/api/me"), ("GET", "/healthz")):
+            head = f"{method} {path} HTTP/1.1\r\nHost: {served.site.host}\r\nAuthorization: Bearer {ANA}\r\n"
+            for name, rest in AMBIGUOUS.items():
+                text = head + rest + _get("/api/me", served.site, ANA)
+                answer = _read_to_end(flood(stack, served.site, 1, text)[0])
+                assert (name, answer.count(b"HTTP/1.1 "), answer[:12]) == (name, 1, b"HTTP/1.1 400")
+        head = _get("/", served.site, ANA).removesuffix("\r\n")
+        answered = flood(stack, served.site, 1, f"{head}{CHUNKED}\r\n")[0]
+        assert answered.recv(4096).startswith(b"HTTP/1.1 200")
+        answered.sendall(b"no chunk\r\n")
+        assert b"HTTP/1.1" not in _read_to_end(answered)
+        assert answers(served.site)
+    assert served.errors.read_text() == ""
+
+
 def test_handshakes_that_never_end_keep_no_holder_out(tmp_path: Path) -> None:
     """With TLS a connection is counted before it speaks it."""
     subprocess.run(
