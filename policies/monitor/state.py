@@ -126,10 +126,7 @@ class MonitorState:
         check_input(input)
         session = self.session
         offset = session.turn_offset
-        if turn <= 0:
-            turn = session.turn_ahead(0)
-        else:
-            turn = session.session_turn(turn) if offset is None else turn + offset
+        turn = session.turn_ahead(0) if turn <= 0 else session.session_turn(turn) if offset is None else turn + offset
         if self.portable:
             call = self.subject(id, name, input, turn, status)
             bound = self._bound.get(call.kind)
