@@ -19,16 +19,17 @@ def valid(input: Any, transition: str, marking: Mapping[str, int], supplied: int
 
 
 def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
-    """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`."""
+    """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`, approved or not."""
     firing = _firing(net, _played(net, world)[0], world, call)
     if firing is None:
         return "blocked"
-    return "manual" if any(t.get("type") == "manual" for t in firing) and not call.approved else None
+    return "manual" if any(t.get("type") == "manual" for t in firing) else None
 
 
 def invalid(net: Any, world: World, call: Call) -> bool:
-    """Whether the net's validator objects to a call that fires something."""
-    if net["name"] != VALIDATED or blocked_or_manual(net, world, call):
+    """Whether the net's validator objects to a call that fires something; a person is asked before it is."""
+    answer = blocked_or_manual(net, world, call)
+    if net["name"] != VALIDATED or answer == "blocked" or (answer == "manual" and not call.approved):
         return False
     marking, supplied = _played(net, world)
     firing = _firing(net, marking, world, call) or ()
