@@ -111,8 +111,8 @@ def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
 
 
 WINDOWS = ("session", "day", "week", "month")
-SHORTEST_MS = 60_000
-"""The shortest rolling window."""
+SHORTEST_MS, LONGEST_MS = 60_000, 36_525 * 86_400_000
+"""The shortest and the longest rolling window: a minute, a hundred years."""
 
 
 class Budget(ClauseRecord, frozen=True):
@@ -130,8 +130,8 @@ class Budget(ClauseRecord, frozen=True):
         key: Instead of `per`: the budget's key, as `proctor budgets` shows it, whatever the run's context says.
         allowance: The allowance of a subscription, in the budget's unit. With it, the amount can be a part, such as
             `max_total_tokens: 80%`.
-        window: When it starts anew: `session`, `day`, `week` (from Monday) or `month` (UTC), or over the last `5h`;
-            never if not given.
+        window: When it starts anew: `session`; `day`, `week` (from Monday) or `month`, all of UTC; or over the last
+            `5h`; never if not given.
         reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the
             run's next response, or as much as the run's largest response used if that is more and available. If not
             given: as much as the largest response used, or the amount left.
@@ -208,6 +208,8 @@ class Budget(ClauseRecord, frozen=True):
                 )
             elif length < SHORTEST_MS:
                 yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
+            elif length > LONGEST_MS:
+                yield ("window",), f"`{self.window}` is too long for a window; without one a budget never starts anew"
         if len(given) != 1:
             return
         if self.kind.at_once and self.window not in (None, "session"):

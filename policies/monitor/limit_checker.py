@@ -189,9 +189,9 @@ class LimitChecker:
         for number in self.warns:
             entry = self.entries[number]
             used = self._used[number](state, meter)
-            if number not in state.warned and used >= entry.limit.max * (entry.limit.warn_at or 1):
+            fraction = used / entry.limit.max if entry.limit.max else 1.0
+            if number not in state.warned and fraction >= (entry.limit.warn_at or 1):
                 state.warned |= {number}
-                fraction = used / entry.limit.max if entry.limit.max else 1.0
                 yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
 
     def uses(self, state: LimitState, meter: TokenMeter) -> tuple[LimitStatus, ...]:

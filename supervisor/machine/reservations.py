@@ -14,7 +14,7 @@ from proctor.policies.events import BudgetReserved, BudgetWarned
 from proctor.policies.limits import BudgetAccount
 from proctor.policies.values.foreign_code import error_text
 
-from ..ports.budget_ledger import Reservation, ReservationResult
+from ..ports.budget_ledger import DIGITS, Reservation, ReservationResult
 from .interface import Reserve, Settle
 from .run_state import CancelCause, RunState
 
@@ -255,7 +255,7 @@ class Budgets:
     def _warn(self, claim: BudgetAccount, answer: ReservationResult) -> None:
         """Record the `warn_at` fractions that were passed."""
         for fraction in claim.warn_at:
-            if answer.before < fraction * claim.max <= answer.used:
+            if answer.before < round(fraction * claim.max, DIGITS) <= answer.used:
                 self._state.record(
                     BudgetWarned(
                         limit=claim.budget,

@@ -83,7 +83,7 @@ PARTS = 60
 """The number of parts of a rolling window; use leaves the window a part at a time, at most one part late."""
 
 PARTS_KEPT = 400
-"""How many parts of one budget and key are kept; the oldest are dropped."""
+"""How many parts of one budget and key are kept after they have left the window; the oldest are dropped."""
 
 DIGITS = 10
 """Amounts are compared to this many digits, as sums of floats are inexact."""
@@ -126,8 +126,12 @@ def window_at(window: str, now_ms: int) -> Window:
     return Window(now_ms - now_ms % part, now_ms - length - part + 1, rolling=length + part)
 
 
-def allocate(reservation: Reservation, *, used: float, others: float) -> float | None:
-    """The amount to reserve from a budget, given its use and the reservations of others; None: not granted."""
+def allocate(reservation: Reservation, *, used: float, own: float, others: float) -> float | None:
+    """The amount to reserve from a budget, given its use, the run's earlier reservation and those of others; None:
+    not granted.
+    """
+    if reservation.claim.kind.at_once and own >= reservation.want > 0:
+        return reservation.want  # a place is kept to the end, also when runs with a larger amount have taken more
     left = round(reservation.claim.max - used - others, DIGITS)
     if reservation.claim.kind.taken:
         left = math.floor(left)

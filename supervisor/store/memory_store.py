@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 import uuid
 from collections import Counter
@@ -25,6 +24,7 @@ from ..ports.budget_ledger import (
     BudgetInfo,
     Reservation,
     ReservationResult,
+    Window,
     allocate,
     grown,
     window_at,
@@ -349,12 +349,13 @@ class _Counter:
         """The first part in which something was used."""
         return min((part for part, amount in self.parts.items() if part >= since), default=None)
 
-    def add(self, part: int, amount: float) -> None:
-        """Add to the use of a part."""
+    def add(self, window: Window, amount: float) -> None:
+        """Add to the use of the present part."""
         if amount:
-            self.parts[part] = round(self.parts.get(part, 0.0) + amount, DIGITS)
-            if len(self.parts) > PARTS_KEPT:
-                self.parts = {kept: self.parts[kept] for kept in heapq.nlargest(PARTS_KEPT, self.parts)}
+            self.parts[window.part] = round(self.parts.get(window.part, 0.0) + amount, DIGITS)
+            for part in sorted(self.parts)[:-PARTS_KEPT]:
+                if part < window.since:
+                    del self.parts[part]
 
 
 class Ledger:
@@ -409,14 +410,14 @@ class Ledger:
         counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
-        own = share.used if (share := counter.shares.get(run_id)) is not None else 0.0
-        before = counter.used(window.since)
-        counter.add(window.part, grown(reservation.used, own))
-        used = counter.used(window.since)
-        counter.shares.pop(run_id, None)
+        all_reserved = self._reserved(counter)
+        share = counter.shares.pop(run_id, _Share(0.0, 0.0, epoch))
         others = self._reserved(counter)
-        held = allocate(reservation, used=used, others=others)
-        counter.shares[run_id] = _Share(max(own, reservation.used), held or 0.0, epoch)
+        before = counter.used(window.since)
+        counter.add(window, grown(reservation.used, share.used))
+        used = counter.used(window.since)
+        held = allocate(reservation, used=used, own=round(all_reserved - others, DIGITS), others=others)
+        counter.shares[run_id] = _Share(max(share.used, reservation.used), held or 0.0, epoch)
         return ReservationResult(
             claim=claim,
             granted=held is not None,

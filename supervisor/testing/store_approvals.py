@@ -313,6 +313,20 @@ class BudgetingChecks(StoreChecks):
 
         assert [(d.granted, d.held) for d in (two, none)] == [(True, 2), (False, 0)]
 
+    async def test_a_place_is_kept_to_the_end_though_others_may_have_more(self, store: Store) -> None:
+        """Runs under a larger amount take more places than the first may have; it goes on, and its place counts."""
+        epoch = await owner_of(store, *"abcd")
+        few, many = [
+            BudgetAccount(budget="org/places", key="", counts="running", window="", max=most) for most in (1, 3)
+        ]
+        for run_id, claim in (("a", few), ("b", many), ("c", many)):
+            await draw(store, epoch, run_id, claim, want=1, least=1)
+        again = await draw(store, epoch, "a", few, want=1, least=1)
+        full = await draw(store, epoch, "d", many, want=1, least=1)
+
+        assert (again.granted, again.held, again.reserved) == (True, 1, 3)
+        assert (full.granted, full.held) == (False, 0)
+
     async def test_what_a_run_holds_returns_when_it_settles(self, store: Store) -> None:
         """The amount used stays; settling again changes nothing."""
         epoch = await owner_of(store, "a")

@@ -96,6 +96,7 @@ def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None
         ("{name: a, max_total_tokens: 101, allowance: 100}", "is more than the whole `allowance`"),
         ("{name: a, max_total_tokens: most, allowance: 100}", "expected a number, got the text `most`"),
         ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
+        ("{name: a, max_cost_usd: 1, window: 40000d}", "without one a budget never starts anew"),
         ("{name: a, max_running: 1, window: day}", "no window of time"),
         ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),
         ("{name: a, max_tool_calls: 1, reserve: 1}", "nothing to reserve"),

@@ -19,8 +19,8 @@ class Use(NamedTuple):
 class Ref:
     """One store's budgets: `most` by name, with its window; who runs, and under which owner."""
 
-    def __init__(self, budgets: dict[str, tuple[float, str, bool]]) -> None:
-        self.budgets = budgets  # name -> (most, window, whole numbers)
+    def __init__(self, budgets: dict[str, tuple[float, str, str]]) -> None:
+        self.budgets = budgets  # name -> (most, window, what it counts)
         self.now_ms = 0
         self.uses: list[Use] = []
         self.reported: dict[tuple[str, str], float] = {}  # (budget, run) -> what the run said it used in all
@@ -59,7 +59,7 @@ class Ref:
 
     def draw(self, budget: str, run: str, used: float, want: float, least: float) -> tuple[bool, float, float, float]:
         """Whether it was granted, what is held for the run, what was used before and is now."""
-        most, _, whole = self.budgets[budget]
+        most, _, counts = self.budgets[budget]
         before = self.used(budget)
         counted = self.reported.get((budget, run), 0.0)
         if used > counted:
@@ -69,8 +69,11 @@ class Ref:
             self.reported.setdefault((budget, run), counted)
         after = self.used(budget)
         left = round(most - after - self.reserved(budget, but=run), 6)
-        left = math.floor(left) if whole else left
-        if not want:
+        left = math.floor(left) if counts in ("tool_calls", "running") else left
+        before_held = self.held.get((budget, run), 0.0)
+        if counts == "running" and 0 < want <= before_held:
+            granted, held = True, want
+        elif not want:
             granted, held = after <= most, 0.0
         else:
             granted = left > 0 and left >= least

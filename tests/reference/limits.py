@@ -61,7 +61,7 @@ class Limited:
         this_run = runs(past)[-1]
         of = {name: past if limit.get("scope") == "session" else this_run for name, limit in self.limits.items()}
         warned = {name for name, moments in of.items() if any(name in moment.warned for moment in moments)}
-        near = {name: x["max"] * x["warn_at"] for name, x in self.limits.items() if "warn_at" in x}
+        near = {name: round(x["max"] * x["warn_at"], 9) for name, x in self.limits.items() if "warn_at" in x}
         return [name for name, least in near.items() if name not in warned and self.used(name, past) >= least]
 
     def refusals(self, past: list[Moment], turn: int) -> list[tuple[str, str]]:

@@ -10,6 +10,8 @@ import pytest
 from proctor.policies import (
     Budget,
     Deny,
+    Limit,
+    Limits,
     Policy,
     PolicyViolationError,
     Price,
@@ -219,6 +221,17 @@ async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fractio
 
     key = '$.user="u"'
     assert warnings == [[], [("org/money", 6, 10, key)], [], [("org/money", 9, 10, key)]]
+
+
+async def test_a_warning_comes_at_its_fraction_and_not_one_call_later() -> None:
+    """55 % of 100 calls are 55; so for a limit."""
+    steps = [spent(55), Ask(name="a")]
+    result = await ran(MemoryStore(), steps, money(100, warn_at=0.55))
+    limits = Limits(max_cost_usd=Limit(max=100, warn_at=0.55))
+    limited = await ran(MemoryStore(), steps, stack=[Policy(name="org", limits=limits)])
+
+    assert [(w.limit, w.used) for w in of(result, BudgetWarned)] == [("org/money", 55)]
+    assert [(w.limit, w.used) for w in of(limited, BudgetWarned)] == [("max_cost_usd", 55)]
 
 
 async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:

@@ -31,7 +31,7 @@ _CLAIM = f"{_KEY}, most"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ?"
 _ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
     ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
-_DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
+_DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part < ? AND part <
     (SELECT part FROM budget_parts WHERE counter = ? ORDER BY part DESC LIMIT 1 OFFSET ?) RETURNING part, used"""
 _OF_RUN = "FROM budget_shares WHERE counter = ? AND run_id = ?"
 _ORPHANS = """SELECT (SELECT count(*) FROM budget_parts WHERE counter NOT IN (SELECT counter FROM budgets))
@@ -146,11 +146,11 @@ def _reserve_one(
         changed = recorder.rows(*of_part)
         recorder.change(_ADD, (counter, window.part, amount))
         changed += recorder.rows(*of_part)
-        changed += recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
+        changed += recorder.change(_DROP_OLDEST, (counter, window.since, counter, PARTS_KEPT - 1))
         marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
-    held = allocate(reservation, used=used, others=was.all - was.mine)
+    held = allocate(reservation, used=used, own=was.mine, others=was.all - was.mine)
     share = (epoch, float(max(own, reservation.used)), float(held or 0.0))
     recorder.change(_SHARE, (counter, run_id, *share))
     _mark(recorder, counter, [*marks, _share_mark(key, run_id, *share)])

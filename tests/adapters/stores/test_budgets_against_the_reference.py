@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -38,7 +39,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.ref = Ref({n: (c.max, c.window, c.counts in ("tool_calls", "running")) for n, c in CLAIMS.items()})
+        self.ref = Ref({n: (c.max, c.window, c.counts) for n, c in CLAIMS.items()})
         self.ref.now_ms = START
         self.loop = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
@@ -157,6 +158,28 @@ class Ledgers(RuleBasedStateMachine):
 async def made(kind: Any, *args: Any, **options: Any) -> Any:
     """A store, made where its event loop runs."""
     return kind(*args, **options)
+
+
+@pytest.mark.anyio
+async def test_use_counts_after_a_clock_that_was_long_ahead_is_set_back(tmp_path: Path) -> None:
+    """As many parts lie ahead then as are kept; what is used now is not dropped for them."""
+    claim = BudgetAccount(budget="minute", key="", counts="tool_calls", window="60000", max=1000)
+    now = START / 1000
+    clock = lambda: now  # noqa: E731 - as above
+    for store in (MemoryStore(wall_clock=clock), SQLiteStore(tmp_path / "s.db", synchronous="OFF", wall_clock=clock)):
+        async with store:
+            owner = await store.register(Owner(owner_id="one"), lease_s=3600)
+            await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
+            await store.append([RunStarted(run_id="r", session_id="s")], epoch=owner.epoch)
+            for used in range(1, 421):
+                now = START / 1000 + 3600 + used
+                await store.reserve("r", [Reservation(claim=claim, used=used)], epoch=owner.epoch)
+            now = START / 1000
+            (back,) = await store.reserve("r", [Reservation(claim=claim, used=430)], epoch=owner.epoch)
+            now += 7200
+            (past,) = await store.reserve("r", [Reservation(claim=claim, used=431)], epoch=owner.epoch)
+
+            assert (back.before, back.used, past.used) == (400, 410, 1)
 
 
 TestLedgers = Ledgers.TestCase
