@@ -16,9 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, InvalidStateError, wait
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from proctor.policies.errors import EventError
 
@@ -87,6 +89,8 @@ class _Daemon:
         self._listener = listener
         self._decider = decider
         self._deciding = threading.Lock()
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._keep_working, daemon=True).start()
         self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
         self._code = _code()
@@ -147,8 +151,10 @@ class _Daemon:
         """
         try:
             if data == PROBE:
-                return b"=" + json.dumps(self._decide(lambda: self._decider.probe(agent))).encode()
-            answer, hook_input = self._decide(lambda: self._decider.answer_hook(data, origin=origin, agent=agent))
+                return b"=" + json.dumps(self._decide(lambda _: self._decider.probe(agent))).encode()
+            answer, hook_input = self._decide(
+                lambda reply: self._decider.answer_hook(data, origin=origin, agent=agent, reply=reply)
+            )
             if held := answer.held:
                 if connection.family == socket.AF_UNIX:
                     most = _QUESTION_S if hook_input.kind == "permission" else _HELD_S
@@ -159,26 +165,32 @@ class _Daemon:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
-    def _decide(self, work: Callable[[], T]) -> T:
+    def _decide(self, work: Callable[[Future[Any]], T]) -> T:
         """What `work` gives once the hooks before it are answered.
 
-        Raises EventError when that takes too long; what has begun is recorded all the same.
+        Raises EventError when that takes too long, unless `work` has set its future to running by then.
         """
-        done: Future[T] = Future()
+        reply: Future[T] = Future()
+        self._work.put(partial(self._do, work, reply))
+        if not wait([reply], DECIDE_S).done and reply.cancel():
+            raise EventError(f"nothing was decided within {DECIDE_S:g} seconds: a large input, or a slow store")
+        return reply.result()
 
-        def run() -> None:
+    def _keep_working(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _do(self, work: Callable[[Future[Any]], T], reply: Future[T]) -> None:
+        with contextlib.suppress(InvalidStateError):  # nobody waits any more
             try:
                 with self._deciding:
                     self._asked_at = time.monotonic()
                     self._listen()
-                    done.set_result(work())
+                    result = work(reply)
             except BaseException as error:
-                done.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
-        if not wait([done], DECIDE_S).done:
-            raise EventError(f"nothing was decided within {DECIDE_S:g} seconds: a large input, or a slow store")
-        return done.result()
+                reply.set_exception(error)
+            else:
+                reply.set_result(result)
 
     def _wait_for_approval(
         self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -19,7 +20,7 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredA
 from .clients import CLIENTS
 from .decisions import Opening, RuleFiles, Unmatched
 from .hook import Hook
-from .messages import HookAnswer, HookClient, HookInput
+from .messages import REFUSABLE, HookAnswer, HookClient, HookInput
 from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
 from .session import HookedSession
@@ -29,6 +30,7 @@ MOST_HELD_S = 540
 _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
 REFUSED_S = 2.0
 """The client has logged that its person refused a call within so many seconds."""
+REFUSED_BEFORE = "the client was refused before anything was decided"
 _PROBED = "probe"
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
@@ -117,7 +119,12 @@ class HookDecider:
         self._opening = options.unmatched and Opening(options.unmatched, paths)
 
     def answer_hook(
-        self, data: bytes, owner: Owner | None = None, origin: Origin | None = None, agent: str = "claude"
+        self,
+        data: bytes,
+        owner: Owner | None = None,
+        origin: Origin | None = None,
+        agent: str = "claude",
+        reply: Future[Any] | None = None,
     ) -> tuple[HookAnswer, HookInput]:
         """Answer one hook of an agent's client, and record it; gives the answer, and what the hook said.
 
@@ -125,10 +132,16 @@ class HookDecider:
 
         With an origin, the hook is answered only if it comes from the session's own client (see `check_origin`).
 
+        `reply` is cancelled once the client has been refused; what it would have decided is not recorded then. It is
+        running once that is recorded.
+
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
         client = CLIENTS[agent]
         hook_input = client.read(data)
+        reply = reply if hook_input.kind in REFUSABLE else None
+        if reply is not None and reply.cancelled():
+            raise EventError(REFUSED_BEFORE)
         kept = self._sessions.pop(hook_input.session_id, None)
         at = datetime.now(UTC)
         with self._store.record(hook_input.session_id, origin.client if origin is not None else owner) as whole:
@@ -139,6 +152,8 @@ class HookDecider:
             session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
+            if reply is not None and not reply.set_running_or_notify_cancel():
+                raise EventError(REFUSED_BEFORE)
         self._keep(hook_input, session)
         self._watch(client, hook_input.session_id, record.owner if session.goes_on else None)
         return answer, hook_input

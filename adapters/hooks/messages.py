@@ -23,6 +23,8 @@ run, or has failed; the calls of a response are over; the response is over; the 
 changed."""
 CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
 """Those whose answer may end the response."""
+REFUSABLE: tuple[Kind, ...] = ("prompt", "call", "settings")
+"""Those whose answer lets something happen; the others report what has happened."""
 
 
 class BatchCall(msgspec.Struct, frozen=True):

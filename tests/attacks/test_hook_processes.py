@@ -18,11 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from hook_processes import HookProcesses, end_daemons
+from hook_processes import HookProcesses, end_daemons, recorded
 from stored_rows import stored_rows
 
-from proctor.adapters.hooks import settings
+from proctor.adapters.hooks import daemon_client, settings
 from proctor.policies import RunContext
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -188,6 +189,24 @@ def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
     assert ended.stderr == b"This could not be checked against the policy, so it is refused.\n"
 
 
+def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None:
+    """However many; those of one call each in a session of its own, too."""
+    assert allowed(hooked, call("t0"))
+    folder, here = hooked.command[4], Path.cwd()
+    open_then = []
+    for n in range(200):
+        data = json.dumps(call("t1", session_id=f"s{n % 50}")).encode()
+        assert daemon_client.daemon_answer(folder, hooked.command[5:], data)[:1] == b"="
+        process = psutil.Process(hooked.daemons()[0]) if n in (9, 199) else None
+        if process is not None:
+            open_then.append((process.num_fds(), process.num_threads()))
+    os.chdir(here)
+
+    (files, threads), (files_after, threads_after) = open_then
+    assert files_after <= files + 1  # the last connection may be closed only now
+    assert threads_after <= threads + 1
+
+
 @pytest.fixture
 def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
     """The hook, before a daemon that waits half a second for a decision."""
@@ -221,6 +240,21 @@ def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
     if agent in ("claude", "codex"):
         assert b"nothing was decided within 0.5 seconds" in ended[0].stdout
     assert allowed(hasty, call("t2", session_id="other"))
+
+
+def test_what_is_refused_for_time_is_not_recorded_as_allowed(hasty: HookProcesses) -> None:
+    """Nor does it count; what has happened is recorded all the same."""
+    first = allowed(hasty, call("t0"))
+    other = sqlite3.connect(hasty.store, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    refused = [allowed(hasty, call(f"t{n}")) for n in (1, 2, 3)]
+    hasty.run({**call("t0"), "hook_event_name": "PostToolUse", "tool_response": {}})
+    other.close()
+    last = [allowed(hasty, call(f"t{n}")) for n in (4, 5)]
+
+    assert (first, refused, last) == (True, [False] * 3, [True] * 2)
+    outcomes = ("tool_call_requested", "tool_call_started", "tool_call_completed")
+    assert recorded(hasty.store, *outcomes) == [*outcomes, *outcomes[:2], *outcomes[:2]]
 
 
 DENIES = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}).encode()
