@@ -25,7 +25,6 @@ from ..monitor.call_table import ParsedOutput
 from ..monitor.program import probe_of
 from ..rules.petri_net import Net
 from ..rules.provenance import Provenance
-from ..rules.repetition import Loop
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
 from ..values.json_values import given_texts, scalars_in, text_of
@@ -214,7 +213,7 @@ class Alphabet:
                     d for path, found in choices.items() for d in documents({path: found}, MOST_INPUTS, start)[0]
                 ]
             inputs += [*made, *rows(choices, made)]
-        loops = any(isinstance(each.clause.record, Loop) for each in self._played)
+        compared = any(part.rule.machine.compares_inputs for part in self._parts)
         found: dict[Any, InputClass] = {}
         for input in sorted(inputs, key=lambda each: (len(each), len(str(each)))):
             self._work.spend(len(self._parts))
@@ -223,7 +222,7 @@ class Alphabet:
             found.setdefault(key, call)
         for call in found.values():
             self._keep(call)
-            if loops:
+            if compared:
                 self._keep(msgspec.structs.replace(call, fresh=True))
         missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
         if not (everything and self._is_complete(name, tested, bound)):

@@ -13,20 +13,18 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..events.run_context import RunContext
-from ..language.facts import ToolTable
+from ..language.facts import NamingKind, ToolTable
 from ..monitor.call_table import LOOSE, CallState, ParsedOutput
 from ..monitor.memory import SessionFacts, UserText
-from ..monitor.program import CompiledRule, probe_of
+from ..monitor.program import CompiledRule, Probe, probe_of
 from ..monitor.usage import TokenMeter
 from ..monitor.violations import REFUSES_LATER
-from ..rules.count import CountMachine
 from ..rules.machine import Finding, Machine
 from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
-from ..rules.repetition import LoopMachine
 from ..stack.merge import LimitEntry
 from ..values.regexes import Regex
-from .explorer import copied
+from .explorer import copied, remembered
 
 NOTHING, WARN, ASK, DENY = range(4)
 """A rule's findings against a call, by strictness; `cancel` refuses the call as `deny` does."""
@@ -110,14 +108,15 @@ def overlaps(machine: Machine) -> bool:
 class Component:
     """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
-    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`: a turn makes a
-    difference to it. `runs`: where it stands depends on the run. `goes_on`: a run may go on where it denies what has
-    happened already. As it is, nothing makes a difference to it, and it finds nothing.
+    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`, `listens`: a
+    turn, or what users write, makes a difference to it. `runs`: where it stands depends on the run. `goes_on`: a run
+    may go on where it denies what has happened already. As it is, nothing makes a difference to it, and it finds
+    nothing.
     """
 
     beyond: frozenset[int] | set[int] = frozenset()
     start = 0
-    turns = runs = goes_on = False
+    turns = runs = listens = goes_on = False
 
     @property
     def uses(self) -> int:
@@ -128,11 +127,6 @@ class Component:
     def size(self) -> int:
         """How many states are numbered."""
         return 1
-
-    @property
-    def listens(self) -> bool:
-        """Whether it makes a difference to it what users write."""
-        return False
 
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
@@ -226,11 +220,10 @@ class RuleComponent(Component):
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
         self.beyond: set[int] = set()
-        self._memo: dict[tuple[Any, ...], Any] = {}
-        self._masks: dict[int, int] = {}
-        self._probes: dict[Any, Any] = {}
+        self._memo: dict[Hashable, Any] = {}
         self._meter = TokenMeter()
         self.turns = self.machine.watches_turns
+        self.listens = bool(self.machine.phrases) or self.machine.from_user
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
         self.start = self.number(RuleMoment(self.machine.initial_state()))
 
@@ -249,6 +242,14 @@ class RuleComponent(Component):
                 self.beyond.add(self._numbers[key])
         return self._numbers[key]
 
+    @property
+    def size(self) -> int:
+        return len(self.moments)
+
+    def forget(self) -> None:
+        self._memo = {}
+        self._numbers, self.moments = dict(self._numbers), list(self.moments)
+
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
         """A call of the class, as the machine looks at it."""
         memory = SessionFacts({}, at.words, self._meter, self._context, self._tools)
@@ -261,17 +262,16 @@ class RuleComponent(Component):
             made.memo[LOOSE] = "an input that no other call has"
         return made
 
+    @remembered
     def mask(self, call: InputClass) -> int:
-        if call.number not in self._masks:
-            if self.index in call.masks:
-                self._masks[call.number] = call.masks[self.index]
-            else:
-                made = self.in_flight(call, self.moments[0], 0, 0)
-                probe = self._probes.get(made.kind)
-                if probe is None:
-                    probe = self._probes[made.kind] = probe_of(self.rule, made.names)
-                self._masks[call.number] = probe.mask_of(made)
-        return self._masks[call.number]
+        if self.index in call.masks:
+            return call.masks[self.index]
+        made = self.in_flight(call, self.moments[0])
+        return self._probe(made.kind).mask_of(made)
+
+    @remembered
+    def _probe(self, kind: NamingKind) -> Probe:
+        return probe_of(self.rule, self._tools.names(kind))
 
     def _concerned(self, at: RuleMoment, mask: int) -> bool:
         machine = self.machine
@@ -279,50 +279,30 @@ class RuleComponent(Component):
             return True
         return machine.order_dependent and machine.due(at.state, at.now) == at.now + 1
 
-    def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
-        if not self.mask(call) & self.machine.attempts:
-            return at
-        return self._after("requested", self.machine.requested, at, call, variant)[1]
-
-    @property
-    def size(self) -> int:
-        return len(self.moments)
-
-    def forget(self) -> None:
-        self._memo, self._masks, self._probes = {}, {}, {}
-        self._numbers, self.moments = dict(self._numbers), list(self.moments)
-
     def _moved(self, at: int) -> RuleMoment:
         moment = self.moments[at]
         return moment._replace(state=copied(moment.state))
 
-    def level(self, at: int, call: InputClass, variant: int = 0) -> int:
-        key = ("level", at, call.number, variant)
-        if key not in self._memo:
-            self._memo[key] = self._judged(self.moments[at], call, variant)
-        return int(self._memo[key])
-
-    def _judged(self, at: RuleMoment, call: InputClass, variant: int) -> int:
+    @remembered
+    def level(self, at: int, call: InputClass) -> int:
         self.uses += 1
-        mask = self.mask(call)
-        evaluate = self.machine.compile_evaluate(mask) if self._concerned(at, mask) else None
+        moment, mask = self.moments[at], self.mask(call)
+        evaluate = self.machine.compile_evaluate(mask) if self._concerned(moment, mask) else None
         if evaluate is None:
             return NOTHING
-        if call.fresh and isinstance(loop := without_key(self.machine), LoopMachine):
-            return NOTHING if loop.threshold > 1 or not mask else LEVELS[self.rule.action]
-        return self._level_of(evaluate(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
+        return self._level_of(evaluate(moment.state, self.in_flight(call, moment), mask, moment.now))
 
+    def _level_of(self, finding: Finding | None) -> int:
+        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+
+    @remembered
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
-        key = ("started", at, call.number, slot, variant)
-        if key not in self._memo:
-            moment = self._moved(at)
-            mask = self.mask(call)
-            spend = self.machine.compile_spend(mask) if self._concerned(moment, mask) else None
-            if spend is not None:
-                loop = call.fresh and self.machine.kind == "loop"
-                spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if loop else mask, moment.now)
-            self._memo[key] = self.number(moment._replace(now=moment.now + 1))
-        return int(self._memo[key])
+        moment, mask = self._moved(at), self.mask(call)
+        spend = self.machine.compile_spend(mask) if self._concerned(moment, mask) else None
+        if spend is not None:
+            unlike = call.fresh and self.machine.compares_inputs
+            spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if unlike else mask, moment.now)
+        return self.number(moment._replace(now=moment.now + 1))
 
     def watches_end(self, call: InputClass) -> bool:
         return bool(self.mask(call) & self.machine.outcomes)
@@ -336,76 +316,55 @@ class RuleComponent(Component):
 
     def attempts_due(self, call: InputClass) -> bool:
         machine = without_key(self.machine)
-        return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
+        return self.watches_denial(call) and machine.finding_at_end(machine.initial_state()) is not None
+
+    def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
+        watches = self.mask(call) & self.machine.attempts
+        return self._after(self.machine.requested, at, call, variant)[1] if watches else at
 
     def denied(self, at: int, call: InputClass, variant: int = 0) -> Reaction:
-        if not self.mask(call) & self.machine.outcomes:
-            return NOTHING, at
-        return self._after("denied", self.machine.denied, at, call, variant)
+        watches = self.mask(call) & self.machine.outcomes
+        return self._after(self.machine.denied, at, call, variant) if watches else (NOTHING, at)
 
-    def _after(
-        self, what: str, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int
-    ) -> Reaction:
+    @remembered
+    def _after(self, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int) -> Reaction:
         """The machine's finding and its state after a call that is not running."""
-        key = (what, at, call.number, variant)
-        if key not in self._memo:
-            moment = self._moved(at)
-            found = act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
-            self._memo[key] = self._level_of(found), self.number(moment)
-        reaction: Reaction = self._memo[key]
-        return reaction
+        moment = self._moved(at)
+        found = act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
+        return self._level_of(found), self.number(moment)
 
-    def _level_of(self, finding: Finding | None) -> int:
-        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
-
+    @remembered
     def ended(
         self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, other: bool = False
     ) -> Reaction:
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
             return NOTHING, at
-        key = ("ended", at, call.number, slot, output, variant, other)
-        if key not in self._memo:
-            moment = self._moved(at)
-            made = self.in_flight(call, moment, slot, variant)
-            found = None
-            if output is None:
-                found = self.machine.failed(moment.state, made, mask)
-                _raise_to_zero(moment.state)
-            else:
-                returned = call.outputs[output]
-                self.machine.completed(
-                    moment.state, made, mask, ParsedOutput(filled(returned, NEVER_SEEN) if other else returned)
-                )
-            self._memo[key] = self._level_of(found), self.number(moment)
-        reaction: Reaction = self._memo[key]
-        return reaction
+        moment, found = self._moved(at), None
+        made = self.in_flight(call, moment, slot, variant)
+        if output is None:
+            found = self.machine.failed(moment.state, made, mask)
+            _raise_to_zero(moment.state)
+        else:
+            returned = filled(call.outputs[output], NEVER_SEEN) if other else call.outputs[output]
+            self.machine.completed(moment.state, made, mask, ParsedOutput(returned))
+        return self._level_of(found), self.number(moment)
 
+    @remembered
     def turned(self, at: int) -> Reaction:
-        if not self.turns:
-            return NOTHING, at
-        key = ("turned", at)
-        if key not in self._memo:
-            moment = self.moments[at]
-            self._memo[key] = self.number(moment._replace(turn=moment.turn + 1))
-        return NOTHING, int(self._memo[key])
+        moment = self.moments[at]
+        return NOTHING, self.number(moment._replace(turn=moment.turn + 1)) if self.turns else at
 
+    @remembered
     def wrote(self, at: int, text: str) -> int:
         if not self.listens:
             return at
-        key = ("wrote", at, text)
-        if key not in self._memo:
-            moment = self.moments[at]
-            words = deepcopy(moment.words)
-            phrases = {phrase: Regex(phrase) for phrase in self.machine.phrases}
-            words.add(text, phrases, keep=self.machine.from_user)
-            words.texts = sorted(set(words.texts))
-            self._memo[key] = self.number(moment._replace(words=words))
-        return int(self._memo[key])
-
-    @property
-    def listens(self) -> bool:
-        return bool(self.machine.phrases) or self.machine.from_user
+        moment = self.moments[at]
+        words = deepcopy(moment.words)
+        phrases = {phrase: Regex(phrase) for phrase in self.machine.phrases}
+        words.add(text, phrases, keep=self.machine.from_user)
+        words.texts = sorted(set(words.texts))
+        return self.number(moment._replace(words=words))
 
     def may_be_shut(self, at: int) -> bool:
         return self.machine.is_shut(self.moments[at].state)

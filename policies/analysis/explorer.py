@@ -12,9 +12,9 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
-from functools import cached_property, reduce
+from functools import cached_property, reduce, wraps
 from operator import and_
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,22 @@ if TYPE_CHECKING:
 State = TypeVar("State", bound=Hashable)
 Step = TypeVar("Step")
 Price: TypeAlias = tuple[int, int]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def remembered(ask: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method that is asked once for the same; its answers are in `_memo` of its object."""
+
+    @wraps(ask)
+    def answer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (ask.__name__, args, *kwargs.items())
+        if key not in self._memo:
+            self._memo[key] = ask(self, *args, **kwargs)
+        found: T = self._memo[key]
+        return found
+
+    return answer
 
 
 class Explored(NamedTuple, Generic[State, Step]):
@@ -155,47 +171,42 @@ class Graph:
         self._masks = masks
         self._numbers: dict[Hashable, int] = {}
         self._held: list[tuple[Any, int]] = []
-        self._admits: dict[tuple[int, int], bool] = {}
-        self._after: dict[tuple[int, int, Ending], int] = {}
-        self._next: dict[tuple[int, int, Ending], int | None] = {}
+        self._memo: dict[Hashable, Any] = {}
         self.start = self._number(machine.initial_state(), 0)
 
+    @remembered
     def admits(self, state: int, mask: int) -> bool:
         """Whether such a call may come next."""
-        key = (state, mask)
-        if key not in self._admits:
-            self._work.spend(self._weight)
-            held, now = self._held[state]
-            evaluate = self._machine.compile_evaluate(mask) if self._concerned(held, mask, now) else None
-            finding = evaluate(held, _hypothetical(now), mask, now) if evaluate is not None else None
-            self._admits[key] = finding is None or finding.action == "request_approval"
-        return self._admits[key]
+        self._work.spend(self._weight)
+        held, now = self._held[state]
+        evaluate = self._machine.compile_evaluate(mask) if self._concerned(held, mask, now) else None
+        finding = evaluate(held, _hypothetical(now), mask, now) if evaluate is not None else None
+        return finding is None or finding.action == "request_approval"
 
     def after(self, state: int, mask: int, ending: Ending) -> int:
         """The state once such a call has come, whether it is let through or not, and has ended."""
-        outcomes = mask & self._machine.outcomes
-        key = (state, mask, ending if outcomes else "completed")
-        if key not in self._after:
-            self._work.spend(self._weight)
-            held, now = self._held[state]
-            spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
-            if spend is not None or outcomes:
-                held, call = copied(held), _hypothetical(now)
-                if spend is not None:
-                    spend(held, call, mask, now)
-                if outcomes and ending == "completed":
-                    self._machine.completed(held, call, mask, _NOTHING)
-                elif outcomes:
-                    self._machine.failed(held, call, mask)
-            self._after[key] = self._number(held, now + 1)
-        return self._after[key]
+        return self._moved(state, mask, ending if mask & self._machine.outcomes else None)
 
+    @remembered
+    def _moved(self, state: int, mask: int, ending: Ending | None) -> int:
+        """The same; `ending` is None if the machine does not look at it."""
+        self._work.spend(self._weight)
+        held, now = self._held[state]
+        spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
+        if spend is not None or ending:
+            held, call = copied(held), _hypothetical(now)
+            if spend is not None:
+                spend(held, call, mask, now)
+            if ending == "completed":
+                self._machine.completed(held, call, mask, _NOTHING)
+            elif ending:
+                self._machine.failed(held, call, mask)
+        return self._number(held, now + 1)
+
+    @remembered
     def next(self, state: int, mask: int, ending: Ending) -> int | None:
         """The state after a call that is let through; None if it is refused."""
-        key = (state, mask, ending)
-        if key not in self._next:
-            self._next[key] = self.after(state, mask, ending) if self.admits(state, mask) else None
-        return self._next[key]
+        return self.after(state, mask, ending) if self.admits(state, mask) else None
 
     def may_end(self, state: int) -> bool:
         """Whether nothing is owed, were the run to end in this state."""

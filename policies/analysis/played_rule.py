@@ -22,14 +22,6 @@ from ..stack.clauses import Clause
 from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 
 
-def _is_followed(key: str) -> bool:
-    return ANY_OTHER not in key and NEVER_SEEN not in key
-
-
-def _is_other(key: str) -> bool:
-    return ANY_OTHER in key and NEVER_SEEN not in key
-
-
 class SplitComponent(Component):
     """A rule that binds calls by values: some values are followed one by one, all others together.
 
@@ -39,8 +31,6 @@ class SplitComponent(Component):
     asked about followed values: rules know values by being equal, so a session that breaks it on another value
     breaks it, with the two exchanged, on a followed one.
     """
-
-    listens = False
 
     def __init__(
         self,
@@ -54,8 +44,12 @@ class SplitComponent(Component):
     ) -> None:
         self.rule, self.index = rule, index
         self._paths, self._judges_others = paths, asked_of
-        self.followed = RuleComponent(index, rule, tools, context, _is_followed)
-        self.others = RuleComponent(index, rule, tools, context, _is_other)
+        self.followed = RuleComponent(
+            index, rule, tools, context, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key
+        )
+        self.others = RuleComponent(
+            index, rule, tools, context, lambda key: ANY_OTHER in key and NEVER_SEEN not in key
+        )
         self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._moves: dict[tuple[Hashable, int], int] = {}

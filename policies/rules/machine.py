@@ -172,7 +172,8 @@ class Machine:
 
     Flags: `restricts_all`: it restricts every call. `every_call`: it evaluates every call, whatever its name.
     `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
-    `evaluates_order`: it evaluates a call's position, which its violations name. `phrases` are the patterns it looks
+    `evaluates_order`: it evaluates a call's position, which its violations name. `compares_inputs`: it compares whole
+    inputs with one another. `phrases` are the patterns it looks
     up in user messages; `from_user`: it looks values up in them; `reads_messages`: it reads all messages.
     """
 
@@ -187,6 +188,7 @@ class Machine:
     always_exercised: bool = False
     order_dependent: bool = False
     evaluates_order: bool = False
+    compares_inputs: bool = False
     from_user: bool = False
     reads_messages: bool = False
     outcomes: int = 0

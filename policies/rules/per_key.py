@@ -19,7 +19,7 @@ _SHARED = [""]
 
 _AS_ITS_INSTANCES = (
     *("kind", "slots", "phrases", "from_user", "restricts", "restricts_all", "always_exercised"),
-    *("order_dependent", "evaluates_order", "outcomes", "attempts"),
+    *("order_dependent", "evaluates_order", "compares_inputs", "outcomes", "attempts"),
 )
 
 

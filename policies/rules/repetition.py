@@ -65,6 +65,7 @@ class LoopMachine(Machine, evaluates=Loop):
     state_type = LoopState
     restricts = 1
     order_dependent = True
+    compares_inputs = True
 
     def __init__(self, rule: Loop, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
