@@ -6,6 +6,7 @@ number. A state is a representative with its own ordinal and turn, as machines l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from copy import deepcopy
 from typing import Any, NamedTuple, TypeAlias
@@ -220,7 +221,7 @@ class RuleComponent(Component):
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
         self.beyond: set[int] = set()
-        self._memo: dict[Hashable, Any] = {}
+        self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self._meter = TokenMeter()
         self.turns = self.machine.watches_turns
         self.listens = bool(self.machine.phrases) or self.machine.from_user
@@ -247,7 +248,7 @@ class RuleComponent(Component):
         return len(self.moments)
 
     def forget(self) -> None:
-        self._memo = {}
+        self._memo = defaultdict(dict)
         self._numbers, self.moments = dict(self._numbers), list(self.moments)
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:

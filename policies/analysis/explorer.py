@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from functools import cached_property, reduce, wraps
@@ -41,14 +41,17 @@ T = TypeVar("T")
 
 
 def remembered(ask: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method that is asked once for the same; its answers are in `_memo` of its object."""
+    """A method that is asked once for the same arguments, given by place; `_memo` of its object has the answers."""
+    name = ask.__name__
 
     @wraps(ask)
     def answer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (ask.__name__, args, *kwargs.items())
-        if key not in self._memo:
-            self._memo[key] = ask(self, *args, **kwargs)
-        found: T = self._memo[key]
+        memo: dict[Any, T] = self._memo[name]
+        try:
+            return memo[args]
+        except KeyError:
+            pass
+        memo[args] = found = ask(self, *args, **kwargs)
         return found
 
     return answer
@@ -171,7 +174,7 @@ class Graph:
         self._masks = masks
         self._numbers: dict[Hashable, int] = {}
         self._held: list[tuple[Any, int]] = []
-        self._memo: dict[Hashable, Any] = {}
+        self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.start = self._number(machine.initial_state(), 0)
 
     @remembered
@@ -340,9 +343,12 @@ def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
     return (type(machine), len(machine.slots), frozenset(held.items()), masks)
 
 
+_FIXED = (str, int, float, tuple, frozenset, type(None))
+
+
 def copied(value: Any) -> Any:
     """A copy of a machine's state, which can be moved on while the original stays."""
-    if isinstance(value, str | int | float | tuple | frozenset | None):
+    if isinstance(value, _FIXED):
         return value
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}

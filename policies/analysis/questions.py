@@ -14,7 +14,7 @@ from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, all_in
 from ..language.predicates import compile_when
 from ..language.selectors import ToolWhere
-from ..monitor.compiled_policy import compile_policy
+from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
@@ -100,12 +100,10 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
     return tools
 
 
-def side(policy: Policy, tools: Sequence[str | Tool] | None, context: RunContext) -> Side:
+def side(compiled: CompiledPolicy, context: RunContext) -> Side:
     """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
-    table = [each for each in tools or () if isinstance(each, Tool)]
-    program = compile_policy(policy, tools=table).for_context(context)
-    clauses = dict(enumerate(clauses_of(policy)))
-    members = members_of(policy)
+    program = compiled.for_context(context)
+    clauses, members = clauses_of(compiled.policy), members_of(compiled.policy)
     rules = {}
     for rule in program.rules:
         clause = clauses[rule.number]
@@ -122,11 +120,11 @@ class Inquiry(NamedTuple):
     context: RunContext | None
     work: Work
 
-    def contexts(self, *policies: Policy) -> tuple[list[RunContext], str]:
+    def contexts(self, *programs: CompiledPolicy) -> tuple[list[RunContext], str]:
         """One context for each set of rules that `when` conditions may leave, and why there may be more, if so."""
         if self.context is not None:
             return [self.context], ""
-        clauses = [clause for policy in policies for clause in clauses_of(policy)]
+        clauses = [clause for program in programs for clause in clauses_of(program.policy)]
         tested: dict[str, list[Any]] = {}
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
@@ -140,10 +138,7 @@ class Inquiry(NamedTuple):
                 context = msgspec.convert({**place, **document}, RunContext)
             except msgspec.ValidationError:
                 continue
-            left = tuple(
-                frozenset(r.number for r in compile_policy(p).for_context(context).rules) if tested else ()
-                for p in policies
-            )
+            left = tuple(frozenset(r.number for r in each.for_context(context).rules) for each in programs)
             found.setdefault((left, tuple(place)), context)
         if not everything or len(found) > MOST_CONTEXTS:
             return [], "`when` conditions tell too many contexts apart: give one"
@@ -193,9 +188,11 @@ class Direction:
         self._open: list[tuple[Setting, str, Obligation]] = []
         self._ended: list[Implication] = []
         self.refuted: tuple[Implication, str, RunContext] | None = None
-        contexts, gap = inquiry.contexts(inquiry.stack, property)
+        table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
+        programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
+        contexts, gap = inquiry.contexts(*programs)
         for context in contexts:
-            mine, other = side(inquiry.stack, inquiry.tools, context), side(property, inquiry.tools, context)
+            mine, other = (side(program, context) for program in programs)
             setting = Setting(mine, other.program, context, inquiry.tools, inquiry.work, standard)
             if not check(nothing := NothingCertificate(other, standard)):
                 self._found.append(Implication("proved", "", certificate=nothing))
