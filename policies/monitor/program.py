@@ -18,7 +18,7 @@ from ..language.facts import NO_TOOLS, CallNames, NamingKind, NoCall, ToolTable
 from ..language.predicates import compile_when
 from ..language.selectors import Subject
 from ..policy import Allow, Approval, Deny, Policy, members_of
-from ..rules.machine import Machine, UpcomingCall
+from ..rules.machine import EvaluatedCall, Machine
 from ..rules.net_shorthand import NetLine, net_of
 from ..rules.per_key import without_key
 from ..rules.petri_net import Net, NetMachine
@@ -60,7 +60,7 @@ class Probe(msgspec.Struct, frozen=True):
     tests: tuple[tuple[int, Callable[[Subject], bool]], ...]
     maybe: int
 
-    def forecast(self, ahead: UpcomingCall) -> tuple[int, int]:
+    def forecast(self, ahead: EvaluatedCall) -> tuple[int, int]:
         """The slots that every future call matches in this state, and those that some call may match."""
         sure, maybe = self.mask, self.maybe
         for n, slot in enumerate(self.rule.machine.slots):

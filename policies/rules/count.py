@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
-from .machine import Evaluate, EvaluatedCall, Finding, Machine, Spend, UpcomingCall, listed, slots_of
+from .machine import Evaluate, EvaluatedCall, Finding, Machine, Spend, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 
@@ -251,5 +251,5 @@ class CountMachine(Machine, evaluates=Count):
             suggestion=f"{self.min - count} more before the end",
         )
 
-    def refuses_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..language.selectors import ListedTools, NameScope, Slot
-from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, UpcomingCall, listed
+from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, listed
 from .rule import KEYLESS, Roles, Rule, itself, names
 
 
@@ -97,7 +97,7 @@ class AllowlistMachine(Machine):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return not maybe & self.ADMITS
 
 
@@ -129,5 +129,5 @@ class BlocklistMachine(Machine):
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
-    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & self.LISTED)

@@ -19,7 +19,7 @@ import msgspec
 from ..errors import Action, RefusalCause
 from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
-from ..language.facts import CallNames, Facts
+from ..language.facts import CallNames
 from ..language.selectors import NameScope, Slot, Subject
 from ..values.regexes import VIEW, Regex
 
@@ -131,22 +131,6 @@ class EvaluatedCall(Subject, Protocol):
 
     def user_said(self, pattern: str, latest: bool) -> bool:
         """Whether a pattern the rule declared in `phrases` was found in a user message, or in the last."""
-        ...
-
-
-class UpcomingCall(Facts, Protocol):
-    """Facts about future calls of one tool: the next turn's number, and the past."""
-
-    name: str
-    turn: int
-
-    @property
-    def names(self) -> CallNames:
-        """The names of the tool's calls."""
-        ...
-
-    def user_said(self, pattern: str, latest: bool) -> bool:
-        """See `EvaluatedCall.user_said`."""
         ...
 
 
@@ -282,11 +266,16 @@ class Machine:
         """The finding if the session ended now, for unmet obligations."""
         return None
 
-    def refuses_all(self, state: Any, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: Any, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """Whether the next call of a tool is denied whatever its input: `sure` slots match every input, `maybe` slots
-        some input (sure ones included).
+        some input (sure ones included); `ahead` is a call of it in the next turn, without an input.
+
+        As it is: whether `evaluate` denies the call that meets what it restricts for certain only, and all else.
         """
-        return False
+        mask = (sure & self.restricts) | (maybe & ~self.restricts)
+        evaluate = self.compile_evaluate(mask)
+        finding = evaluate(state, ahead, mask, now) if evaluate is not None else None
+        return finding is not None and finding.action in (None, "deny", "cancel")
 
     def describe(self, state: Any) -> str:
         """The state in words; "" without one."""

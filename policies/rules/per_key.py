@@ -10,7 +10,7 @@ import msgspec
 from ..language.conditions import OutputRef
 from ..values import paths
 from ..values.json_values import given_texts
-from .machine import BOUND, Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, ToolReturn, UpcomingCall
+from .machine import BOUND, Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, ToolReturn
 
 KEY_SHOWN = 200
 """How many characters of a key a violation shows."""
@@ -163,7 +163,7 @@ class Keyed(Machine):
     def finding_at_end(self, state: KeyedState) -> Finding | None:
         return next(filter(None, map(self.inner.finding_at_end, state.rows.values())), None)
 
-    def refuses_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """Whether every instance, and a new one, denies the tool."""
         if not self.inner.refuses_all(self.inner.initial_state(), sure, maybe, 0, ahead):
             return False

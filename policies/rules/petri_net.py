@@ -14,7 +14,7 @@ from ..language.selectors import Bound, NameScope, Slot, Subject, ToolWhere, Vir
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue, Name, Natural, Positive, Record, Where, circle
-from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, UpcomingCall
+from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
 from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, refusal
 
 MAX_SILENT = 10_000
@@ -476,7 +476,7 @@ class NetMachine(Machine):
         self.finish(state, call.id, failed=True)
         return None
 
-    def refuses_all(self, state: NetState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: NetState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """The tool's own name, or its portable one, is blocked whatever the input."""
         if state.overrun and sure & self.restricts:
             return True

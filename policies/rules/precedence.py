@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ..language.selectors import HUMAN, NameScope, Selector, is_person
-from .machine import EvaluatedCall, Finding, Machine, ToolReturn, UpcomingCall, listed, slots_of
+from .machine import EvaluatedCall, Finding, Machine, ToolReturn, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import Fact, Link, Roles, Rule, items_of, names
 
@@ -143,9 +143,6 @@ class BeforeMachine(Machine, evaluates=Before):
     def completed(self, state: BeforeState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         state.satisfied = True
 
-    def refuses_all(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return bool(sure & THEN) and not state.satisfied and not self._asks
-
 
 class AdjacentState(NoState):
     """The ordinal of the last call of `first`; 0 before there was one."""
@@ -190,6 +187,3 @@ class ImmediatelyBeforeMachine(Machine, evaluates=ImmediatelyBefore):
     def started(self, state: AdjacentState, call: EvaluatedCall, mask: int, now: int) -> None:
         if mask & FIRST:
             state.last_first = now + 1
-
-    def refuses_all(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return bool(sure & THEN) and not self._ready(state, now) and not self._asks

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ..language.conditions import OutputRef
 from ..language.selectors import NameScope, Selector
 from ..values.model_base import Issue
-from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
+from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
 from .rule import Fact, Link, Roles, Rule, items_of, names
@@ -150,7 +150,7 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         self,
         requirement: Requirement,
         state: PreconditionState,
-        facts: EvaluatedCall | UpcomingCall,
+        facts: EvaluatedCall,
         serves: Serves,
         *,
         approved: bool = True,
@@ -204,7 +204,7 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         flat = (inner for requirement in self.requires for inner in requirement.flat())
         return [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
 
-    def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 
     def _words(self, requirement: Requirement) -> str:

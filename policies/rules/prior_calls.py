@@ -19,7 +19,7 @@ from ..values import paths, regexes
 from ..values.json_values import given_texts, unkeepable
 from ..values.model_base import Issue, Natural, Record, aliased, also_of
 from ..values.regexes import VIEW, Regex
-from .machine import BOUND, EvaluatedCall, ToolReturn, UpcomingCall, listed
+from .machine import BOUND, EvaluatedCall, ToolReturn, listed
 from .precedence import PERSON, asks_person, calls_in
 from .rule import Fact, items_of, names
 
@@ -163,7 +163,7 @@ class PriorTest:
         """Whether the latest call may not have been kept; then the rule denies."""
         return evidence.lost and self.pick == "latest"
 
-    def meetable(self, evidence: PriorEvidence, ahead: UpcomingCall) -> bool:
+    def meetable(self, evidence: PriorEvidence, ahead: EvaluatedCall) -> bool:
         """Whether the requirement can be met for some input."""
         if self._unsure(evidence):
             return False

@@ -11,7 +11,7 @@ from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
 from .count import Count
-from .machine import BOUND, EvaluatedCall, Finding, Machine, ToolReturn, UpcomingCall, slots_of
+from .machine import BOUND, EvaluatedCall, Finding, Machine, ToolReturn, slots_of
 from .machine import RuleState as NoState
 from .rule import Roles, Rule, names, restricts_tool, times
 
@@ -102,7 +102,7 @@ class LoopMachine(Machine, evaluates=Loop):
         """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
-    def refuses_all(self, state: LoopState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: LoopState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure) and self.threshold == 1
 
 
@@ -176,9 +176,6 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
     @property
     def watches_turns(self) -> bool:
         return True
-
-    def refuses_all(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return bool(sure) and self.max == 0
 
 
 class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
@@ -262,6 +259,3 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
             suggestion="stop and look at what keeps failing",
             cause="budget",
         )
-
-    def refuses_all(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return state.open

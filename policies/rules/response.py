@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Positive
-from .machine import EvaluatedCall, Finding, Machine, UpcomingCall, listed, slots_of
+from .machine import EvaluatedCall, Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
 
@@ -194,10 +194,6 @@ class AfterMachine(Machine, evaluates=After):
             cause="step",
         )
 
-    def refuses_all(self, state: AfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        """Whether the next call must be the answer, and this tool is none."""
-        return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
-
 
 class EventuallyState(NoState):
     """Whether the tool came, or its time has passed."""
@@ -250,6 +246,3 @@ class EventuallyMachine(Machine, evaluates=Eventually):
             f"call {names} now",
             cause="step",
         )
-
-    def refuses_all(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return not (state.called or state.passed) and now + 1 >= self.within and not maybe

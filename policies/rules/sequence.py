@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from ..language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
 from ..values.model_base import Issue, Name
-from .machine import EvaluatedCall, Finding, Machine, UpcomingCall, listed, slots_of
+from .machine import EvaluatedCall, Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
 from .rule import Cap, Drawing, Link, Note, Of, Roles, Rule, chain, names
 
@@ -172,7 +172,7 @@ class SequenceMachine(Machine, evaluates=Sequence):
     def finding_at_end(self, state: SequenceState) -> Finding | None:
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
-    def refuses_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
         if state.reached == self.length:
             return False
@@ -225,9 +225,6 @@ class ForbiddenSequenceMachine(Machine, evaluates=ForbiddenSequence):
         longer = ((before << 1) | 1) & mask
         state.prefixes = longer if self.strict else before | longer
         state.at = now + 1
-
-    def refuses_all(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
 
 
 TRIGGER, FORBIDDEN = 1, 2
@@ -348,6 +345,3 @@ class NeverAfterMachine(Machine):
     def equivalence_key(self, state: NeverAfterState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """Whether a trigger stands; where failures lift it, so many that one stays when all running calls fail."""
         return min(state.standing, in_flight + 2) if self.lifted_by_failure else state.standing > 0
-
-    def refuses_all(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
-        return bool(sure & FORBIDDEN) and state.standing > 0

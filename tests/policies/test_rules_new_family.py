@@ -21,7 +21,6 @@ from proctor.policies.rules.machine import (
     Machine,
     RuleState,
     ToolReturn,
-    UpcomingCall,
     slots_of,
 )
 from proctor.policies.rules.petri_net import Net
@@ -100,7 +99,7 @@ class ConfirmedMachine(Machine):
         """Violated if a call waits."""
         return Finding("a confirmation", "the session ended without one") if state.waits else None
 
-    def refuses_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
+    def refuses_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """A call waits."""
         return bool(sure & TOOL) and state.waits
 
