@@ -40,18 +40,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def remembered(ask: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """A method that is asked once for the same arguments, given by place; `_memo` of its object has the answers."""
-    name = ask.__name__
+    name = method.__name__
 
-    @wraps(ask)
+    @wraps(method)
     def answer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         memo: dict[Any, T] = self._memo[name]
         try:
             return memo[args]
         except KeyError:
             pass
-        memo[args] = found = ask(self, *args, **kwargs)
+        memo[args] = found = method(self, *args, **kwargs)
         return found
 
     return answer
