@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from proctor.policies.values.json_values import json_words
 
@@ -22,6 +23,8 @@ TAKEN_UP_S = 5.0
 """How long whoever answers waits until the owner of the run has acted on the answer."""
 LOOK_AGAIN_S = 0.5
 _PAGE = 500
+_NOT_GIVEN = ("granted", "by", "tell_model", "expired")
+"""The fields of an answer that whoever approves does not give apart."""
 
 
 async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
@@ -52,7 +55,7 @@ def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in ("granted", "by", "tell_model")]
+    takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in _NOT_GIVEN]
     for name in fields:
         if name not in takes:
             raise UsageError(f"`{name}` is not known here; known are {', '.join(f'`{one}`' for one in takes)}")
@@ -93,6 +96,7 @@ async def record_answer(
     approval = await store.approval(approval_id)
     if approval is None:
         raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")
+    given = replace(given, expired=False)  # only the owner of the run says that the time is up
     given = (redactor or Redactor()).redact(given, approval.request.session_id)
     run = await store.run(approval.request.run_id)
     goes_on = run is not None and run.status in NOT_OVER
@@ -102,7 +106,7 @@ async def record_answer(
     event: Any = None
     if not goes_on:
         record: Any = answered(approval.request, given)
-        event = msgspec.structs.replace(record, session_id=approval.request.session_id, at=now)
+        event = replace(record, session_id=approval.request.session_id, at=now)
     try:
         return await store.answer(approval_id, given, at=now, event=event)
     except StoreError as error:

@@ -281,6 +281,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
             same rules ask about; no more than the policy allows.
         like: An entry of an allow list: of later calls, the grant covers those that it admits, with no other inputs
             than this call has.
+        expired: Given by the owner of the run because the time was up; of anybody else it is ignored.
     """
 
     granted: bool
@@ -291,11 +292,12 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     scope: ApprovalScope = "once"
     like: dict[str, Any] | None = None
+    expired: bool = False
 
 
 SUPERVISOR = "supervisor"
 """The name in the record of a denial by the supervisor itself."""
-NOBODY_IN_TIME = ApprovalAnswer(granted=False, by=SUPERVISOR, reason="nobody answered in time")
+NOBODY_IN_TIME = ApprovalAnswer(granted=False, by=SUPERVISOR, reason="nobody answered in time", expired=True)
 """The owner's own answer to a request whose time is up: recorded as expired, and too late for one accepted before."""
 
 
@@ -305,7 +307,7 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request: The request.
         state: Its state; `withdrawn`: nobody needs to answer any more, as its run is over.
-        answer: The answer that counts.
+        answer: The answer that counts; of one that is withdrawn, an answer that came before, and did not count.
         answered_at: When that was given, UTC.
         recorded: Its owner has acted on the answer, and the session's record says so.
         number: Its number in the store, in the order of the requests.

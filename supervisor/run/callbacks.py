@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
+from msgspec.structs import replace
 
 from proctor.policies.events.calls import AsyncCheck, ToolCall
 
@@ -73,7 +74,7 @@ class Approvals:
         except Exception as error:  # no answer is no approval
             self._failed("approver.failed", error)
             return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
-        return answer
+        return answer and replace(answer, expired=False)  # only the owner of the run says that the time is up
 
     def drop(self, approval_id: str) -> None:
         """Withdraw a request: its answer is not needed any more."""

@@ -62,10 +62,12 @@ def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
 
 
 def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
-    """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it."""
+    """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it, or
+    withdraws the request.
+    """
     state, answer = state_after(event), approval.answer
     if event.by is None:
-        answer = None
+        answer = answer if state == "withdrawn" and answer != NOBODY_IN_TIME else None
     elif state != approval.state:
         answer = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
     return replace(approval, state=state, answer=answer, answered_at=event.at, recorded=True)
@@ -176,8 +178,12 @@ def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
 
 def how_closed(approval: StoredApproval) -> str:
     """How an approval was closed: by whom and when."""
-    by = f" by `{approval.answer.by}`" if approval.answer is not None else ""
+    given = approval.answer
     at = f" at {approval.answered_at:%Y-%m-%d %H:%M:%S} UTC" if approval.answered_at is not None else ""
+    if approval.state == "withdrawn" and given is not None:
+        decided = "granted" if given.granted else "denied"
+        return f"withdrawn{at}, before the run took up that `{given.by}` had {decided} it"
+    by = f" by `{given.by}`" if given is not None else ""
     return f"{approval.state}{by}{at}"
 
 

@@ -124,23 +124,27 @@ class AnsweringChecks(StoreChecks):
 
     async def test_the_record_says_what_became_of_an_answer(self, store: Store) -> None:
         """Taken up it stands as it was given, also if requested again; closed otherwise by the owner it does not
-        count.
+        count; a request withdrawn after it keeps it.
         """
-        await store.append([requested("r.1"), requested("r.2"), requested("r.3"), requested("r.4")])
+        await store.append([requested(f"r.{n}") for n in range(1, 6)])
         taken = await store.answer("r.1", YES, at=AT)
         for approval_id in ("r.2", "r.3", "r.4"):
             await store.answer(approval_id, YES, at=AT)
         await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
         await store.append([_closing(ToolApprovalDenied, "r.4", by="bob"), requested("r.1")])
-        await store.append([_closing(ToolApprovalExpired, "r.3", withdrawn=True)])
+        await store.answer("r.5", NOBODY_IN_TIME, at=AT)
+        await store.append([_closing(ToolApprovalExpired, id, withdrawn=True) for id in ("r.3", "r.5")])
         stored = await store.approval("r.1")
+        withdrawn = await store.approval("r.3")
 
         assert (taken.state, taken.answer, taken.answered_at, taken.recorded) == ("granted", YES, AT, False)
         assert stored is not None
         assert (stored.state, stored.answer, stored.recorded) == ("granted", YES, True)
         assert await state_of(store, "r.2") == ("expired", None, True)
         assert await state_of(store, "r.4") == ("denied", "bob", True)
-        assert await state_of(store, "r.3") == ("withdrawn", None, True)
+        assert withdrawn is not None
+        assert (withdrawn.state, withdrawn.answer, withdrawn.recorded) == ("withdrawn", YES, True)
+        assert await state_of(store, "r.5") == ("withdrawn", None, True)
 
     async def test_the_owner_closes_what_nobody_answered_in_time(self, store: Store) -> None:
         """Whoever may answer; of an answer and the end of its time, the first counts."""

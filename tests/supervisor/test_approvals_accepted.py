@@ -9,8 +9,11 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies import ToolCall
 from proctor.policies.events import (
     ApprovalEvent,
     Event,
@@ -19,9 +22,9 @@ from proctor.policies.events import (
 )
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
-from proctor.supervisor.control.approval_inbox import answer
+from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import Command
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Command
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -128,4 +131,62 @@ async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store
     with pytest.raises(ApprovalError, match="granted by `bob`"):
         await answer(store, requested.approval_id, ApprovalAnswer(granted=False, **ANA))
 
+    assert [call.id for call in adapter.ran] == ["c1"]
+
+
+@pytest.mark.parametrize("by", ["cancel", "client"])
+async def test_a_withdrawal_that_overtakes_an_accepted_answer_keeps_it(store: Store, by: str, tmp_path: Path) -> None:
+    """Whoever gave it is told at once that it came to nothing; the approval says what it was."""
+    given = ApprovalAnswer(granted=True, **ANA)
+    adapter = FakeAdapter([Pause()])
+    async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
+        handle = await supervisor.start(adapter, "go", policies=[asking(60)])
+        with anyio.fail_after(PATIENCE_S):
+            while not adapter.launches:
+                await anyio.sleep(0.005)
+        gate: Any = adapter.launches[0].gate
+        tasks.start_soon(gate, ToolCall(id="c1", name="bash"))
+        request = await until_pending(store)
+        accepted = await record_answer(store, request.approval_id, given)
+        if by == "cancel":
+            await handle.cancel()
+        else:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await handle.cancel()
+        with anyio.CancelScope(shield=True), anyio.fail_after(PATIENCE_S):
+            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had granted it") as told:
+                await wait_recorded(store, accepted, wait_s=2 * PATIENCE_S)
+            await handle.wait()
+    approval = await store.approval(request.approval_id)
+
+    assert told.value.kind == "withdrawn"
+    assert approval is not None
+    assert (approval.state, approval.answer, approval.recorded) == ("withdrawn", given, True)
+    assert adapter.ran == []
+    if isinstance(store, SQLiteStore):
+        assert audited(tmp_path / "p.db").findings == ()
+
+
+async def test_nobody_may_say_for_the_supervisor_that_the_time_is_up() -> None:
+    """Somebody of its name who uses its words is asked whether they may answer, elsewhere and as an approver."""
+    theirs = ApprovalAnswer(granted=False, by="supervisor", reason="nobody answered in time", expired=True)
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        return theirs
+
+    adapter, store = FakeAdapter([CALL]), MemoryStore()
+    async with Supervisor(store, approver=approver) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking(60, approvers=("ana",))])
+        request = await until_pending(store)
+        with pytest.raises(ApprovalError) as refused:
+            await answer(store, request.approval_id, theirs)
+        for _ in range(100):  # the approver has answered, too
+            await checkpoint()
+        await supervisor.approve(request.approval_id, by="ana")
+        with anyio.fail_after(PATIENCE_S):
+            await handle.wait()
+
+    assert theirs == NOBODY_IN_TIME
+    assert refused.value.kind == "not_allowed"
     assert [call.id for call in adapter.ran] == ["c1"]

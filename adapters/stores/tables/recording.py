@@ -24,6 +24,7 @@ from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
+    NOBODY_IN_TIME,
     AnswerGiven,
     ApprovalAnswer,
     Block,
@@ -318,10 +319,12 @@ class Transaction(ABC):
             self._follow("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _close(self, event: ApprovalEvent) -> None:
-        """Close an approval; an earlier answer is kept if the event repeats it; see `closed`."""
+        """Close an approval; an earlier answer is kept if the event repeats it, or withdraws it; see `closed`."""
         state, answer = state_after(event), "NULL"
         values: tuple[Any, ...] = ()
-        if event.by is not None:
+        if event.by is None and state == "withdrawn":
+            answer, values = "CASE WHEN answer = ? THEN NULL ELSE answer END", (_encode(NOBODY_IN_TIME),)
+        elif event.by is not None:
             answer = "CASE WHEN state != ? THEN ? ELSE answer END"
             given = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
             values = (state, _encode(given))

@@ -87,6 +87,7 @@ export class Approvals {
 /** What became of an approval, and who answered it. */
 async function outcome(id) {
   const { call, state, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(id)}`);
+  if (state === "withdrawn" && by) return [h("code", {}, call.name), ` was withdrawn before the run took up ${by}'s answer.`];
   const what = { requested: "is not in this list", granted: "was approved" }[state] ?? `was ${state}`;
   return [h("code", {}, call.name), ` ${state === "expired" ? "expired" : what}${by ? ` by ${by}` : ""}.`];
 }
