@@ -116,26 +116,27 @@ class HeldCalls:
         """
         if not self._earlier_grants and not self._covering:
             return False
-        grant = self._grant_for(proposal, decision)
+        request = self._request(proposal, decision, "")
+        grant = self._grant_for(request, proposal.call, decision)
         if grant is None:
             return False
         once = grant.scope == "once"
         if once and self._earlier_grants is not None:
             del self._earlier_grants[grant.tool_name, grant.input_digest]
-        request = self._request(proposal, decision, grant.approval_id if once else None)
+        approval_id = grant.approval_id if once else self._state.new_approval_id()
+        request = msgspec.structs.replace(request, approval_id=approval_id)
         reason = grant.reason if once else f"covered by approval `{grant.approval_id}`"
         self._state.record(approvals.covered(request, grant, reason=reason or None))
         return True
 
-    def _grant_for(self, proposal: Proposal, decision: Decision) -> ToolApprovalGranted | None:
-        """The grant for this call, or the latest that covers it, of those that would count as an answer now: the
-        policy may have changed since, and so may the person who started the run.
+    def _grant_for(self, request: ApprovalRequest, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
+        """The grant for this call, or the latest that covers it, of those that would count as an answer to the request
+        now: the policy may have changed since, and so may the person who started the run.
         """
-        call, covers = proposal.call, approvals.covered_by(decision.violations)
+        covers = approvals.covered_by(decision.violations)  # not the request's, in which secrets are alike
         once = self._earlier_grants.get((call.name, decision.input_digest)) if self._earlier_grants else None
         covering = self._covering.get((call.name, covers), []) if self._covering else []
         for grant in reversed([*covering, *([once] if once is not None else [])]):
-            request = self._request(proposal, decision, grant.approval_id)
             if objection(request, approvals.answer_of(grant)) is None and (
                 grant.like is None or is_like(call, grant.like, grant.tool_input)
             ):
@@ -205,7 +206,8 @@ class HeldCalls:
 
     def _request(self, proposal: Proposal, decision: Decision, approval_id: str | None = None) -> ApprovalRequest:
         state = self._state
-        ids = (approval_id or state.new_approval_id(), state.identity.run_id, state.identity.session_id)
+        approval_id = state.new_approval_id() if approval_id is None else approval_id
+        ids = (approval_id, state.identity.run_id, state.identity.session_id)
         request = approvals.request_for(
             decision.violations,
             proposal.call,

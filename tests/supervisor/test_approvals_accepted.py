@@ -155,12 +155,12 @@ async def test_a_withdrawal_that_overtakes_an_accepted_answer_keeps_it(store: St
             with anyio.CancelScope(shield=True):
                 await handle.cancel()
         with anyio.CancelScope(shield=True), anyio.fail_after(PATIENCE_S):
-            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had granted it") as told:
+            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had granted it") as refused:
                 await wait_recorded(store, accepted, wait_s=2 * PATIENCE_S)
             await handle.wait()
     approval = await store.approval(request.approval_id)
 
-    assert told.value.kind == "withdrawn"
+    assert refused.value.kind == "withdrawn"
     assert approval is not None
     assert (approval.state, approval.answer, approval.recorded) == ("withdrawn", given, True)
     assert adapter.ran == []

@@ -13,7 +13,10 @@ import pytest
 import trio.testing
 
 from proctor.adapters import ReplayAdapter, ScriptedAdapter
+from proctor.adapters.evaluate import judge_session
 from proctor.adapters.kit.trace_lines import TraceError
+from proctor.adapters.traces import TraceSession
+from proctor.policies import compile_policy
 from proctor.policies.events import (
     BudgetWarned,
     Event,
@@ -36,6 +39,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Deny, Policy
+from proctor.policies.rules import Check
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Adapter
@@ -233,3 +237,30 @@ async def test_a_supervised_record_can_be_replayed_under_another_policy(tmp_path
     types = [event.type for event in again.events]
     assert (types.count("message_sent"), types.count("run_completed")) == (1, 1)
     assert types.count("tool_call_completed") == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("requested", [True, False])
+async def test_a_subagents_calls_keep_the_call_that_started_it(requested: bool) -> None:
+    """At the gate, in the record and in the result of a replay, and of a replay of that."""
+    kind = ToolCallRequested if requested else ToolCallStarted
+    recording: list[Event] = [
+        kind(tool_call_id="a", tool_name="task", turn=1),
+        kind(tool_call_id="b", tool_name="read", turn=1, parent_tool_call_id="a"),
+        ToolCallCompleted(tool_call_id="b", tool_name="read"),
+        ToolCallCompleted(tool_call_id="a", tool_name="task"),
+    ]
+    checked: list[ToolCall] = []
+    policy = Policy(name="p", rules=[Check(id="c", check=checked.append, tool="*")])
+    first = await run_once(ReplayAdapter(recording), "go", policy=policy)
+    again = await run_once(ReplayAdapter(first.events), "go", policy=policy)
+    compiled = compile_policy(policy)
+    judge_session(compiled, TraceSession(id="s", source="s.jsonl", format="events", events=first.events))
+
+    parents = [("a", None), ("b", "a")]
+    assert [(call.id, call.parent_tool_call_id) for call in checked] == parents * 3
+    for result in (first, again):
+        assert [(call.id, call.parent_tool_call_id) for call in result.calls] == parents
+        for type in (ToolCallRequested, ToolCallStarted):
+            events = [event for event in result.events if isinstance(event, type)]
+            assert [(event.tool_call_id, event.parent_tool_call_id) for event in events] == parents
