@@ -134,7 +134,8 @@ class CallState(msgspec.Struct, gc=False):
 
     `bound` is the plan of the rules that it concerns, `memory` what the session remembers for them. `approval` is the
     id of the approval it waits for, `shown` are the rules that request it; `kept` is the digest of an input that a
-    snapshot could not hold. `given` is the input as the client gave it, `key` its proposal, 0 without one.
+    snapshot could not hold. `given` is the input as the client gave it, `key` its proposal, 0 without one, `parent`
+    the call that started the subagent that makes it.
     """
 
     # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
@@ -154,6 +155,7 @@ class CallState(msgspec.Struct, gc=False):
     grant: Grant | None = None
     answers: Mapping[str, Any] = NO_ANSWERS
     found: dict[Any, Any] | None = None
+    parent: str | None = None
 
     @property
     def memo(self) -> dict[Any, Any]:

@@ -216,7 +216,7 @@ class Monitor:
                 if subject is None:
                     return self._used(call)
             else:
-                subject = on.request(id, call.name, call.input, call.turn, REQUESTED, True)
+                subject = on.request(id, call.name, call.input, call.turn, REQUESTED, True, call.parent_tool_call_id)
             errors: list[str] = []
             violations = on.evaluate(subject, errors, True, checks)
             if violations or self.explain:
@@ -232,7 +232,8 @@ class Monitor:
         relation = self.state.relate(call.id, call.name, call.input, call.turn, proposed=True)
         if relation in ("running", "conflict"):
             return None
-        return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, relation != "repeat")
+        first, parent = relation != "repeat", call.parent_tool_call_id
+        return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, first, parent)
 
     def _requested(self, call: ToolCall) -> CallState | None:
         """The same, with a shortcut for the call that was recorded last."""

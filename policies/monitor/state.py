@@ -116,7 +116,9 @@ class MonitorState:
             turn = max(session.turn, session.begun)
         return self.calls.relate(id, name, input, turn)
 
-    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallState:
+    def request(
+        self, id: str, name: str, input: Any, turn: int, status: str, first: bool, parent: str | None = None
+    ) -> CallState:
         """Add a call that was requested or has started to the table; the `first` time, it counts as an attempt.
 
         Raises one of UNREADABLE for a call that JSON cannot hold.
@@ -134,6 +136,8 @@ class MonitorState:
             bound = self._bound.get(name)
             call = CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, name, input)
         self.calls[id] = call
+        if parent is not None:
+            call.parent = parent
         if session.denied:
             session.denied.pop(id, None)
         if turn > session.turn:
@@ -330,7 +334,7 @@ class MonitorState:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
         session, current = self.session, self.calls.get(id)
         if current is None and id not in session.finished and id not in session.earlier:
-            self.latest = self.request(id, name, input, event.turn, REQUESTED, True)
+            self.latest = self.request(id, name, input, event.turn, REQUESTED, True, event.parent_tool_call_id)
             return
         relation = self.relate(id, name, input, event.turn, proposed=True)
         if relation in ("conflict", "running"):
@@ -338,7 +342,9 @@ class MonitorState:
             if current is None or relation == "conflict" or current.status == STARTED:
                 session.conflicting |= {id}  # it will be refused, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
-            self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
+            self.latest = self.request(
+                id, name, input, event.turn, REQUESTED, relation != "repeat", event.parent_tool_call_id
+            )
 
     def on_started(self, event: ev.ToolCallStarted) -> list[Violation]:
         """A call started. If it was not allowed with this input, it is evaluated as something that happened."""
@@ -358,7 +364,7 @@ class MonitorState:
             if relation == "ended":
                 return []
             first = relation not in ("repeat", "denied")
-        call = self.request(id, name, input, event.turn, STARTED, first)
+        call = self.request(id, name, input, event.turn, STARTED, first, event.parent_tool_call_id)
         violations = self.evaluate(call, [], repeat=False)
         self.start(call)
         return violations

@@ -73,12 +73,14 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
 class EvaluatedCall(Subject, Protocol):
     """The call that a machine evaluates.
 
-    `turn` is numbered by the session; `answers` are those of asynchronous checks, by rule id.
+    `turn` is numbered by the session; `answers` are those of asynchronous checks, by rule id; `parent` is the call
+    that started the subagent that makes it.
     """
 
     id: str
     name: str
     turn: int
+    parent: str | None
     answers: Mapping[str, Any]
 
     @property

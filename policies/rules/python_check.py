@@ -183,7 +183,9 @@ class CheckMachine(Machine, evaluates=Check):
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
-            proposed = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
+            proposed = ToolCall(
+                id=call.id, name=call.name, input=call.input, turn=call.turn, parent_tool_call_id=call.parent
+            )
             return self._finding(isolated(self.bound_check(state, call), proposed))
         if call.observed and self.rule_id not in call.answers:
             return None

@@ -130,8 +130,8 @@ class HeldCalls:
         return True
 
     def _grant_for(self, request: ApprovalRequest, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
-        """The grant for this call, or the latest that covers it, of those that would count as an answer to the request
-        now: the policy may have changed since, and so may the person who started the run.
+        """The grant for this call, or the latest that covers it, of those that would count as an answer to the
+        request: the policy may have changed since, and so may the person who started the run.
         """
         covers = approvals.covered_by(decision.violations)  # not the request's, in which secrets are alike
         once = self._earlier_grants.get((call.name, decision.input_digest)) if self._earlier_grants else None
