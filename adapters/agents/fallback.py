@@ -37,12 +37,8 @@ from ..kit.tasks import helpers
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of one client.
-
-    Attributes:
-        failures: How often it failed in a row.
-        closed_until: When it stops being skipped, in seconds of the breaker's clock; None if it is not skipped.
-        on_trial: Whether a single attempt is under way that decides whether it is used again.
+    """The health of one client: how often it failed in a row, and until when it is skipped, in seconds of the
+    breaker's clock. `on_trial`: a single attempt is under way that decides whether it is used again.
     """
 
     failures: int = 0
@@ -51,11 +47,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Breaker:
-    """One client's health over all runs of an adapter.
-
-    Args:
-        failures: after how many failures in a row it is skipped.
-        rest_s: for how many seconds; then one attempt decides.
+    """One client's health over all runs of an adapter: after so many `failures` in a row it is skipped for `rest_s`
+    seconds; then one attempt decides.
     """
 
     def __init__(self, failures: int, rest_s: float) -> None:

@@ -94,11 +94,8 @@ class Supervision(AgentMiddleware[Any, Any]):
 
 
 def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as a tool will get them: validated by its schema, defaults included.
-
-    Args:
-        tool: a tool of langchain; None for one that the agent does not know beforehand.
-        args: the model's arguments. If they do not fit, the tool fails on them; they are judged as they are.
+    """The arguments as a tool of langchain will get them: validated by its schema, defaults included. Those that do
+    not fit, on which the tool fails, and those of a tool that is not known (None) are judged as they are.
     """
     schema = getattr(tool, "tool_call_schema", None)
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):

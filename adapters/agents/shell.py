@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,37 +43,23 @@ _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT
 """Environment variables that can give a judged name another meaning."""
 
 
+@dataclass(eq=False)
 class ShellAgent:
     """Runs one command line.
 
-    # INVARIANT: the line runs after the gate has allowed the line and every part of it, and unchanged.
+    `admits_dynamic`: commands that are known only when they run are proposed to the gate. `named` are the programs
+    that allow lists name, whose words need not be known.
 
-    Args:
-        line: the command line.
-        stream: takes the events.
-        commands: runs the line.
-        gate: asked for the line and for each part.
-        admits_dynamic: whether commands that are known only when they run are proposed to the gate.
-        named: programs that allow lists name, whose words need not be known.
+    # INVARIANT: the line runs after the gate has allowed the line and every part of it, and unchanged.
     """
 
-    def __init__(
-        self,
-        line: str,
-        stream: EventStream,
-        commands: Subprocesses,
-        gate: Gate,
-        *,
-        admits_dynamic: bool,
-        named: Collection[str] = (),
-    ) -> None:
-        self._line = line
-        self._stream = stream
-        self._commands = commands
-        self._gate = gate
-        self._admits_dynamic = admits_dynamic
-        self._named = named
-        self._allowed: list[ToolCall] = []
+    _line: str
+    _stream: EventStream
+    _commands: Subprocesses
+    _gate: Gate
+    _admits_dynamic: bool
+    _named: Collection[str]
+    _allowed: list[ToolCall] = field(default_factory=list)
 
     async def run(self, *, cwd: Path, env: Mapping[str, str] | None, timeout_s: float | None) -> None:
         """Judge, run and report."""
@@ -230,7 +217,7 @@ class ShellAdapter:
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True
         named = launch.options.options.get("named") or ()
-        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits, named=named)
+        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits, named)
         run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
         async with at_work(TaskProvider(stream, launch, commands), run) as provider:
             yield provider

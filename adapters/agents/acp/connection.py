@@ -86,7 +86,6 @@ class AcpConnection(RpcClient):
     """A running agent; if nobody is logged in, its errors are ProviderUnavailableErrors."""
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
-        """See `RpcClient.refusal`."""
         refused = super().refusal(method, error)
         if error.code != AUTH_REQUIRED:
             return refused
@@ -106,11 +105,8 @@ _LISTS: Final = {
 
 
 def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """MCP servers as the protocol has them. Raises UsageError for anything else.
-
-    Args:
-        servers: each with a `name`, and a `command` with `args` and `env`, or a `url` with `type` and
-            `headers`; `env` and `headers` may be mappings.
+    """MCP servers as the protocol has them: each with a `name`, and a `command` with `args` and `env`, or a `url`
+    with `type` and `headers`; `env` and `headers` may be mappings. Raises UsageError for anything else.
     """
     return [_server(n, server) for n, server in enumerate(servers)]
 
@@ -168,17 +164,10 @@ async def load_session(
 async def choose(
     connection: AcpConnection, session: Mapping[str, Any], what: str, wanted: str | None, *, timeout_s: float
 ) -> str | None:
-    """Have the session use a model or a mode; returns the one it uses, None if the agent does not say.
+    """Have the session use a model or a mode (`what`); returns the one it uses, None if the agent does not say.
 
-    Args:
-        connection: the agent.
-        session: its answer when the session was created or resumed.
-        what: `model` or `mode`.
-        wanted: the choice; None leaves it to the agent.
-        timeout_s: seconds the agent may take.
-
-    Raises:
-        ProviderError: the agent does not offer it.
+    `session` is the agent's answer when the session was created or resumed; `wanted` None leaves the choice to the
+    agent. Raises ProviderError if the agent does not offer it.
     """
     offered, chosen, method, params = _choices(session, what)
     if wanted is None or wanted == chosen:

@@ -54,13 +54,11 @@ class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
         return "some" if self.unasked else "all"
 
 
-async def probe(make: Callable[[Path], Adapter], folder: Path, *, timeout_s: float = TIMEOUT_S) -> ProbeReport:
+async def probe(make: Callable[[Path], Adapter], folder: Path) -> ProbeReport:
     """Have an agent act and report what it asked about.
 
-    Args:
-        make: makes the adapter, for the folder it is given.
-        folder: an empty folder, in which each run gets one of its own.
-        timeout_s: seconds each of the two runs may take; what was seen until then counts.
+    `make` makes the adapter for a folder: one of its own for each run, in `folder`, which is empty. What was seen in
+    the first `TIMEOUT_S` seconds of a run counts.
 
     Raises:
         UsageError: the folder is not an empty one.
@@ -68,8 +66,8 @@ async def probe(make: Callable[[Path], Adapter], folder: Path, *, timeout_s: flo
     """
     allowed_in, refused_in = _two_folders(folder)
     allowing, refusing = _Watch(allowed_in, allow=True), _Watch(refused_in, allow=False)
-    await allowing.run(make(allowed_in), timeout_s)
-    await refusing.run(make(refused_in), timeout_s)
+    await allowing.run(make(allowed_in))
+    await refusing.run(make(refused_in))
     return ProbeReport(
         asked=allowing.proposed_names(),
         unasked=allowing.unasked_names(),
@@ -102,12 +100,12 @@ class _Watch:
         self._folder = folder
         self._allow = allow
 
-    async def run(self, adapter: Adapter, timeout_s: float) -> None:
+    async def run(self, adapter: Adapter) -> None:
         await adapter.prepare()
         run_id = f"probe-{uuid.uuid4().hex}"
         launch = Launch(run_id=run_id, session_id=run_id, prompt=PROMPT, gate=self._gate)
         async with adapter.open(launch) as provider:
-            with anyio.move_on_after(timeout_s):
+            with anyio.move_on_after(TIMEOUT_S):
                 async for event in provider.events():
                     self._see(event)
         if self._failure is not None:

@@ -34,11 +34,8 @@ from .translation import (
 class UngatedCalls:
     """Watches calls that are in progress; `over` once the prompt is.
 
-    Args:
-        translation: what the agent reported so far.
-        stream: where such a call is reported.
-        patience_s: seconds after which a call counts as running without a question. Time in which another question is
-            open does not count, as agents ask one at a time.
+    After `patience_s` seconds a call counts as running without a question. Time in which another question is open
+    does not count, as agents ask one at a time.
     """
 
     def __init__(self, translation: AcpTranslation, stream: EventStream, *, patience_s: float) -> None:
@@ -92,25 +89,11 @@ def option(options: Any, kind: str) -> dict[str, Any] | None:
     return None
 
 
-def permission(options: Any) -> dict[str, Any] | None:
-    """The answer that permits this one call; an option that permits more is never picked."""
-    return option(options, "allow_once")
-
-
-def refusal(options: Any) -> dict[str, Any]:
-    """The answer that denies this one call."""
-    return option(options, "reject_once") or CANCELLED
-
-
 def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """The id, name and input to propose to the gate.
 
-    The input is the announced one, overridden by the question's. A second question about a call with another input,
-    or one about a call that already runs, is a call of its own.
-
-    Args:
-        call: the call, as the agent described it before.
-        fields: the question's own description of the call.
+    The input is the announced one, overridden by the question's own `fields`. A second question about a call with
+    another input, or one about a call that already runs, is a call of its own.
     """
     kind = fields.get("kind") if fields.get("kind") in KINDS else call.fields.get("kind")
     merged = {**call.fields, **given(fields), "kind": kind}
@@ -139,18 +122,11 @@ _STOPS: Final = {
 
 
 class AcpSession(RpcSession[AcpConnection]):
-    """A Provider: one prompt given to one session.
-
-    Args:
-        launch: what to run, with the gate that holds its calls.
-        cost: the session's running cost.
-        traits: how the agent behaves.
-        unasked_s: see `UNASKED_S`.
-    """
+    """A Provider: one prompt given to one session, whose running cost is `cost`; for `unasked_s` see `UNASKED_S`."""
 
     interrupt_s = INTERRUPT_S + LEAVE_S
 
-    def __init__(self, launch: Launch, *, cost: CostMeter, traits: AgentTraits, unasked_s: float = UNASKED_S) -> None:
+    def __init__(self, launch: Launch, *, cost: CostMeter, traits: AgentTraits, unasked_s: float) -> None:
         super().__init__(launch)
         self._traits = traits
         self._translation = AcpTranslation(cost)
@@ -197,7 +173,6 @@ class AcpSession(RpcSession[AcpConnection]):
         await self._connection.peer.run()  # then every question of ours fails, the prompt among them
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Handle a notification of the agent."""
         update = params.get("update")
         if method != "session/update" or not isinstance(update, dict):
             return
@@ -210,7 +185,6 @@ class AcpSession(RpcSession[AcpConnection]):
             self._ungated.watch(str(update.get("toolCallId") or ""), self._tasks)
 
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:
-        """Answer a request of the agent; an unknown one is rejected."""
         if method != "session/request_permission":
             return await super().on_request(method, params)
         with self._ungated.question():
@@ -250,7 +224,8 @@ class AcpSession(RpcSession[AcpConnection]):
         return answer
 
     def _answered(self, call: AcpCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
-        permitted = permission(options) if answer.allowed else None
+        # an option that permits more than this one call is never picked
+        permitted = option(options, "allow_once") if answer.allowed else None
         if permitted is not None:
             call.refused = False
             if proposed.id not in call.allowed_ids:
@@ -259,7 +234,7 @@ class AcpSession(RpcSession[AcpConnection]):
         call.refused = self._refused = True
         if answer.allowed:
             self._gate.reject(proposed, "the agent cannot permit one call")
-        return refusal(options)
+        return option(options, "reject_once") or CANCELLED
 
     async def _prompt(self) -> None:
         text = [{"type": "text", "text": self.prompt}]
@@ -298,7 +273,7 @@ class AcpSession(RpcSession[AcpConnection]):
         self._stream.close(error)
 
     async def interrupt(self) -> dict[str, Any]:
-        """Cancel the prompt, once; see `ClientSession`."""
+        """Cancel the prompt, once."""
         await self._interrupt_once("ladder")
         return {"interrupted_by": self._interrupted}
 
@@ -316,5 +291,4 @@ class AcpSession(RpcSession[AcpConnection]):
             self._cancelled.set()  # every question that is open is answered as cancelled, after the cancel
 
     async def end(self) -> None:
-        """The agent was killed: end the stream."""
         self._end_early()

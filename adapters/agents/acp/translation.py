@@ -173,10 +173,8 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
 
 
 class CostMeter:
-    """Turns a session's running cost into this run's cost.
-
-    Args:
-        before: the cost of the session before this run; None if unknown: then the first report stands for it.
+    """Turns a session's running cost into this run's cost. If the cost `before` this run is unknown, the first report
+    stands for it.
     """
 
     def __init__(self, before: float | None) -> None:
@@ -226,14 +224,8 @@ class AcpTranslation:
     """Turns a session's updates into events.
 
     A call that the gate allowed is already recorded as started; one that runs without a question is reported as
-    started here, so that it is judged too.
-
-    Args:
-        cost: the session's running cost.
-
-    Attributes:
-        interrupted: the prompt is being cancelled, so outcomes are unreliable: agents report interrupted calls as
-            completed.
+    started here, so that it is judged too. While the prompt is being cancelled (`interrupted`), outcomes are
+    unreliable: agents report interrupted calls as completed.
     """
 
     def __init__(self, cost: CostMeter) -> None:
@@ -281,11 +273,8 @@ class AcpTranslation:
             self.cost.usage_of(update)
 
     def call_of(self, fields: Mapping[str, Any], *, begins: bool = False) -> AcpCall:
-        """The call of an update or a question; the first one describes it.
-
-        Args:
-            fields: the update or the question.
-            begins: whether it may begin a call, so that an id whose call is over is another call's.
+        """The call of an update or a question; the first one describes it. If this one may begin a call (`begins`),
+        an id whose call is over is another call's.
         """
         call_id = str(fields.get("toolCallId") or "")
         call = self.calls.get(call_id)

@@ -67,12 +67,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate: str) -> dict[str, Any]:
-    """The client's settings for one run.
-
-    Args:
-        settings: the caller's own.
-        rejected: patterns of tools the client denies by itself.
-        delegate: the program it asks about everything else.
+    """The client's settings for one run: the caller's own, with the tools that the client denies by itself, and the
+    program (`delegate`) that it asks about everything else.
     """
     rules = [*settings.get("amp.permissions", ())]
     rules += [{"tool": pattern, "action": "reject"} for pattern in rejected]
@@ -202,12 +198,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class AmpSession(ClientSession):
-    """A Provider: one prompt given to one thread.
-
-    Args:
-        launch: what to run, with the gate that holds its calls.
-        rejected: patterns of tools the client refuses by itself.
-    """
+    """A Provider: one prompt given to one thread; the client refuses the tools in `rejected` by itself."""
 
     client_name = "amp"
     close_s = None
@@ -226,7 +217,6 @@ class AmpSession(ClientSession):
 
     @property
     def tree(self) -> ProcessTree:
-        """The client's processes."""
         return self._client.tree
 
     async def wait_resumed(self, thread: str) -> None:
@@ -300,7 +290,6 @@ class AmpSession(ClientSession):
         return act
 
     async def end(self) -> None:
-        """The client was killed: end the stream."""
         self._closing = True
         await super().end()
 

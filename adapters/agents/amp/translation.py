@@ -64,13 +64,9 @@ class AmpCall(ClientCall, kw_only=True):
 
 
 class AmpTranslation:
-    """Reads one client's records in order.
+    """Reads one client's records in order; the client denies the tools in `rejected` by itself."""
 
-    Args:
-        rejected: patterns of tools that the client denies by itself.
-    """
-
-    def __init__(self, rejected: Iterable[str] = ()) -> None:
+    def __init__(self, rejected: Iterable[str]) -> None:
         self.done = False
         self.turns = Turns()
         self.calls = CallBook(AmpCall)

@@ -8,6 +8,7 @@ the client asks for permission, after all hooks, and once more after the call ha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,10 +16,10 @@ from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
 from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall, same_input, tell_model_default
-from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.ports.adapter import GateAnswer
 
 from ...kit.call_book import CallBook, ClientCall
-from ...kit.gate import CallGate, run_logger, trace_of
+from ...kit.gate import CallGate, trace_of
 
 REWRITTEN = "something changed its input after it was judged"
 
@@ -113,40 +114,24 @@ def plain_content(content: Any) -> Any:
     match content:
         case [{"type": "text", "text": str(text)}]:
             return text
-        case _:
-            return content
+    return content
 
 
+@dataclass(eq=False)
 class Hooks:
     """The hooks of one session.
 
-    Args:
-        launch: the run, for the log.
-        gate: decides.
-        calls: the calls of the session.
-        wait_until_judged: returns when all output of the client before the call was reported; raises if the client
-            never reports the call.
-        changed: called for a call that ran with another input than the judged one.
-        decision: the answer for an allowed call: `allow`; `ask`, so that the client asks for permission; or None, so
-            that its own permissions decide.
+    `wait_until_judged` returns when all output of the client before the call was reported, and raises if the client
+    never reports the call. `changed` gets a call that ran with another input than the judged one. `decision` answers
+    an allowed call: `allow`; `ask`, so that the client asks for permission; None, so that its own permissions decide.
     """
 
-    def __init__(
-        self,
-        launch: Launch,
-        gate: CallGate,
-        calls: ClaudeCalls,
-        wait_until_judged: Callable[[str, str | None], Awaitable[None]],
-        changed: Callable[[ClientCall], Awaitable[None]],
-        *,
-        decision: str | None,
-    ) -> None:
-        self._gate = gate
-        self._calls = calls
-        self._wait_until_judged = wait_until_judged
-        self._changed = changed
-        self._decision = decision
-        self._log = run_logger(launch)
+    _gate: CallGate
+    _calls: ClaudeCalls
+    _wait_until_judged: Callable[[str, str | None], Awaitable[None]]
+    _changed: Callable[[ClientCall], Awaitable[None]]
+    _decision: str | None
+    _log: Any
 
     async def before(self, request: Any, call_id: str | None, context: Any) -> dict[str, Any]:
         """PreToolUse: whether a call may run."""

@@ -53,11 +53,6 @@ def with_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def brings_hooks(own: Mapping[str, Any]) -> bool:
-    """Whether the options may bring hooks that answer beside ours."""
-    return bool(_loaded(own)) or bool((own.get("hooks") or {}).get("PreToolUse"))
-
-
 def bypasses(own: Mapping[str, Any]) -> list[str]:
     """Options that let something bypass the gate, in words."""
     found = [f"{what} bring hooks, helpers and servers, whose commands run without asking" for what in _loaded(own)]
@@ -77,12 +72,7 @@ def _loaded(own: Mapping[str, Any]) -> list[str]:
 
 
 def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
-    """Tighten the caller's own options by the policy.
-
-    Args:
-        policy: the merged policy.
-        own: the caller's options of ClaudeAgentOptions.
-    """
+    """Tighten the caller's own options by the merged policy."""
     compiled = _Compiled(own)
     for entry, names in denied(policy):
         compiled.deny(entry, names)
@@ -193,12 +183,12 @@ def _bundled_client() -> str | None:
 
 
 def decision(own: Mapping[str, Any]) -> str | None:
-    """The `decision` of `Hooks`: None if the caller's own permissions decide, `ask` if settings may bring hooks, so
-    that the client asks again after them.
+    """The `decision` of `Hooks`: None if the caller's own permissions decide, `ask` if hooks may answer beside ours,
+    so that the client asks again after them.
     """
     if any(own.get(name) is not None for name in _OWN_PERMISSIONS):
         return None
-    return "ask" if brings_hooks(own) else "allow"
+    return "ask" if _loaded(own) or (own.get("hooks") or {}).get("PreToolUse") else "allow"
 
 
 def agent_options(
@@ -209,14 +199,8 @@ def agent_options(
     mark: Mapping[str, str],
     stderr: Callable[[str], None],
 ) -> ClaudeAgentOptions:
-    """The options of one run.
-
-    Args:
-        own: the caller's options.
-        launch: the run, with the compiled policy.
-        hooks: called before and after each call.
-        mark: environment variables that mark the client's processes.
-        stderr: gets each line the client writes there.
+    """The options of one run: the caller's `own`, tightened by the compiled policy of `launch`. The variables of
+    `mark` mark the client's processes.
     """
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 

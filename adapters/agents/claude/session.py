@@ -37,12 +37,7 @@ LINGER_S = 2.0
 
 
 class ClaudeSession(ClientSession):
-    """A Provider: one client from its start to its end.
-
-    Args:
-        own: the caller's options of ClaudeAgentOptions.
-        launch: what to run.
-    """
+    """A Provider: one client from its start to its end; `own` are the caller's options of ClaudeAgentOptions."""
 
     client_name = "the Claude Code client"
     interrupt_s = INTERRUPT_S
@@ -64,14 +59,13 @@ class ClaudeSession(ClientSession):
         self._wire: Wire | None = None
         self._last_sign = 0.0
         self._log = run_logger(launch)
-        hooks = Hooks(launch, self._gate, self._calls, self._wait_until_judged, self._changed, decision=decision(own))
+        hooks = Hooks(self._gate, self._calls, self._wait_until_judged, self._changed, decision(own), self._log)
         mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id), **bash_for_commands(os.environ)}
         options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
 
     @property
     def tree(self) -> ProcessTree:
-        """The client's processes."""
         return self._tree
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
@@ -222,7 +216,6 @@ class ClaudeSession(ClientSession):
         return {"seen": seen, "answered": not scope.cancelled_caught}
 
     async def disconnect(self) -> None:
-        """Have `run` disconnect."""
         self._release.set()
 
     async def _shut_down(self) -> None:

@@ -51,11 +51,8 @@ def at_the_gate(name: str) -> str:
 
 
 def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
-    """The client's exact names for a pattern, portable names included; empty if no known name matches.
-
-    Args:
-        pattern: the pattern of a policy.
-        offered: names that the caller knows besides the built-in ones.
+    """The client's exact names for a policy's pattern, portable names included: of its built-in tools, and of those
+    `offered` besides. Empty if no known name matches.
     """
     matches = matcher([pattern])
     named = {name for name in KNOWN.union(offered) if matches(name)}
@@ -76,12 +73,7 @@ QUIET: Final = frozenset(_QUIET.split())
 
 
 class ClaudeTranslation:
-    """Reads one client's records in order.
-
-    Args:
-        calls: the calls of the session, shared with the gate.
-        turn_cap: the client's option for the policy's limit of turns; None without one.
-    """
+    """Reads one client's records in order; `turn_cap` is the client's option for the policy's limit of turns."""
 
     def __init__(self, calls: ClaudeCalls, *, turn_cap: int | None = None) -> None:
         self.calls = calls
@@ -108,18 +100,13 @@ class ClaudeTranslation:
 
     def events(self, record: dict[str, Any]) -> Iterator[Event]:
         """The events of one record; an invalid one is kept as it came."""
-        reader = self._readers.get(str(record.get("type")), _kept)
         try:
-            yield from reader(record)
+            yield from self._readers[str(record["type"])](record)
         except (AttributeError, LookupError, TypeError, ValueError):
             yield _unrecognized(record)
 
     def ending(self, usage: dict[str, Any]) -> Iterator[Event]:
-        """The last events of the run, from the client's result.
-
-        Args:
-            usage: the totals of this run.
-        """
+        """The last events of the run, from the client's result and the totals of this run."""
         result = self.result or {}
         if result.get("subtype") == "error_max_turns" and self._turn_cap is not None:
             # the model wanted one more response and the policy's cap refused it: the monitor names the limit
@@ -231,10 +218,6 @@ class ClaudeTranslation:
         yield from ()  # else the client tells itself, before the prompt, what became of an earlier run's task
 
 
-def _kept(record: dict[str, Any]) -> Iterator[Event]:
-    yield _unrecognized(record)
-
-
 def _unrecognized(record: dict[str, Any]) -> Unrecognized:
     # its own prefix: a record must not read back as an event of ours
     name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
@@ -268,12 +251,7 @@ def opening_error(error: Exception, stderr: Sequence[str], *, resuming: bool) ->
 
 
 def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderError:
-    """The error to raise for one of the client.
-
-    Args:
-        error: what the SDK raised, or what reading a record did.
-        stderr: the last lines the client wrote there.
-    """
+    """The error to raise for one of the SDK, or of reading a record; `stderr` are the last lines the client wrote."""
     from claude_agent_sdk import CLINotFoundError, ProcessError
 
     if isinstance(error, ProviderError):

@@ -40,11 +40,8 @@ class CodexProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -> CodexProposal | None:
-    """A command that the client wants to run; None if the request is about something else.
-
-    Args:
-        params: the client's request.
-        arguments: the model's arguments, if the client passed them on.
+    """A command that the client wants to run, with the model's `arguments` as far as they are known; None if the
+    request is about something else.
     """
     # input for a running command, network hosts and parts of scripts are asked for with features that are off
     if params.get("kind", "command") != "command" or params.get("approvalId") is not None:
@@ -79,9 +76,8 @@ def patch_proposal(item: CodexItem | None, *, escalated: bool) -> CodexProposal 
 def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> CodexProposal | None:
     """An MCP server's tool that the client wants to call; None for a question of the server itself.
 
-    Args:
-        params: the client's request, which names server and arguments but neither tool nor call.
-        announced: the calls that the client announced and has not asked about yet.
+    The request names server and arguments but neither tool nor call: these are those of a call that was `announced`
+    and not asked about yet.
     """
     meta = params.get("_meta")
     if not isinstance(meta, dict) or meta.get("codex_approval_kind") != "mcp_tool_call":
@@ -98,54 +94,18 @@ def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> Code
     return None
 
 
-def decision(answer: GateAnswer, *, may_cancel: bool) -> dict[str, Any]:
-    """The answer for a command or a file change.
-
-    Args:
-        answer: the gate's.
-        may_cancel: whether a denial that stops the run may end the turn of the thread that asked.
-    """
-    if answer.allowed:
-        return ACCEPT
-    return CANCEL if answer.stop and may_cancel else DECLINE
-
-
-def elicitation_decision(answer: GateAnswer) -> dict[str, Any]:
-    """The answer for an MCP server's tool."""
-    return {"action": "accept", "content": {}} if answer.allowed else {"action": "decline"}
-
-
 ONE_ID: Final = "another call has the same id"
 OUTSIDE: Final = "it would leave the sandbox, or the client did not say that it would not"
 _WITHHELD: Final = GateAnswer(allowed=False)
 
 
 class ClientRequests:
-    """Answers the client's requests.
+    """Answers the client's requests."""
 
-    Args:
-        gate: holds the calls.
-        translation: what the client reported.
-        stream: where events go.
-        rollouts: the client's own records.
-        calls: the calls that run.
-        bounds: the sandbox around the calls.
-    """
-
-    def __init__(
-        self,
-        gate: CallGate,
-        translation: CodexTranslation,
-        stream: EventStream,
-        rollouts: Rollouts,
-        calls: RunningCalls,
-        bounds: Bounds,
-    ) -> None:
+    def __init__(self, gate: CallGate, calls: RunningCalls, bounds: Bounds) -> None:
         self._gate = gate
-        self._translation = translation
-        self._stream = stream
-        self._rollouts = rollouts
         self._calls = calls
+        self._translation, self._stream, self._rollouts = calls.translation, calls.stream, calls.rollouts
         self._bounds = bounds
         self._shared: set[str] = set()
 
@@ -159,7 +119,8 @@ class ClientRequests:
                 return self._decided(await self._propose(self._patch(params), thread), thread)
             case "mcpServer/elicitation/request":
                 proposal = mcp_proposal(params, self._translation.announced(thread))
-                return elicitation_decision(await self._propose(proposal, thread))
+                allowed = (await self._propose(proposal, thread)).allowed
+                return {"action": "accept", "content": {}} if allowed else {"action": "decline"}
             case "item/permissions/requestApproval":
                 return NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
@@ -190,8 +151,10 @@ class ClientRequests:
         return patch_proposal(item, escalated=escalated)
 
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
+        if answer.allowed:
+            return ACCEPT
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
-        return decision(answer, may_cancel=self._translation.threads.is_own(thread))
+        return CANCEL if answer.stop and self._translation.threads.is_own(thread) else DECLINE
 
     async def _propose(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:
         if proposal is None:
@@ -242,36 +205,30 @@ class ClientRequests:
 
 
 class RunningCalls:
-    """The calls that run.
-
-    Args:
-        translation: what the client reported.
-        stream: where events go.
-        rollouts: the client's own records.
-    """
+    """The calls that run, by what the client reported and by its own records."""
 
     def __init__(self, translation: CodexTranslation, stream: EventStream, rollouts: Rollouts) -> None:
-        self._translation = translation
-        self._stream = stream
-        self._rollouts = rollouts
+        self.translation = translation
+        self.stream = stream
+        self.rollouts = rollouts
         self._change = anyio.Event()
 
     def ids(self) -> list[str]:
         """The ids of the running calls, without held and denied ones."""
-        return [call.id for call in self._translation.calls if call.runs]
+        return [call.id for call in self.translation.calls if call.runs]
 
     async def catch_up(self, thread: str) -> None:
         """Report what the client has recorded of a thread and not reported."""
-        rollout = await self._rollouts.of(thread)
+        rollout = await self.rollouts.of(thread)
         await rollout.read()
         outputs, run = rollout.pop_outputs(), self.ids()
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
-        self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
+        self.stream.send_nowait(*self.translation.recorded(thread, rollout.usage, ended))
 
     async def report_recorded(self) -> None:
         """Report the outcomes in all the client's records that were read before."""
         if self.ids():
-            for thread in self._rollouts.threads():
+            for thread in self.rollouts.threads():
                 await self.catch_up(thread)
 
     def changed(self) -> None:
@@ -286,9 +243,9 @@ class RunningCalls:
 
     def end(self) -> None:
         """Report the calls that still run as ended with the run."""
-        for call in self._translation.calls:
+        for call in self.translation.calls:
             if call.runs:
                 call.running, call.name = False, tool_name(call.item)
-                self._stream.send_nowait(
+                self.stream.send_nowait(
                     call.ended({"message": "ended with the run, its outcome unknown"}, failed=True)
                 )

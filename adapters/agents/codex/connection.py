@@ -7,15 +7,14 @@ for all threads and processes of the machine; the lock ends with its process.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
-import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -84,11 +83,8 @@ def toml(value: Any, where: str) -> str:
 
 
 def gated_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[str, Any]:
-    """Configuration of a thread that makes every MCP server ask before each call, and drops denied tools.
-
-    Args:
-        servers: the client's configured servers by name.
-        denied: patterns of tools no call may be made to: `mcp__server__tool` or `mcp__server__*`.
+    """Configuration of a thread that makes each of the client's MCP `servers` ask before each call, and drops the
+    tools that are `denied`: `mcp__server__tool` or `mcp__server__*`.
     """
     config: dict[str, Any] = {}
     for name, server in servers.items():
@@ -110,13 +106,8 @@ def gated_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[str
 def bypasses(
     env: Mapping[str, str], trusted: Path | None, config: Mapping[str, Any], features: Mapping[str, bool]
 ) -> list[str]:
-    """Settings of the client that let something bypass the gate, in words.
-
-    Args:
-        env: the client's environment, which gives its home.
-        trusted: the folder whose settings are read, and those of the folders above it.
-        config: the caller's configuration.
-        features: the features the caller turns on or off.
+    """Settings that let something bypass the gate, in words: the caller's (`config`, `features`), those in the
+    client's home, and those of a `trusted` folder and the folders above it.
     """
     found = [why for name, why in UNASKED.items() if features.get(name)]
     if config.get("web_search", "disabled") != "disabled":
@@ -192,33 +183,23 @@ def _databases(env: Mapping[str, str]) -> Path:
     return Path(env["CODEX_SQLITE_HOME"]) if env.get("CODEX_SQLITE_HOME") else home(env)
 
 
-if sys.platform == "win32":
+def _open(folder: Path, *, make: bool) -> int | None:
+    try:
+        if make:  # as the client itself would
+            folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # which the client says itself
+        return None
 
-    def _open(folder: Path, *, make: bool) -> int | None:
-        return None  # folders cannot be locked there
 
-    def _lock(folder: int) -> bool:
+def _lock(folder: int) -> bool:
+    try:
+        flock(folder, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where a client that meets another says so itself
         return True
-
-else:
-    import fcntl
-
-    def _open(folder: Path, *, make: bool) -> int | None:
-        try:
-            if make:  # as the client itself would
-                folder.mkdir(parents=True, exist_ok=True)
-            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:  # which the client says itself
-            return None
-
-    def _lock(folder: int) -> bool:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks, where a client that meets another says so itself
-            return True
-        return True
+    return True
 
 
 ANSWER_S: Final = 30.0
@@ -237,7 +218,6 @@ class CodexConnection(RpcClient):
     async def request(
         self, method: str, params: dict[str, Any], *, timeout_s: float | None = ANSWER_S
     ) -> dict[str, Any]:
-        """See `RpcClient.request`."""
         return await super().request(method, params, timeout_s=timeout_s)
 
     async def greet(self) -> None:

@@ -102,11 +102,7 @@ class Rollout:
 
 
 class Rollouts:
-    """The records of a run's threads.
-
-    Args:
-        find: returns the path of a thread's record, None without one.
-    """
+    """The records of a run's threads; `find` gives the path of a thread's, None without one."""
 
     def __init__(self, find: Callable[[str], Awaitable[Path | None]]) -> None:
         self._find = find

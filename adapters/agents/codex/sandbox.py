@@ -40,10 +40,8 @@ _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The confinement of a run's calls.
 
-    Args:
-        sandboxed: whether commands run in a sandbox unless the model asks for more.
-        confined: whether a call that would leave the sandbox is denied.
-        folder: the folder in which the sandbox allows file changes; None without one.
+    `sandboxed`: commands run in a sandbox unless the model asks for more. `confined`: a call that would leave it is
+    denied. `folder`: where it allows file changes.
     """
 
     sandboxed: bool
@@ -59,12 +57,8 @@ def holds(sandbox: str, *, escalation: bool) -> bool:
 def sandbox_settings(
     sandbox: str, *, escalation: bool, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and the configuration of a thread in a sandbox.
-
-    Args:
-        sandbox: one of `SANDBOXES`.
-        escalation: whether the gate may allow calls outside it.
-        settings: the client's own `sandbox_workspace_write`, which permissions do not include by themselves.
+    """The parameters and the configuration of a thread in a sandbox. `escalation`: the gate may allow calls outside
+    it. `settings` are the client's own `sandbox_workspace_write`, which permissions do not include by themselves.
     """
     if not holds(sandbox, escalation=escalation):
         return {"sandbox": sandbox}, {}
@@ -83,12 +77,7 @@ def sandbox_settings(
 
 @contextmanager
 def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """On leaving, remove the empty folders that the client's sandbox created meanwhile in its writable folders.
-
-    Args:
-        folder: where commands work.
-        env: their environment.
-    """
+    """On leaving, remove the empty folders that the client's sandbox created meanwhile in its writable folders."""
     places = dict.fromkeys((folder, Path("/tmp"), Path(env.get("TMPDIR") or tempfile.gettempdir())))
     guarded = (place / name for place in places for name in _GUARDED)
     absent = [path for path in guarded if not os.path.lexists(path)]
@@ -108,14 +97,8 @@ _ALL: Final = 10_000
 async def check_terms(
     connection: CodexConnection, answer: Mapping[str, Any], *, sandbox: str, held: bool, turned_on: Iterable[str]
 ) -> None:
-    """Raises ProviderError unless a thread asks about everything, except as the caller wants it.
-
-    Args:
-        connection: the client.
-        answer: its answer when the thread was started or resumed.
-        sandbox: the sandbox that was requested.
-        held: whether nothing may leave the sandbox.
-        turned_on: features that the caller turned on although they act without asking.
+    """Raises ProviderError unless a thread, by the client's `answer` when it was started or resumed, asks about
+    everything but the features that the caller turned on. `held`: nothing may leave the sandbox.
     """
     for name, wanted in APPROVALS.items():
         if answer.get(name) != wanted:

@@ -24,11 +24,7 @@ CLEAN_UP_S: Final = 1.0
 
 
 class Turn:
-    """The turn; `interrupted_by` is `cancel_steps`, or `answer` for an answer to the client that ends it.
-
-    Args:
-        translation: what the client reported.
-    """
+    """The turn; `interrupted_by` is `ladder` for the cancel steps, `answer` for an answer that ends it."""
 
     def __init__(self, translation: CodexTranslation) -> None:
         self.over = False
@@ -81,12 +77,7 @@ _NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:",
 
 
 class CodexSession(RpcSession[CodexConnection]):
-    """A Provider: one prompt given to one thread.
-
-    Args:
-        launch: what to run, with the gate that holds its calls.
-        bounds: the sandbox around its calls.
-    """
+    """A Provider: one prompt given to one thread."""
 
     interrupt_s = INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S
 
@@ -98,9 +89,7 @@ class CodexSession(RpcSession[CodexConnection]):
         )
         self._rollouts = Rollouts(self._find_rollout)
         self._calls = RunningCalls(self._translation, self._stream, self._rollouts)
-        self._questions = ClientRequests(
-            self._gate, self._translation, self._stream, self._rollouts, self._calls, bounds
-        )
+        self._questions = ClientRequests(self._gate, self._calls, bounds)
         self._turn = Turn(self._translation)
 
     async def open_thread(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +133,6 @@ class CodexSession(RpcSession[CodexConnection]):
             self._close(self._connection.process.exit_error(message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Handle a notification of the client."""
         if method in _CALLS_DONE:
             await self._calls.report_recorded()
         if method == "turn/completed":
@@ -162,7 +150,6 @@ class CodexSession(RpcSession[CodexConnection]):
             await self._questions.attempts()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request of the client; an unknown one is rejected."""
         answer = await self._questions.answer(method, params)
         if answer is CANCEL:
             self._turn.interrupted_by = self._turn.interrupted_by or "answer"
@@ -210,5 +197,4 @@ class CodexSession(RpcSession[CodexConnection]):
         return await self._turn.interrupt(self._connection)
 
     async def end(self) -> None:
-        """The client was killed: end the stream."""
         self._close()

@@ -47,11 +47,8 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threads:
-    """The owner of each thread, as far as the client reports it.
-
-    Args:
-        own: the agent's own thread; "" if it starts with this run, or is forked.
-        fresh: whether the own thread has no past.
+    """The owner of each thread, as far as the client reports it. `own` is the agent's, "" if it starts with this run
+    or is forked; `fresh`: it has no past.
     """
 
     def __init__(self, own: str, *, fresh: bool) -> None:
@@ -79,15 +76,8 @@ class Threads:
         return self._turn_ids.get(thread_id, "")
 
     def add_call(self, item: CodexItem, thread_id: str, turn: int) -> str:
-        """Add a call, with the subagents that it mentions; the first call that mentions one has started it.
-
-        Args:
-            item: an item that is a call.
-            thread_id: the thread it is part of.
-            turn: the agent's turn that the thread's calls count for.
-
-        Returns:
-            The call's id.
+        """Add a call, with the subagents that it mentions (the first call that mentions one has started it); returns
+        its id. `turn` is the agent's, for which the thread's calls count.
         """
         call_id = str(item.get("id"))
         self._thread_of[call_id] = thread_id
@@ -107,34 +97,21 @@ class Threads:
 
 
 _FIELDS = {
-    "input_tokens": "inputTokens",
-    "output_tokens": "outputTokens",
-    "cache_read_tokens": "cachedInputTokens",
-    "cache_write_tokens": "cacheWriteInputTokens",
-    "reasoning_tokens": "reasoningOutputTokens",
+    "input_tokens": ("inputTokens", "input_tokens"),
+    "output_tokens": ("outputTokens", "output_tokens"),
+    "cache_read_tokens": ("cachedInputTokens", "cached_input_tokens"),
+    "cache_write_tokens": ("cacheWriteInputTokens", "cache_write_input_tokens"),
+    "reasoning_tokens": ("reasoningOutputTokens", "reasoning_output_tokens"),
 }
-_RECORDED = {
-    "inputTokens": "input_tokens",
-    "outputTokens": "output_tokens",
-    "cachedInputTokens": "cached_input_tokens",
-    "cacheWriteInputTokens": "cache_write_input_tokens",
-    "reasoningOutputTokens": "reasoning_output_tokens",
-}
-
-
-def to_message_keys(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Tokens from the client's record, with the keys of its messages."""
-    return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
+"""Each figure's key in the client's messages, and in its record."""
 
 
 class UsageCount:
     """One thread's usage in this run, computed from its running total.
 
     The total continues over resumes and forks, so a thread with a past has a baseline: the total that the client
-    repeats when it resumes the thread, else the total before the first turn of this run.
-
-    Args:
-        fresh: whether the thread starts with this run, so that its baseline is zero.
+    repeats when it resumes the thread, else the total before the first turn of this run. A `fresh` thread starts with
+    this run: its baseline is zero.
     """
 
     def __init__(self, *, fresh: bool) -> None:
@@ -175,16 +152,12 @@ class UsageCount:
 
 
 def _read(breakdown: dict[str, Any]) -> dict[str, int]:
-    return {name: tokens(breakdown, theirs) for name, theirs in _FIELDS.items()}
+    return {name: tokens(breakdown, own if own in breakdown else kept) for name, (own, kept) in _FIELDS.items()}
 
 
 class CodexCall(ClientCall, kw_only=True):
-    """One call of a thread.
-
-    Attributes:
-        item: The client's description; empty once it is over.
-        running: Whether the client has announced it, and not its end.
-        asked_for: The input that the client asked about, until the call is over.
+    """One call of a thread: `running` once the client has announced it, until its end. `item` is its description and
+    `asked_for` the input that the client asked about, until it is over.
     """
 
     item: CodexItem = {}
@@ -210,10 +183,7 @@ class CodexTranslation:
 
     The run's thread and turn are taken from notifications, as the answers that name them are read later than the
     messages that follow them. Other threads are subagents': their calls and tokens count, their messages do not.
-
-    Args:
-        thread_id: the resumed thread; "" if it starts with this run, or is forked.
-        fresh: whether the thread has no past.
+    `thread_id` and `fresh` are as for `Threads`.
     """
 
     def __init__(self, *, thread_id: str, fresh: bool) -> None:
@@ -276,21 +246,15 @@ class CodexTranslation:
         return not self.turn_id and self.threads.is_fresh(thread)
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
-        """The events of the current turn that the client has recorded and not reported.
-
-        Args:
-            thread_id: the thread.
-            usage: the newest report of its tokens.
-            outputs: the outputs of running calls for the model.
+        """The events of a thread's current turn that the client has recorded and not reported: from the newest report
+        of its tokens, and the outputs of running calls for the model.
         """
         for call_id, text in outputs.items():
             call = self.calls.get(call_id)
             if call is not None and (ended := exited(call.item, text)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
-            total = to_message_keys(usage.get("thread_token_usage") or {})
-            last = to_message_keys(usage.get("usage") or {})
-            yield from self._used(thread_id, total, last)
+            yield from self._used(thread_id, usage.get("thread_token_usage") or {}, usage.get("usage") or {})
 
     def response_begins(self) -> Iterator[Event]:
         """Begin the next turn, unless one is open, as the model produced something."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.supervisor.errors import UsageError
@@ -11,9 +11,6 @@ from proctor.supervisor.errors import UsageError
 from ...kit.function_tools import OPENAI_AGENTS
 from ..loop.adapter import FrameworkAdapter
 from ..loop.gate import LoopGate
-
-LIMITS: Final = {"max_turns": "max_turns"}
-"""The limit that the SDK enforces too: the limit on turns."""
 
 RUN_OPTIONS = frozenset(
     (
@@ -47,7 +44,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
     name = "openai-agents"
     title = "the OpenAI Agents SDK"
     library = "agents"
-    limits = LIMITS
+    limits = {"max_turns": "max_turns"}
 
     def __init__(
         self, agent: Any, *, run_config: Any = None, narrow: bool = True, stream: bool = False, **run_options: Any
@@ -74,9 +71,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
     def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
         from .session import OpenAIAgentsSession
 
-        return OpenAIAgentsSession(
-            self._agent, self._own, self._histories, narrows=self._narrow, streams=self._stream
-        ).play
+        return OpenAIAgentsSession(self._agent, self._own, self._histories, self._narrow, self._stream).play
 
     def _tools(self) -> tuple[Tool, ...]:
         try:

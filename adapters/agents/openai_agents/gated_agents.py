@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from agents import (
@@ -74,23 +74,16 @@ def _with(tool: Tool, **changes: Any) -> Tool:
     return changed(tool, changes)
 
 
+@dataclass(eq=False)
 class _Asks:
-    """The caller's function, which asks first.
-
-    Args:
-        act: the function.
-        call_of: returns, for its arguments, the tool, the input to judge, and the call's id.
-        refusal: returns its result for the text of a denial.
-        hold: proposes the call.
+    """The caller's function `act`, which asks first. `call_of` gives, for its arguments, the tool, the input to judge
+    and the call's id; `refusal` its result for the text of a denial.
     """
 
-    def __init__(
-        self, act: Callable[..., Any], call_of: Callable[..., _Call], refusal: Callable[[str], Any], hold: Hold
-    ) -> None:
-        self._act = act
-        self._call_of = call_of
-        self._refusal = refusal
-        self._hold = hold
+    _act: Callable[..., Any]
+    _call_of: Callable[..., _Call]
+    _refusal: Callable[[str], Any]
+    _hold: Hold
 
     async def __call__(self, *given: Any) -> Any:
         name, tool_input, call_id = self._call_of(*given)
@@ -156,26 +149,22 @@ GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
 """Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
 
 
+@dataclass(eq=False)
 class GatedAgents:
     """One copy of each agent a run meets, with everything it can hand over to.
 
-    # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
+    `hold` proposes the calls of the caller's own code. `failed` is called, in the tool's task, with an exception that
+    the SDK turns into a result. `narrowed` wraps an agent's model, so that it is offered only the tools that could be
+    called.
 
-    Args:
-        guard_of: makes the guardrail of a tool.
-        hold: proposes the calls of the caller's own code.
-        failed: called, in the tool's task, with an exception that the SDK turns into a result.
-        narrowed: wraps an agent's model, so that it is offered only the tools that could be called.
+    # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
     """
 
-    def __init__(
-        self, guard_of: GuardOf, hold: Hold, failed: OnFailure, narrowed: Callable[[Any], Any] | None
-    ) -> None:
-        self._guard_of = guard_of
-        self._hold = hold
-        self._failed = failed
-        self._narrowed = narrowed
-        self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+    _guard_of: GuardOf
+    _hold: Hold
+    _failed: OnFailure
+    _narrowed: Callable[[Any], Any] | None
+    _copies: dict[int, tuple[Agent[Any], Agent[Any]]] = field(default_factory=dict)
 
     def of(self, agent: Agent[Any]) -> Agent[Any]:
         """The agent's copy; a copy is its own."""
@@ -218,7 +207,7 @@ class GatedAgents:
         async def handed_over(context: RunContextWrapper[Any], arguments: str) -> Any:
             return self.of(await invoke(context, arguments))
 
-        return dataclasses.replace(target, on_invoke_handoff=handed_over)
+        return replace(target, on_invoke_handoff=handed_over)
 
     def _server(self, server: Any) -> Any:
         """A copy that shares the open connection, with guardrails, which the SDK takes from the server."""

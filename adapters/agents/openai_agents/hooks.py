@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from agents import (
@@ -39,11 +38,8 @@ class UnreadableArgumentsError(ValueError):
 
 
 def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
-    """The input that the gate judges: for a tool made of a Python function, what the function is called with.
-
-    Args:
-        tool: the tool; None for one of an MCP server, which gets the arguments as they are.
-        text: the arguments as the model wrote them.
+    """The input that the gate judges: for a tool made of a Python function, what the function is called with; for one
+    of an MCP server (None), the arguments as the model wrote them.
 
     Raises:
         UnreadableArgumentsError: no JSON object, a key given twice, a number that is not finite, or values
@@ -96,7 +92,7 @@ def _validated(function: Callable[..., Any], given: dict[str, Any]) -> dict[str,
     return found
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(1024)
 def _schema(function: Callable[..., Any]) -> FuncSchema:
     return function_schema(function, use_docstring_info=False, strict_json_schema=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 
 
 class SupervisedRun:
-    """The hooks and settings of every run of the SDK inside one supervised run.
-
-    Args:
-        gate: the supervised run.
-        model_of: names the model of an agent, if known.
-        narrows: offer only the tools that could be called now.
+    """The hooks and settings of every run of the SDK inside one supervised run; `model_of` names the model of an
+    agent, if known.
     """
 
     def __init__(self, gate: LoopGate, model_of: Callable[[Agent[Any]], str | None], *, narrows: bool) -> None:
@@ -78,15 +74,12 @@ class SupervisedRunner:
         self._runner = runner
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
-        """See Runner.run."""
         return await self._runner.run(_taken_over(starting_agent, options), input, **options)
 
     def run_sync(self, starting_agent: Any, input: Any, **options: Any) -> Any:
-        """See Runner.run_sync."""
         return self._runner.run_sync(_taken_over(starting_agent, options), input, **options)
 
     def run_streamed(self, starting_agent: Any, input: Any, **options: Any) -> Any:
-        """See Runner.run_streamed."""
         return self._runner.run_streamed(_taken_over(starting_agent, options), input, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -129,25 +122,17 @@ KEEPS_HISTORY = ("session", "conversation_id", "previous_response_id")
 ENDING_S = 2.0
 
 
+@dataclass(eq=False)
 class OpenAIAgentsSession:
-    """Runs prompts with an agent.
-
-    Args:
-        agent: the agent; copies of it run.
-        own: what the caller gives `Runner.run`.
-        histories: the input items of earlier runs.
-        narrows: offer only the tools that could be called now.
-        streams: ask the model for its text as it is written.
+    """Runs prompts with copies of an agent; `own` is what the caller gives `Runner.run`, `histories` are the input
+    items of earlier runs.
     """
 
-    def __init__(
-        self, agent: Agent[Any], own: Mapping[str, Any], histories: Histories[Any], *, narrows: bool, streams: bool
-    ) -> None:
-        self._agent = agent
-        self._own = own
-        self._histories = histories
-        self._narrows = narrows
-        self._streams = streams
+    _agent: Agent[Any]
+    _own: Mapping[str, Any]
+    _histories: Histories[Any]
+    _narrows: bool
+    _streams: bool
 
     async def play(self, gate: LoopGate) -> None:
         """Run the agent, then report how that ended."""

@@ -76,12 +76,7 @@ class PydanticAIAdapter(FrameworkAdapter):
         from .session import PydanticAISession
 
         return PydanticAISession(
-            self._agent,
-            self._own,
-            self._histories,
-            sub_agents=self._sub_agents,
-            narrows=self._narrow,
-            streams=self._stream,
+            self._agent, self._own, self._histories, self._sub_agents, self._narrow, self._stream
         ).play
 
     def _model_name(self) -> str | None:

@@ -114,34 +114,18 @@ def gated(agents: Sequence[Agent[Any, Any]], meter: Meter) -> Iterator[None]:
         yield
 
 
+@dataclass(eq=False)
 class PydanticAISession:
-    """Runs prompts with an agent.
-
-    Args:
-        agent: the agent.
-        own: what the caller gives `agent.run`.
-        histories: the message histories of earlier runs.
-        sub_agents: agents that its tools run.
-        narrows: offer only the tools that could be called now.
-        streams: ask the model for its text as it is written.
+    """Runs prompts with an agent, whose tools run `sub_agents`; `own` is what the caller gives `agent.run`,
+    `histories` are the messages of earlier runs.
     """
 
-    def __init__(
-        self,
-        agent: Agent[Any, Any],
-        own: Mapping[str, Any],
-        histories: Histories[ModelMessage],
-        *,
-        sub_agents: Sequence[Agent[Any, Any]],
-        narrows: bool,
-        streams: bool,
-    ) -> None:
-        self._agent = agent
-        self._own = own
-        self._histories = histories
-        self._sub_agents = sub_agents
-        self._narrows = narrows
-        self._streams = streams
+    _agent: Agent[Any, Any]
+    _own: Mapping[str, Any]
+    _histories: Histories[ModelMessage]
+    _sub_agents: Sequence[Agent[Any, Any]]
+    _narrows: bool
+    _streams: bool
 
     async def play(self, gate: LoopGate) -> None:
         """Run the agent, then report how that ended."""

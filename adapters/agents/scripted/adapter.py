@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     MessageSent,
     MessageStreamed,
@@ -27,8 +28,6 @@ from proctor.policies.events import (
     ToolCallFailed,
     ToolCallStarted,
     ToolOutcome,
-    TurnCompleted,
-    TurnStarted,
 )
 from proctor.policies.events.calls import ToolCall, call_fields
 from proctor.policies.events.run_context import Capabilities
@@ -37,6 +36,7 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
 from proctor.supervisor.run.tasks import tool_error
 
+from ...kit.call_book import Turns
 from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
@@ -66,13 +66,9 @@ CallEnd: TypeAlias = Literal["completed", "failed", "denied"]
 class ScriptedAgent:
     """One run of a script.
 
-    # INVARIANT: a call runs after its gate allowed it, with the input the gate answered with.
+    Without a gate, calls run at once and are only reported.
 
-    Args:
-        script: what to do.
-        stream: takes the events.
-        tools: run the calls.
-        gate: asked before every call; None runs calls at once and only reports them.
+    # INVARIANT: a call runs after its gate allowed it, with the input the gate answered with.
     """
 
     def __init__(self, script: Script, stream: EventStream, tools: Toolbox, gate: Gate | None) -> None:
@@ -80,8 +76,7 @@ class ScriptedAgent:
         self._stream = stream
         self._tools = tools
         self._gate = gate
-        self._turn = 0
-        self._speaking = False
+        self._turns = Turns()
         self._calls = 0
         self._output: Any = None
         self._stopped = False
@@ -90,7 +85,7 @@ class ScriptedAgent:
     async def play(self) -> None:
         """Run every step, then report the end of the run."""
         await self._play(self._script.steps)
-        await self._end_turn()
+        await self._report(self._turns.end())
         if self._failure is not None:
             await self._stream.send_and_wait(RunFailed(error={"code": "scripted_failure", "message": self._failure}))
         elif not self._stopped:
@@ -110,8 +105,7 @@ class ScriptedAgent:
             case Think(think=text):
                 await self._speak([{"type": "thinking", "thinking": text}], text, streamed=step.stream)
             case User(user=text):
-                await self._end_turn()
-                await self._stream.send_and_wait(MessageSent(content=text))
+                await self._report((*self._turns.end(), MessageSent(content=text)))
             case Call():
                 await self._respond((step,))
             case Parallel(parallel=calls):
@@ -128,25 +122,17 @@ class ScriptedAgent:
                 assert_never(step)
 
     async def _speak(self, content: Any, text: str, *, streamed: bool) -> None:
-        await self._begin_turn()
-        for delta in re.findall(r"\s*\S+\s*$|\s*\S+", text) if streamed else ():
-            await self._stream.send_and_wait(MessageStreamed(delta=delta))
-        await self._stream.send_and_wait(MessageReceived(content=content))
+        deltas = re.findall(r"\s*\S+\s*$|\s*\S+", text) if streamed else ()
+        streamed_text = (MessageStreamed(delta=delta) for delta in deltas)
+        await self._report((*self._turns.begin(), *streamed_text, MessageReceived(content=content)))
 
-    async def _begin_turn(self) -> None:
-        if not self._speaking:
-            self._speaking = True
-            self._turn += 1
-            await self._stream.send_and_wait(TurnStarted(turn=self._turn))
-
-    async def _end_turn(self) -> None:
-        if self._speaking:
-            self._speaking = False
-            await self._stream.send_and_wait(TurnCompleted(turn=self._turn))
+    async def _report(self, events: Iterable[Event]) -> None:
+        for event in events:
+            await self._stream.send_and_wait(event)
 
     async def _respond(self, calls: Sequence[Call]) -> None:
         """Propose the calls of one turn in order; they are held and run in parallel."""
-        await self._begin_turn()
+        await self._report(self._turns.begin())
         outcomes: list[CallEnd] = ["denied"] * len(calls)
 
         async def one(n: int, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -155,13 +141,14 @@ class ScriptedAgent:
         async with anyio.create_task_group() as siblings:
             for n in range(len(calls)):
                 await siblings.start(one, n)
-        await self._end_turn()
+        await self._report(self._turns.end())
         for call, outcome in zip(calls, outcomes, strict=True):
             await self._play(getattr(call, f"if_{outcome}"))
 
     async def _call(self, step: Call, task_status: anyio.abc.TaskStatus[None]) -> CallEnd:
         self._calls += 1
-        call = ToolCall(id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=self._turn)
+        turn = self._turns.number
+        call = ToolCall(id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=turn)
         task_status.started()  # the next sibling is asked for once this one has reached the gate
         answer = await self._propose(call)
         if not answer.allowed:
@@ -293,22 +280,14 @@ class ToolFailedError(Exception):
 
 
 class Toolbox:
-    """The tools that one run of a scripted agent can call.
+    """The tools that one run of a scripted agent can call: `functions`, and those built in.
 
-    Args:
-        workspace: the directory that commands run in and files are confined to.
-        commands: runs the shell commands.
-        functions: more tools by name; they replace the built-in ones of the same name.
-        timeout_s: seconds a shell command may take unless its input says less.
+    Commands run in `workspace` and files are confined to it; a command may take `timeout_s` seconds, unless its input
+    says less.
     """
 
     def __init__(
-        self,
-        workspace: Path,
-        commands: Subprocesses,
-        functions: Mapping[str, Tool],
-        *,
-        timeout_s: float,
+        self, workspace: Path, commands: Subprocesses, functions: Mapping[str, Tool], *, timeout_s: float
     ) -> None:
         self._workspace = workspace.resolve()
         self._commands = commands
