@@ -104,12 +104,8 @@ call."""
 
 
 def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
-    """A developer's tool, with a portable name if its name and parameters show one.
-
-    Args:
-        name: its name.
-        parameters: the names of its parameters.
-        below: the path of the object that has them.
+    """A developer's tool, with a portable name if its name and the names of its parameters show one; `below` is the
+    path of the object that has them.
     """
     takes = tuple(parameters)
     act = _ACTS.get(name.casefold())
@@ -130,14 +126,10 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: Collection[str]) -> tuple[Tool, ...]:
-    """The tools of an agent: the developer's functions, and the framework's own tools.
+    """The tools of an agent: the developer's functions, and those the framework brought.
 
-    Functions with the same name, as in several agents of a run, become one tool with the inputs of all.
-
-    Args:
-        functions: the developer's.
-        brought: the framework's tools; one with a function's name counts only if it is `present`.
-        present: the names of the framework's tools that the agent has.
+    Functions with the same name, as in several agents of a run, become one tool with the inputs of all. A framework's
+    tool with the name of a function counts only if the agent has it (`present`).
     """
     found: dict[str, Tool] = {}
     for name, schema, *below in functions:

@@ -64,15 +64,10 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socket:
-    """A listening socket.
+    """A socket that listens at `HOST:PORT`; port 0 takes a free one.
 
-    Args:
-        address: `HOST:PORT`; port 0 takes a free one.
-        why: the reason, for the error, not to listen to other machines.
-        anywhere: whether the address may be one that other machines reach.
-
-    Raises:
-        UsageError: the address is malformed, not loopback, or taken.
+    Raises UsageError for an address that is malformed or taken, and, with the reason `why`, for one that other
+    machines reach unless it may be `anywhere`.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

@@ -35,8 +35,6 @@ from proctor.supervisor.ports.processes import run_of
 
 from . import guardian
 
-POSIX: Final = os.name == "posix"
-"""Whether this system has signals and sessions."""
 SHELLS: Final = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
 _ADOPTING: Final = frozenset(
     ("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini")
@@ -46,9 +44,9 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 def session_of(pid: int) -> int | None:
-    """The session of a process; None if the process is gone, or the system has no sessions."""
+    """The session of a process; None if the process is gone."""
     try:
-        return os.getsid(pid) if POSIX else None
+        return os.getsid(pid)
     except OSError:
         return None
 
@@ -105,21 +103,10 @@ def send(process: psutil.Process, number: int) -> bool:
 
 
 def terminate(process: psutil.Process) -> bool:
-    """Ask a process to end, even a stopped one; kill it if there is no such signal. Returns as `send` does."""
-    if not POSIX:
-        return kill(process)
+    """Ask a process to end, even a stopped one. Returns as `send` does."""
     sent = send(process, signal.SIGTERM)
     send(process, signal.SIGCONT)  # a stopped process would not hear it
     return sent
-
-
-def kill(process: psutil.Process) -> bool:
-    """Kill a process. Returns as `send` does."""
-    try:
-        process.kill()
-    except psutil.Error:
-        return False
-    return True
 
 
 RUN_MARK: Final = "PROCTOR_RUN"
@@ -146,17 +133,6 @@ def marked_environment(
     """
     given = {name: value for name, value in (os.environ if env is None else env).items() if name not in _NOT_FOR_RUNS}
     return {**given, **_marks(mark, call_id), **trace_environment(run_of(mark))}
-
-
-def platform_notes() -> tuple[str, ...]:
-    """Features this platform lacks, for the evidence; empty if nothing is missing."""
-    notes = []
-    if not GUARDS:
-        notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")
-    if not POSIX:
-        notes.append(f"`{sys.platform}` has no terminate signal: terminate ends processes at once")
-        notes.append(f"`{sys.platform}` has no sessions: orphans are found by environment only")
-    return tuple(notes)
 
 
 class ProcessTree:
@@ -225,8 +201,9 @@ class ProcessTree:
         evidence: dict[str, Any] = {what: list(pids)}
         if left := self.alive():
             evidence["survivors"] = left
-        if notes := platform_notes():
-            evidence["notes"] = list(notes)
+        if not GUARDS:
+            notes = [f"`{sys.platform}` does not adopt orphans: one without session and mark is not found"]
+            evidence["notes"] = notes
         return evidence
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
@@ -298,12 +275,11 @@ class ProcessTree:
             if not fresh:
                 break
             frozen.update(fresh)
-            if POSIX:
-                for process in fresh:
-                    send(process, signal.SIGSTOP)
-                for process in spared:
-                    send(process, signal.SIGCONT)  # whoever stopped it
-        return [process.pid for process in self._processes if process in frozen and kill(process)]
+            for process in fresh:
+                send(process, signal.SIGSTOP)
+            for process in spared:
+                send(process, signal.SIGCONT)  # whoever stopped it
+        return [process.pid for process in self._processes if process in frozen and send(process, signal.SIGKILL)]
 
 
 def process_cancel_steps(
@@ -367,15 +343,11 @@ _MARKED: Final = 1 << 61
 def guarded(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], mark: str, status_fd: int = guardian.NO_PIPE
 ) -> list[str]:
-    """The command below a guardian; unchanged if the system has none, or the command cannot start.
+    """The command below a guardian; unchanged if the system has none, or the command cannot start. `mark` is
+    `Launch.mark` of the run.
 
-    Args:
-        command: the program and its arguments.
-        cwd: the folder it is started in.
-        env: its environment.
-        mark: `Launch.mark` of the run.
-        status_fd: where the guardian writes the command's status; it then stays with the processes left until the
-            other end is closed. If None, it ends them, and exits as the command did.
+    With a `status_fd`, the guardian writes the command's status there and stays with the processes left until the
+    other end is closed; without one, it ends them, and exits as the command did.
     """
     if not GUARDS or not _is_startable(command[0], cwd, env):
         return list(command)
@@ -417,11 +389,8 @@ def _guardian(mark: str, status_fd: int) -> list[str]:
 
 @contextmanager
 def guarded_program(program: str, mark: str) -> Iterator[str]:
-    """A program that runs this one below a guardian, for a library that starts a client itself.
-
-    Args:
-        program: the path of the client; returned unchanged if there can be no guardian.
-        mark: `Launch.mark` of the run.
+    """The path of a program that runs this one below a guardian, for a library that starts a client itself; this one
+    if there can be no guardian. `mark` is `Launch.mark` of the run.
     """
     if not GUARDS or not _is_startable(program, Path.cwd(), os.environ):
         yield program

@@ -125,20 +125,16 @@ class RpcSession(ClientSession, RpcHandler, Generic[RpcT]):
 
     @property
     def tree(self) -> ProcessTree:
-        """The client's processes."""
         return self._connection.process.tree
 
     @property
     def client_name(self) -> str:
-        """How messages call the client."""
         return self._connection.process.name
 
     async def disconnect(self) -> None:
-        """Close its input."""
         await self._connection.process.close_input()
 
     async def on_garbage(self, line: bytes) -> None:
-        """Report a line that is not a message of the protocol."""
         self.report_bad_line(line, "message")
 
 

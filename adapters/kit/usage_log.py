@@ -97,12 +97,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class UsageLog(ABC):
-    """The logs of one session.
-
-    Args:
-        path: the session's log, as the client names it.
-        state: the `state` after the last hook's read.
-        since: without a state, turns before this belong to runs that were not supervised.
+    """The logs of one session, at the path that the client names, as far as the last hook has read them (`state`);
+    without that, turns before `since` belong to runs that were not supervised.
     """
 
     def __init__(self, path: str, state: bytes | None, since: datetime) -> None:

@@ -191,12 +191,11 @@ async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
         assert [step.name for step in rungs] == ["terminate", "kill"]
 
 
-def test_the_platform_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without signals and sessions the evidence says so."""
-    monkeypatch.setattr(processes, "POSIX", False)
+async def test_the_evidence_says_what_the_platform_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no process adopts orphans."""
     monkeypatch.setattr(processes, "GUARDS", False)
 
-    assert len(processes.platform_notes()) == 3
+    assert len((await ProcessTree().kill())["notes"]) == 1
 
 
 WRITING = r"""
