@@ -13,23 +13,30 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-import msgspec
 
 from proctor.policies.errors import Violation
-from proctor.policies.events import Event, PolicyViolated, RunCancelled, RunCompleted, RunFailed, ToolApprovalGranted
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolApprovalGranted,
+)
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
 from proctor.supervisor.arguments import check_named
 from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
-from proctor.supervisor.machine.event_factory import PriorSession
+from proctor.supervisor.machine.event_factory import PriorSession, violation_of
 from proctor.supervisor.machine.interface import Outcome, PolicyReport, RunResult, conclude, reported_action
 from proctor.supervisor.machine.run_state import estimated_size
 from proctor.supervisor.ports.store import EventLog, Store, closing
 from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest
-from proctor.supervisor.store.records import Status
+from proctor.supervisor.store.records import ENDINGS
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
@@ -38,9 +45,6 @@ from .queue import QueueCapacity, RunSpec, enqueue
 
 if TYPE_CHECKING:
     from proctor.supervisor import ApprovalRequest, KillOutcome, Subscription
-
-
-_OF_A_VIOLATION = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
 
 
 class Followed:
@@ -56,32 +60,26 @@ class Followed:
         """Add the next event."""
         self._kept.add((event,), estimated_size(event))
         if isinstance(event, PolicyViolated):
-            self._violations.append(_violation(event))
-        elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
+            self._violations.append(violation_of(event))
+        elif isinstance(event, TERMINAL):
             self._end = event
         elif isinstance(event, ToolApprovalGranted):
             self._approved = True
 
     def result(self, run: RunInfo, calls_before: tuple[ToolCall, ...]) -> RunResult:
         """The result of the run, which is over; raises as `RunHandle.wait` does."""
-        events = self._kept.latest()
-        before, session_id = self._kept.before, run.session_id
         return conclude(
             self._outcome(run),
             run_id=run.run_id,
-            session_id=session_id,
-            events=events,
-            events_before=before,
+            session_id=run.session_id,
+            events=self._kept.latest(),
+            events_before=self._kept.before,
             calls_before=calls_before,
         )
 
     def _outcome(self, run: RunInfo) -> Outcome:
         end = self._end
-        status: Status = "failed"
-        if isinstance(end, RunCompleted):
-            status = "completed"
-        elif isinstance(end, RunCancelled):
-            status = "cancelled"
+        status = ENDINGS[type(end)] if end is not None else "failed"
         refusal = next(filter(_ended_it, self._violations), None) if status == "cancelled" else None
         action = reported_action(self._violations, refused=refusal is not None, approved=self._approved)
         return Outcome(
@@ -99,10 +97,6 @@ def _ended_it(violation: Violation) -> bool:
     """Whether a violation ended its run; one found after another cause had cancelled it was only observed."""
     how = violation.enforcement
     return how == "interrupted" or (violation.action == "cancel" and how == "prevented")
-
-
-def _violation(event: PolicyViolated) -> Violation:
-    return msgspec.convert({name: getattr(event, name) for name in _OF_A_VIOLATION}, Violation)
 
 
 def _error(recorded: Any) -> Exception:

@@ -27,11 +27,8 @@ RETRY_S: Final = 5.0
 
 
 class HostedWorker:
-    """A Ray actor: its calls return at once, and its worker runs in a thread of its own.
-
-    Args:
-        store: the store's URL or path, the same for every worker.
-        max_running: the most runs at once.
+    """A Ray actor: its calls return at once, and its worker, on the store of that URL or path, runs in a thread of
+    its own.
     """
 
     def __init__(self, store: str, max_running: int) -> None:
@@ -159,12 +156,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placing:
-    """The workers of one fleet on a cluster.
-
-    Args:
-        name: the fleet's name on the cluster.
-        address: the cluster's; by default RAY_ADDRESS, else the cluster on this machine.
-    """
+    """The workers of one fleet on a cluster; without an address, on that of RAY_ADDRESS, else on this machine's."""
 
     def __init__(self, name: str, address: str | None) -> None:
         self._name = name

@@ -88,18 +88,7 @@ _LOOK_AGAIN_S: Final = 0.5
 async def enqueue(
     store: Store, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None
 ) -> RunInfo:
-    """Queue a run for the workers of a store; returns it as stored.
-
-    Args:
-        store: the store of the workers.
-        spec: the run.
-        run_id: its id; by default a new one.
-        session_id: the session to continue; by default a new one.
-
-    Raises:
-        UsageError: an argument is wrong.
-        StoreError: the id is taken, or the store cannot be written.
-    """
+    """Queue a run for the workers of a store; returns it as stored. Raises as `Fleet.start` does."""
     if not isinstance(spec, RunSpec):
         raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
     if not spec.policies:
@@ -185,14 +174,10 @@ async def _count(store: Store, *, most: int) -> int:
 
 
 class QueueCapacity:
-    """Limits the length of the queue: callers wait while too many runs are queued.
+    """Limits the length of the queue: callers wait while `most` runs are queued.
 
     The queue is counted again when the free slots of the last count are used up, so that several processes together
     may exceed the limit by these.
-
-    Args:
-        store: the store with the queue.
-        most: how many runs may wait.
     """
 
     def __init__(self, store: Store, most: int) -> None:

@@ -33,12 +33,7 @@ _KEPT: Final = 256
 
 
 class Starts:
-    """Starts the runs of one worker.
-
-    Args:
-        store: the store with the queue.
-        adapters: makes an adapter from its name and options.
-    """
+    """Starts the runs of one worker; `adapters` makes an adapter from its name and options."""
 
     def __init__(self, store: Store, adapters: Callable[..., Adapter] = adapter_named) -> None:
         self.epoch = 0
@@ -61,7 +56,9 @@ class Starts:
         assert run.owner is not None
         self.epoch = run.owner.epoch
         if run.attempts > ATTEMPTS:
-            await self._fail_untried(run)
+            self._log.error("run.given_up", run_id=run.run_id, session_id=run.session_id, attempts=ATTEMPTS)
+            reason = f"it was tried {ATTEMPTS} times, and each time its worker went away before it had begun"
+            await fail_untried(self._store, run, epoch=self.epoch, reason=reason)
             return None
         return await self._started(supervisor, run)
 
@@ -94,11 +91,6 @@ class Starts:
 
     async def _withdraw(self, run: RunInfo, reason: str) -> None:
         await withdraw(self._store, run, epoch=self.epoch, reason=reason)
-
-    async def _fail_untried(self, run: RunInfo) -> None:
-        reason = f"it was tried {ATTEMPTS} times, and each time its worker went away before it had begun"
-        self._log.error("run.given_up", run_id=run.run_id, session_id=run.session_id, attempts=ATTEMPTS)
-        await fail_untried(self._store, run, epoch=self.epoch, reason=reason)
 
     def _parts(
         self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]

@@ -40,6 +40,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import STRICTNESS
 from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.store.records import ENDINGS
 
 from ..kit.process_tree import carry_trace
 from . import attributes as names
@@ -245,7 +246,6 @@ class Meters:
 _VERSION = version("proctor")
 MOST_RUNS = 10_000
 """How many runs are followed at once; beyond that the oldest is dropped, as its end was never stored."""
-_STATUS = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
 _OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolApprovalExpired: "expired"}
 
 
@@ -313,7 +313,7 @@ class OpenTelemetry:
                 self._over(run, event)
 
     def _over(self, run: OpenRun, event: RunCompleted | RunFailed | RunCancelled) -> None:
-        status = _STATUS[type(event)]
+        status = ENDINGS[type(event)]
         error = None
         if isinstance(event, RunCompleted):
             self._set(run.own, names.OUTPUT_MESSAGES, event.output)

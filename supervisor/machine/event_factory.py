@@ -40,16 +40,9 @@ def request_for(
     rules: Approval | None = None,
     started_by: str | None = None,
 ) -> ApprovalRequest:
-    """The request that approvers see for a call that violates these.
-
-    Args:
-        violations: what was found; those with `request_approval` count.
-        call: the call, with its real input.
-        ids: of the approval, the run and the session.
-        at: now.
-        timeout_s: how long it is held; None for one that cannot be held.
-        rules: who may answer, and how far.
-        started_by: who started the run, where that is known.
+    """The request that approvers see for a call, with its real input, of whose violations those with
+    `request_approval` count. `ids` are of the approval, the run and the session. It is held for `timeout_s`; None: it
+    cannot be held. `rules` say who may answer, and how far.
     """
     rules = rules or Approval()
     asks = tuple(v for v in violations if v.action == "request_approval")
@@ -149,7 +142,7 @@ def _about(request: ApprovalRequest) -> dict[str, Any]:
     }
 
 
-RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
+_RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
 """The fields of a violation that are recorded."""
 
 SUPERVISION = "supervision"
@@ -178,7 +171,12 @@ def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
 
 def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated:
     """The event of a violation."""
-    return PolicyViolated(**{name: getattr(violation, name) for name in RECORDED}, escalated=escalated)
+    return PolicyViolated(**{name: getattr(violation, name) for name in _RECORDED}, escalated=escalated)
+
+
+def violation_of(event: PolicyViolated) -> Violation:
+    """The violation that was recorded as this event."""
+    return msgspec.convert({name: getattr(event, name) for name in _RECORDED}, Violation)
 
 
 def input_changed(ran: ToolCallStarted) -> Violation:

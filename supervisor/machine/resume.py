@@ -32,7 +32,7 @@ from ..errors import ProviderError
 from ..ports.stored_types import ApprovalRequest
 from ..store.invariants import shown
 from .ending import RunEnding, described
-from .event_factory import RECORDED, PriorSession
+from .event_factory import PriorSession, violation_of
 from .gate import GateKeeper
 from .interface import AdapterEnded, Outcome
 from .pending_approvals import Held, Proposal
@@ -109,7 +109,7 @@ class _Recollection:
             self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
     def _violated(self, event: PolicyViolated) -> None:
-        violation = msgspec.convert({name: getattr(event, name) for name in RECORDED}, Violation)
+        violation = violation_of(event)
         self._state.findings.append(violation)
         if event.action == "cancel" or event.escalated:
             self._state.refuse_run(violation)
