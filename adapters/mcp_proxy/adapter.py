@@ -144,12 +144,8 @@ def _provider_error(failure: BaseException) -> ProviderError:
 class McpProxyAdapter:
     """Stands between agents and an MCP server; every `tools/call` asks the gate.
 
-    Args:
-        upstream: the server.
-        downstream: where agents connect.
-        server: the server's name; tools are then judged as `mcp__NAME__tool`, else by their own names.
-        offered: the names beyond which nothing is offered; None knows no such bound.
-        warn: called with each text for the operator.
+    With the name of the `server`, its tools are judged as `mcp__NAME__tool`, else by their own names. Nothing beyond
+    the names in `offered` is offered; None knows no such bound. `warn` gets each text for the operator.
     """
 
     name = "mcp"

@@ -62,14 +62,8 @@ _LOCAL = TransportSecuritySettings(
 
 
 class HttpDownstream:
-    """Listens on loopback.
-
-    Args:
-        address: `HOST:PORT`; port 0 takes a free one.
-        ready: called with the URL once clients can connect.
-
-    Raises:
-        UsageError: the address is none, not loopback, or taken.
+    """Listens on loopback at `HOST:PORT`, port 0 for a free one; `ready` gets the URL once clients can connect.
+    Raises UsageError for an address that is malformed, not loopback, or taken.
     """
 
     ends_with_client = False
@@ -285,19 +279,11 @@ class Upstream(Protocol):
 
 
 class CommandUpstream:
-    """A server that is started for each connection and spoken to on its pipes.
-
-    Args:
-        command: the program and its arguments.
-        on_stderr: called with each line of its standard error, as it came.
+    """A server that is started for each connection and spoken to on its pipes; `on_stderr` gets each line of its
+    standard error, as it came.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        on_stderr: Callable[[str], None] = lambda line: None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, on_stderr: Callable[[str], None] = lambda line: None) -> None:
         self._command = list(command)
         self._on_stderr = on_stderr
 

@@ -148,11 +148,8 @@ _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})
 def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str | None:
     """Why the parameters of a tool call cannot be judged as what a server will read; None if they can.
 
-    Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does).
-
-    Args:
-        params: those of the call.
-        keys: keys of inputs that the policy names.
+    Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does). `keys` are
+    those of inputs that the policy names.
     """
     if "task" in params:
         return "a tool call as a task cannot be held at the gate; call it without `task`"

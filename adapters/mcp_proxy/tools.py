@@ -26,11 +26,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 class Naming:
-    """Names of one server's tools.
-
-    Args:
-        server: the server's name, or None for the tools' own names.
-    """
+    """Names of one server's tools: with the server's name, or None for the tools' own names."""
 
     def __init__(self, server: str | None = None) -> None:
         self._prefix = f"mcp__{server}__" if server else ""
@@ -82,11 +78,8 @@ def _kind(annotations: Any) -> str | None:
 
 
 class Visibility:
-    """The tools of a list that the clients of one run may see.
-
-    Args:
-        narrow: gives those of some tools that could be called now.
-        only: names beyond which nothing is shown; None knows no such bound.
+    """The tools of a list that the clients of one run may see: those of `only` (None: of all) that could be called
+    now, by `narrow`.
     """
 
     def __init__(self, narrow: Callable[[Sequence[str]], list[str]], only: Collection[str] | None = None) -> None:

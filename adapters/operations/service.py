@@ -118,16 +118,11 @@ class OperatorService:
         before: str | None = None,
         limit: int = 50,
     ) -> RunList:
-        """A page of runs, newest first.
+        """A page of runs, newest first, that meet all that is given. `waiting`: with a call that waits for a person.
+        `before`: older than this run, named as in `run`.
 
-        Args:
-            where: conditions that all of them meet.
-            session_id: only those of this session.
-            words: searched for in ids, prompt, agent and tenant, over a bounded number of runs: a page may hold few
-                or none although later ones match.
-            waiting: only those with a call that waits for a person.
-            before: only those older than this run, named as in `run`.
-            limit: at most so many.
+        `words` are searched for in ids, prompt, agent and tenant, over a bounded number of runs: a page may hold few
+        or none although later ones match.
         """
         try:
             than = (await self.run_named(before)).run_id if before is not None else None

@@ -174,14 +174,7 @@ _mark = attrgetter("policy", "rule", "kind", "tool_call_id", "message")
 
 @dataclass(slots=True, eq=False)
 class RunEnding:
-    """Cancels a run, ends it, and has its last events stored.
-
-    Args:
-        state: of the run.
-        gate: refuses the calls that are open.
-        reports: what the provider reported.
-        budgets: the shared ones, told at the end what was used.
-        notes: what else goes into the report's metadata.
+    """Cancels a run, ends it, and has its last events stored; `notes` go into the report's metadata.
 
     # INVARIANT: the store has at most one terminal event: another is written only after it refused the first.
     """

@@ -58,19 +58,9 @@ from .run_state import (
 class RunMachine:
     """One run from its start to its one terminal event.
 
-    Args:
-        identity: who runs.
-        monitor: the monitor of its session.
-        approval: how long a held call waits and what then.
-        earlier_grants: the grants an earlier run of the session left (see `resume.past_of`).
-        model: the provider's, where it is known.
-        notes: more metadata for the report.
-        answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
-        warns: whether a limit has a `warn_at`.
-        clocked: whether a limit is about time.
-        budgets: the shared budgets of the run.
-        redactor: redacts what is recorded and shown.
-        bounds: how much of the run is recorded.
+    `approval` says how long a held call waits and what then; if nobody is `answerable`, it is refused at once.
+    `earlier_grants` are those an earlier run of the session left (see `resume.past_of`). A limit with a `warn_at`
+    `warns`, one about time is `clocked`. `notes` are more metadata for the report.
     """
 
     __slots__ = (

@@ -264,12 +264,8 @@ class RunState:
         return stamped
 
     def enforce(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
-        """Record violations by something that already happened, and enforce them as far as possible.
-
-        Args:
-            found: the violations.
-            event: what they were found on, if it was an event.
-            ended: the run is over, so a violation makes its result an error instead of cancelling it.
+        """Record violations by something that already happened, by this event for one, and enforce them as far as
+        possible. If the run has `ended`, they make its result an error instead of cancelling it.
         """
         for violation in found:
             how = reach(violation, gates_all=self.identity.gates_all and not ended)

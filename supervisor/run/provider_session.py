@@ -76,14 +76,8 @@ async def _run_step(
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that a run passes on to its child runs.
-
-    Attributes:
-        run_id: The run.
-        store: The store of its budgets.
-        compiled: Its compiled policy.
-        context: Its context.
-        thread: The thread of its event loop.
+    """The settings that a run passes on to its child runs: the store of its budgets, its compiled policy, its context
+    and the thread of its event loop.
     """
 
     run_id: str

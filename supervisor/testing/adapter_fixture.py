@@ -65,16 +65,9 @@ class Driven(msgspec.Struct, kw_only=True):
 
 @dataclass(eq=False)
 class Drive:
-    """One run of an adapter.
-
-    Args:
-        adapter: what to run.
-        refuse: names of tools the gate refuses.
-        answer: the gate, instead of `refuse`.
-        stop: whether a refusal also stops the agent.
-        cancel_when: run the cancel steps once an event satisfies this.
-        resume: the id of the agent's own session to resume.
-        narrow: returns those of the given tools that could be called now; by default all.
+    """One run of an adapter, whose gate refuses the tools in `refuse`, or is `answer`; `stop`: a refusal also stops
+    the agent. The cancel steps run once an event satisfies `cancel_when`. `resume` is the id of the agent's own
+    session.
     """
 
     adapter: Adapter

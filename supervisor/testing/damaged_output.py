@@ -25,12 +25,8 @@ def garbled(command: Sequence[str]) -> list[str]:
 
 
 def cut(command: Sequence[str], mark: str, *, lives: bool = False) -> list[str]:
-    """The command of a client whose output ends at the first `mark` in it, in the middle of a message.
-
-    Args:
-        command: starts the client.
-        mark: text that the client writes, at the latest when it begins to act.
-        lives: whether the client continues unread instead of being killed.
+    """The command of a client whose output ends in the middle of a message, at the first `mark` in it, a text that it
+    writes at the latest when it begins to act. If it `lives`, it continues unread instead of being killed.
     """
     return _command("mute" if lives else "cut", mark, command)
 
