@@ -100,14 +100,12 @@ class GatingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, gate="some")
 
     async def test_a_client_that_fails_says_so_once(self) -> None:
-        """By an error or by its last event, never by a completion."""
         agent = self.failing()
         if agent is None:
             return self.lacking("failing")
         assert has_failed(await self.run(agent))
 
     async def test_a_call_that_fails_is_reported_as_failed_once(self) -> None:
-        """It is never reported as completed, and never left without an outcome."""
         agent = self.erring()
         if agent is None:
             return self.lacking("erring")
@@ -205,7 +203,6 @@ class RefusingChecks(AdapterChecks):
         assert ends_once(done)
 
     async def test_an_input_of_the_gates_own_is_what_runs_or_nothing_does(self) -> None:
-        """The call never runs as it was requested."""
         agent = self._proposing("original")
         if agent is None or not self.acts:
             return
@@ -258,7 +255,6 @@ class ShowingChecks(AdapterChecks):
     """Each capability is shown to be exactly what is declared."""
 
     def test_it_is_an_adapter_with_a_name(self) -> None:
-        """It has all that the port asks for."""
         adapter = self.making("alpha").adapter
 
         missing = [name for name in vars(Adapter) if not name.startswith("_") and not hasattr(adapter, name)]
@@ -286,7 +282,6 @@ class ShowingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, usage=kind if counting else "none", reports_cost=costs)
 
     async def test_a_later_run_has_the_agents_own_session_again(self) -> None:
-        """And continues in it."""
         agent = self.making("earlier")
         if not agent.adapter.capabilities.resume:
             return
@@ -360,7 +355,6 @@ class CompilingChecks(AdapterChecks):
         assert {part.split()[0] for part in options.expressed} <= set(adapter.capabilities.compiles)
 
     async def test_a_tool_that_launch_options_take_away_does_not_run(self) -> None:
-        """Denied by its name, or not among those allowed."""
         agent = self.making("alpha")
         parts = {"deny", "allow"} & set(agent.adapter.capabilities.compiles)
         if not parts:
@@ -374,7 +368,6 @@ class CompilingChecks(AdapterChecks):
         assert self.made() == self.effects("alpha")
 
     async def test_responses_past_launch_options_do_not_act(self) -> None:
-        """The second one would."""
         agent = self.making("alpha", "beta")
         if "max_turns" not in agent.adapter.capabilities.compiles:
             return
@@ -473,7 +466,6 @@ class SupervisingChecks(AdapterChecks):
         self.saw_sub_agents(agent.adapter.capabilities)
 
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
-        """If tokens are reported at all."""
         reporting = self.using()
         if reporting is None:
             return self.lacking("using")

@@ -22,13 +22,11 @@ class CancellingChecks(AdapterChecks):
     """Cancels at every phase. Each cancel takes a bounded time, and afterwards no process of the run is alive."""
 
     async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
-        """The cancel steps work from the start."""
         done = await self._cancelled(self.silent() or self.making("alpha"), _at_once)
 
         assert not any(isinstance(event, RunCompleted) for event in done.events) or done.steps_taken == []
 
     async def test_it_can_be_cancelled_while_a_call_is_held(self) -> None:
-        """The held call does not run, not even later."""
         agent = self.making("alpha")
         if agent.adapter.capabilities.gate == "none":
             return
@@ -105,7 +103,6 @@ class CancellingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_leaving_the_context_by_a_cancel_releases_everything(self) -> None:
-        """Clean-up continues although the task that opened the session is cancelled."""
         agent = self.staying()
         if agent is None:
             return self.lacking("staying")
@@ -173,7 +170,6 @@ class CrashingChecks(AdapterChecks):
     """The client dies at every phase, and writes garbage and half messages."""
 
     async def test_a_client_killed_in_the_middle_of_a_response_has_failed(self) -> None:
-        """Its failure is reported once, in bounded time."""
         if not self.has_client:
             return None
         agent = self.silent()
@@ -188,7 +184,6 @@ class CrashingChecks(AdapterChecks):
         await self._killed(agent, begun.wait, watch=watch)
 
     async def test_a_client_killed_while_a_call_is_held_runs_nothing(self) -> None:
-        """Even if the gate allows it later."""
         agent = self.making("alpha")
         if agent.adapter.capabilities.gate == "none" or not self.has_client:
             return
@@ -199,15 +194,11 @@ class CrashingChecks(AdapterChecks):
             await gone.wait()
             return GateAnswer(allowed=True)
 
-        async def when_held() -> None:
-            await held.wait()
-
-        await self._killed(agent, when_held, answer=hold, killed=gone)
+        await self._killed(agent, held.wait, answer=hold, killed=gone)
 
         assert self.made() == []
 
     async def test_a_client_killed_while_a_call_runs_leaves_no_process(self) -> None:
-        """The processes it had started are ended, although no client is left to do so."""
         if not self.has_client:
             return None
         agent = self.staying()
@@ -231,11 +222,9 @@ class CrashingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_a_client_that_dies_in_the_middle_of_a_message_has_failed(self) -> None:
-        """Half a message is no completion."""
         await self._cut(lives=False)
 
     async def test_a_client_that_goes_on_with_its_output_closed_has_failed(self) -> None:
-        """Its process is alive, but nothing more can be read from it."""
         await self._cut(lives=True)
 
     async def _cut(self, *, lives: bool) -> None:
@@ -248,7 +237,7 @@ class CrashingChecks(AdapterChecks):
     async def _killed(
         self,
         agent: Agent,
-        moment: Callable[[], Awaitable[None]],
+        moment: Callable[[], Awaitable[object]],
         *,
         watch: Watching | None = None,
         answer: Answering | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -92,12 +93,12 @@ class FakeAdapter:
         lacking: Exception | None = None,
         name: str = "fake",
     ) -> None:
+        self.name = name
+        self.capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
         self.steps = tuple(steps)
         self.output = output
         self.deaf = deaf
         self.rung_s = rung_s
-        self._name = name
-        self._capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
         self._unavailable = unavailable
         self._lacking = lacking
         self.ran: list[ToolCall] = []
@@ -106,19 +107,6 @@ class FakeAdapter:
         self.steps_taken: list[str] = []
         self.compiled = 0
         self.closed = 0
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
-    @property
-    def gated(self) -> bool:
-        """Whether calls are held at the gate."""
-        return self._capabilities.gate != "none"
 
     async def prepare(self) -> None:
         if self._unavailable is not None:
@@ -147,11 +135,10 @@ class FakeAdapter:
 _Item: TypeAlias = tuple[Event | Exception, anyio.Event]
 
 
-class _Reports:
+class _Reports(msgspec.Struct):
     """Sends events and errors; each is handled before the next one is sent."""
 
-    def __init__(self, stream: MemoryObjectSendStream[_Item]) -> None:
-        self.stream = stream
+    stream: MemoryObjectSendStream[_Item]
 
     async def send(self, item: Event | Exception) -> None:
         taken = anyio.Event()
@@ -234,7 +221,7 @@ class FakeProvider:
         call = ToolCall(
             id=proposed.id or f"call-{self._calls}", name=proposed.name, input=proposed.input, turn=proposed.turn
         )
-        if self._adapter.gated and not proposed.ungated:
+        if self._adapter.capabilities.gate != "none" and not proposed.ungated:
             answer = await self._launch.gate(call)
             self._adapter.answers[call.id] = answer
             if not answer.allowed:
@@ -254,37 +241,31 @@ def _outcome(call: ToolCall, proposed: Ask) -> Event:
     return ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=proposed.output)
 
 
+@dataclass(eq=False)
 class FakeApprover:
     """Gives one answer to every request: yes, no, or (None) none; keeps what it was asked.
 
     `error` is raised instead. `on_request` is called with each request before it is answered.
     """
 
-    def __init__(
-        self,
-        granted: bool | None,
-        *,
-        by: str = "ana",
-        error: Exception | None = None,
-        on_request: Callable[[ApprovalRequest], object] | None = None,
-    ) -> None:
-        self.requests: list[ApprovalRequest] = []
-        self.first_asked = anyio.Event()
-        self._granted = granted
-        self._by = by
-        self._error = error
-        self._on_request = on_request
+    granted: bool | None
+    _: KW_ONLY
+    by: str = "ana"
+    error: Exception | None = None
+    on_request: Callable[[ApprovalRequest], object] | None = None
+    requests: list[ApprovalRequest] = field(default_factory=list, init=False)
+    first_asked: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         self.requests.append(request)
         self.first_asked.set()
-        if self._on_request is not None:
-            self._on_request(request)
-        if self._error is not None:
-            raise self._error
-        if self._granted is None:
+        if self.on_request is not None:
+            self.on_request(request)
+        if self.error is not None:
+            raise self.error
+        if self.granted is None:
             return None
-        return ApprovalAnswer(granted=self._granted, by=self._by, input_digest=request.input_digest)
+        return ApprovalAnswer(granted=self.granted, by=self.by, input_digest=request.input_digest)
 
 
 class FakePublisher:

@@ -46,7 +46,6 @@ class AnsweringChecks(StoreChecks):
     """Approvals and commands: asked, answered once, withdrawn; orders kept in order."""
 
     async def test_an_order_is_given_the_number_it_is_listed_under(self, store: Store) -> None:
-        """Whoever gave it finds it, and what came after it."""
         given = [await store.send_command(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
         listed = await store.commands()
 
@@ -159,7 +158,6 @@ class AnsweringChecks(StoreChecks):
         assert await state_of(store, "r.1") == ("expired", None, True)
 
     async def test_an_answer_with_an_event_appends_it_or_does_neither(self, store: Store) -> None:
-        """The second one's event is not stored."""
         await store.append([requested("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
         grant = _closing(ToolApprovalGranted, "r.1", by="ana", run_id="")
         await store.answer("r.1", YES, at=AT, event=grant)
@@ -265,7 +263,6 @@ class BudgetingChecks(StoreChecks):
         assert (later.granted, later.before, later.used, later.held, later.reserved) == (True, 0, 5, 1, 5)
 
     async def test_with_less_left_than_it_needs_a_run_gets_nothing(self, store: Store) -> None:
-        """`least` is all or nothing."""
         epoch = await owner_of(store, "a", "b")
         await draw(store, epoch, "a", money(), used=8)
         short = await draw(store, epoch, "b", money(), want=3, least=3)
@@ -309,7 +306,6 @@ class BudgetingChecks(StoreChecks):
         assert None not in ends[1:]
 
     async def test_calls_and_places_are_whole(self, store: Store) -> None:
-        """Half a call is none."""
         epoch = await owner_of(store, "a")
         calls = BudgetAccount(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
         two = await draw(store, epoch, "a", calls, want=3, least=1)
@@ -344,7 +340,6 @@ class BudgetingChecks(StoreChecks):
         assert (budget.used, budget.reserved, budget.left, budget.runs) == (3, 0, 7, 0)
 
     async def test_what_a_run_holds_returns_with_its_end(self, store: Store) -> None:
-        """Also where nobody settled."""
         epoch = await owner_of(store, "a", "b")
         await draw(store, epoch, "a", money(), want=10)
         before = await draw(store, epoch, "b", money(), want=1)
@@ -392,7 +387,6 @@ class BudgetingChecks(StoreChecks):
         assert (full.granted, free.held, budget.reserved) == (False, 10, 10)
 
     async def test_who_lost_a_run_can_neither_draw_nor_settle(self, store: Store) -> None:
-        """Nor can anybody for a run there is not."""
         old, new = await owner(store, "old"), await owner(store, "new")
         await begun(store, old, "a", "s-a")
         await draw(store, old, "a", money(), used=2, want=1)
@@ -411,7 +405,6 @@ class BudgetingChecks(StoreChecks):
         assert settled.used == 4
 
     async def test_a_run_without_an_owner_is_counted_and_holds_nothing(self, store: Store) -> None:
-        """Nobody would know when it is gone."""
         epoch = await owner(store)
         await store.append([RunStarted(run_id="a", session_id="s-a")])
         await begun(store, epoch, "b", "s-b")
@@ -437,7 +430,6 @@ class BudgetingChecks(StoreChecks):
             assert sum(answer.granted for answer in answers) == 10
 
     async def test_budgets_outlive_the_store_object(self) -> None:
-        """Opened again, it knows what is used and by whom."""
         if not self.durable:
             return
         async with self.open_store() as store:

@@ -57,7 +57,6 @@ class AppendingChecks(StoreChecks):
         assert texts(await stored(store, "t")) == ["b"]
 
     async def test_an_empty_batch_stores_nothing(self, store: Store) -> None:
-        """It is not an error either."""
         assert await store.append([]) == []
 
     async def test_concurrent_appends_leave_no_gap(self, store: Store) -> None:
@@ -83,7 +82,6 @@ class AppendingChecks(StoreChecks):
             await store.append([message(session_id, f"{task}:{2 * n}"), message(session_id, f"{task}:{2 * n + 1}")])
 
     async def test_a_batch_is_not_torn_apart_by_others(self, store: Store) -> None:
-        """The events of one batch have consecutive seqs, whoever appends meanwhile."""
         results: list[list[Event]] = []
 
         async def append(task: int) -> None:
@@ -104,7 +102,6 @@ class AppendingChecks(StoreChecks):
         assert texts(await stored(store, "s")) == ["a", "b"]
 
     async def test_an_event_id_repeated_within_a_batch_is_stored_once(self, store: Store) -> None:
-        """The first of them is kept."""
         batch = await store.append([message("s", text, event_id="e1") for text in "abc"])
 
         assert [event.seq for event in batch] == [1, 1, 1]
@@ -119,7 +116,6 @@ class AppendingChecks(StoreChecks):
         assert texts(await stored(store, "t")) == ["b"]
 
     async def test_the_same_event_appended_by_many_tasks_is_stored_once(self, store: Store) -> None:
-        """All of them are told the same seq."""
         seqs: list[int] = []
 
         async def append(task: int) -> None:
@@ -182,7 +178,6 @@ class FidelityChecks(StoreChecks):
             assert run.session_id == session_id
 
     async def test_huge_events_are_kept_whole(self, store: Store) -> None:
-        """Megabytes in one event, beside small ones."""
         huge = "x" * 5_000_000
         await store.append([message("s", "small"), message("s", huge), message("s", "small")])
 
@@ -216,7 +211,6 @@ class FidelityChecks(StoreChecks):
         assert encode_event(kept) == encode_event(read)
 
     async def test_times_come_back_exactly(self, store: Store) -> None:
-        """To the microsecond."""
         at = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
         await store.append([RunStarted(session_id="s", run_id="r", at=at)])
         [event] = await stored(store, "s")
@@ -227,7 +221,6 @@ class FidelityChecks(StoreChecks):
         assert run.created_at == at
 
     async def test_what_was_appended_can_be_changed_without_changing_the_record(self, store: Store) -> None:
-        """The store shares no state with its callers."""
         given: dict[str, Any] = {"command": "ls"}
         await store.append([ToolCallStarted(session_id="s", tool_call_id="c", tool_name="bash", tool_input=given)])
         given["command"] = "rm"
@@ -267,7 +260,6 @@ class LogChecks(StoreChecks):
         assert await _logged(store, after=positions[-1]) == []
 
     async def test_the_log_can_be_asked_for_one_tenants(self, store: Store) -> None:
-        """Each event has the tenant of its run."""
         for tenant in ("acme", "other"):
             spec = {"context": {"tenant": tenant}}
             await store.create_run(RunInfo(run_id=tenant, session_id="s", spec=spec))
@@ -346,7 +338,6 @@ class LogChecks(StoreChecks):
                 assert await store.place() == after
 
     async def test_a_closed_store_has_no_log(self, store: Store) -> None:
-        """It says so."""
         await store.aclose()
 
         assert await kind_of_refusal(_logged(store)) == "closed"

@@ -50,14 +50,12 @@ class LifetimeChecks(StoreChecks):
             assert later != token
 
     async def test_wait_ends_when_the_time_is_up(self, store: Store) -> None:
-        """Nothing needs to be stored for that."""
         with anyio.fail_after(PATIENCE_S):
             token = await store.wait(0, 0)
             for timeout_s in (0, 0.01):
                 token = await store.wait(token, timeout_s)
 
     async def test_wait_waits_for_something_to_be_stored(self, store: Store) -> None:
-        """With the latest token it does not come back before that."""
         token = await store.wait(0, 0)
         woken = False
 
@@ -264,13 +262,12 @@ class PruningChecks(StoreChecks):
         assert (first.seq, second.seq) == (2, 3)
         assert await stored(store, "s", after=1) == await stored(store, "s")
         assert await store.last_seq("s") == 3
-        assert first.digest == _digest(bytes.fromhex(left.head), first.data)
-        assert second.digest == _digest(first.digest, second.data)
+        assert first.digest == link(bytes.fromhex(left.head), first.data)
+        assert second.digest == link(first.digest, second.data)
         unread = replace(left, session_id="t", head="no digest")
         assert await store.append([unread]) == [unread]
 
     async def test_what_is_stored_can_be_measured(self, store: Store) -> None:
-        """Sessions, runs by status, events."""
         await _fill(store)
         size = await store.size()
         await store.prune(_LEFT, up_to=8)
@@ -280,11 +277,6 @@ class PruningChecks(StoreChecks):
         assert (size.sessions, size.runs, size.events) == (2, {"completed": 2, "running": 1}, 9)
         assert (after.sessions, after.runs, after.events) == (2, {"running": 1}, 2)
         assert size.bytes > 0
-
-
-def _digest(before: bytes, data: bytes) -> bytes:
-
-    return link(before, data)
 
 
 _IDS: Any = {"run_id": "r", "session_id": "s"}
@@ -334,7 +326,6 @@ class AdmittingChecks(StoreChecks):
             assert texts(await stored(one, "s")) == ["a", "a"]
 
     async def test_a_unit_appended_again_with_more_behind_it_has_the_rest_stored(self, store: Store) -> None:
-        """Its own event ids are known as ever."""
         epoch = await owner_of(store, "r", session_id="s")
         await store.append(unit(2, message("s", "old", event_id="e0")), epoch=epoch)
         events = [message("s", "a"), message("s", "-", event_id="e0"), message("s", "b", event_id="e1")]
@@ -349,7 +340,6 @@ class AdmittingChecks(StoreChecks):
         assert (await run_of(store, "r")).status == "completed"
 
     async def test_an_append_that_was_cancelled_and_is_made_again_is_stored_once(self, store: Store) -> None:
-        """Whether it was stored or not."""
         epoch = await owner_of(store, "r", session_id="s")
         for n in range(2, 12):
             with anyio.move_on_after(0.0001 * n):
@@ -361,7 +351,6 @@ class AdmittingChecks(StoreChecks):
     async def test_an_owner_that_appends_something_else_at_a_place_that_is_taken_is_refused(
         self, store: Store
     ) -> None:
-        """It is not the one writer of its run that it takes itself for."""
         epoch = await owner_of(store, "r", session_id="s")
         await store.append(unit(2, message("s", "a"), message("s", "b")), epoch=epoch)
         other = store.append(unit(2, message("s", "a"), message("s", "other")), epoch=epoch)
@@ -431,7 +420,6 @@ class AdmittingChecks(StoreChecks):
         assert (await run_of(store, "q")).calls == 1
 
     async def test_calls_in_flight_outlive_the_store_object(self) -> None:
-        """Opened again, it knows them."""
         if not self.durable:
             return
         async with self.open_store() as store:

@@ -57,7 +57,6 @@ class ClaimingChecks(StoreChecks):
     """Ownership of runs: claims, leases, and the fence before the record."""
 
     async def test_epochs_rise_and_an_owner_is_shown_with_its_run(self, store: Store) -> None:
-        """Whoever looks at a run sees who has it."""
         first, second = await owner(store, "a"), await owner(store, "b")
         await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=second)
         run = await run_of(store, "r")
@@ -68,7 +67,6 @@ class ClaimingChecks(StoreChecks):
         assert [run] == await store.runs()
 
     async def test_a_created_run_is_claimed_by_one_of_many(self, store: Store) -> None:
-        """The others are refused, and the run is the first one's."""
         await store.create_run(RunInfo(run_id="r", session_id="s"))
         refusals: list[str | None] = []
 
@@ -238,7 +236,6 @@ class ClaimingChecks(StoreChecks):
         assert await status_of(store, "r0") == "running"
 
     async def test_claims_outlive_the_store_object(self) -> None:
-        """Opened again, or twice, it knows whose runs are whose."""
         if not self.durable:
             return
         async with self.open_store() as store:
@@ -265,7 +262,6 @@ class FindingChecks(StoreChecks):
     """How what is stored is found again: events, runs and sessions."""
 
     async def test_what_is_not_there_reads_as_nothing(self, store: Store) -> None:
-        """Unknown sessions and runs are not errors."""
         assert await stored(store, "nobody") == []
         assert await store.last_seq("nobody") == 0
         assert await store.session("nobody") is None
@@ -289,7 +285,6 @@ class FindingChecks(StoreChecks):
         assert await stored(store, "s", run_id="other") == []
 
     async def test_reading_can_be_left_early(self, store: Store) -> None:
-        """A reader that stops half-way disturbs nobody."""
         await store.append([message("s", str(n)) for n in range(50)])
         # every store's read is an async generator in practice; one that is not has no aclose to call
         events = cast(Any, store.read("s"))
@@ -313,7 +308,6 @@ class FindingChecks(StoreChecks):
         assert await store.run("r") == run
 
     async def test_a_run_that_many_create_is_created_by_one(self, store: Store) -> None:
-        """The others are told that it exists."""
         kinds: list[str | None] = []
 
         async def create(task: int) -> None:
@@ -342,7 +336,6 @@ class FindingChecks(StoreChecks):
             assert ["created", "running", status, status] == seen
 
     async def test_runs_are_listed_newest_first(self, store: Store) -> None:
-        """With a limit, of all sessions or of one, and those before a run."""
         for n in range(6):
             await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n % 2}"))
 
@@ -422,7 +415,6 @@ class ListingChecks(StoreChecks):
         assert (await _line(store, "r")).usage == Usage(cache_read_tokens=2, **figures)
 
     async def test_one_append_may_hold_a_whole_run_and_several_runs(self, store: Store) -> None:
-        """It changes the same as many appends."""
         events = [
             event
             for n in range(3)
@@ -437,7 +429,6 @@ class ListingChecks(StoreChecks):
         assert found == {"r0": (2, 4), "r1": (1, 2)}
 
     async def test_a_repeated_event_is_counted_once(self, store: Store) -> None:
-        """An append that was tried again changes nothing."""
         call = ToolCallStarted(run_id="r", session_id="s", event_id="e", tool_call_id="c", tool_name="t")
         for _ in range(3):
             await store.append([call, call])
