@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from .tasks import call_isolated, store_timeout
 if TYPE_CHECKING:
     from ..log import RunLog
     from ..machine.machine import RunMachine
+    from ..machine.run_state import Outbox
     from ..ports.store import EventLog
     from .services import Services
 
@@ -67,6 +69,7 @@ NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict
 """Kinds of errors that a retry cannot help."""
 
 
+@dataclass(slots=True, eq=False)
 class Journal:
     """Appends the events of one machine in order, as the owner of that epoch.
 
@@ -78,47 +81,20 @@ class Journal:
     # or with more events behind it; the store stores each event once.
     """
 
-    __slots__ = (
-        "_changed",
-        "_durable",
-        "_epoch",
-        "_failed",
-        "_last_seq",
-        "_outbox",
-        "_publish",
-        "_store",
-        "_stored",
-        "_unstored",
-        "_writing",
-        "_writing_bytes",
-        "failure",
-        "idle",
-    )
-
-    def __init__(
-        self,
-        store: EventLog,
-        machine: RunMachine,
-        *,
-        epoch: int = 0,
-        stored: Callable[[int], None],
-        failed: Callable[[Exception], None],
-        publish: Callable[[list[Event], int], None],
-    ) -> None:
-        self._store = store
-        self._epoch = epoch
-        self._outbox = machine.outbox
-        self._stored = stored
-        self._failed = failed
-        self._publish = publish
-        self._changed: anyio.Event | None = None
-        self._unstored: Sequence[Event] = ()  # asked of the store, and not answered
-        self._writing = False
-        self._writing_bytes = 0
-        self._durable = 0
-        self._last_seq = 0
-        self.failure: Exception | None = None
-        self.idle = True
+    _store: EventLog
+    _outbox: Outbox
+    _epoch: int
+    _stored: Callable[[int], None]
+    _failed: Callable[[Exception], None]
+    _publish: Callable[[list[Event], int], None]
+    failure: Exception | None = None
+    idle: bool = True
+    _changed: anyio.Event | None = None
+    _unstored: Sequence[Event] = ()  # asked of the store, and not answered
+    _writing: bool = False
+    _writing_bytes: int = 0
+    _durable: int = 0
+    _last_seq: int = 0
 
     @property
     def over_capacity(self) -> bool:
@@ -310,9 +286,7 @@ class RunRecorder:
         self._publish = services.publish
         self.events = KeptEvents()
         self._deadline_alarm = None if holds_all else services.timers.alarm(self._store_silent)
-        self.journal = Journal(
-            services.store, machine, epoch=epoch, stored=self._stored, failed=self._failed, publish=self._published
-        )
+        self.journal = Journal(services.store, machine.outbox, epoch, self._stored, self._failed, self._published)
 
     async def flush(self) -> None:
         """Write what waits, and what arrives meanwhile."""

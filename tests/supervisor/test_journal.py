@@ -62,10 +62,11 @@ class Written:
         self.published: list[tuple[list[str], int]] = []
         self.journal = Journal(
             store,
-            self.machine,
-            stored=self.stored.append,
-            failed=lambda error: self.failures.append(str(error)),
-            publish=lambda events, size: self.published.append(([event.type for event in events], size)),
+            self.machine.outbox,
+            0,
+            self.stored.append,
+            lambda error: self.failures.append(str(error)),
+            lambda events, size: self.published.append(([event.type for event in events], size)),
         )
 
     def says(self, *events: Event) -> None:
