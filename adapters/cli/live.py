@@ -100,22 +100,12 @@ def _short(approval_id: str) -> str:
 class Live:
     """Shows each event; a publisher for the supervisor. Once nobody reads any more, it shows nothing.
 
-    `named`: what comes of another run than the line before stands below that run's id. `ran`: how many calls of the
-    session ran in all, if it is over. `store`: as the command line named it.
+    `named`: what comes of another run than the line before stands below that run's id.
     """
 
-    def __init__(
-        self,
-        *,
-        as_json: bool,
-        numbered: bool = False,
-        clock: bool = False,
-        named: bool = False,
-        ran: int | None = None,
-        store: str | None = None,
-    ) -> None:
+    def __init__(self, lines: EventLines, *, as_json: bool, named: bool = False) -> None:
+        self._lines = lines
         self._as_json = as_json
-        self._lines = EventLines(numbered=numbered, clock=clock, ran=ran, store=store)
         self._named = named
         self._run = ""
         self.unread = False

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -155,6 +156,26 @@ def read_prompt(given: str) -> str:
     if not text.strip():
         raise click.UsageError("the prompt is empty")
     return text
+
+
+def wait_option(seconds: float) -> Callable[[Command], Command]:
+    """How long a command waits for others, by default so many seconds."""
+    return click.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0),
+        callback=_check_wait,
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="The most seconds to wait.",
+    )
+
+
+def _check_wait(ctx: click.Context, param: click.Parameter, seconds: float) -> float:
+    if isnan(seconds):
+        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
+    return seconds
 
 
 def check_standard_input(*names: str | None) -> None:

@@ -57,12 +57,8 @@ def _environments() -> Iterator[Mapping[str, str]]:
 def check_person(what: str, store: str | None, role: Role) -> str | None:
     """See that whoever asks is outside of every run, and shows it; gives the name that its token has, if it has one.
 
-    It shows it by a token, or by a terminal that no agent can have opened.
-
-    Args:
-        what: the command.
-        store: the store it is about, as the command line has it; its tokens are beside it.
-        role: what the token has to allow.
+    It shows it by a token beside the store, which has to allow the role, or by a terminal that no agent can have
+    opened; `what` is the command.
 
     Raises:
         UsageError: it does not show it, or the token does not allow it.

@@ -85,9 +85,9 @@ async def _supervised(
     """The run; it is ended by a policy, as is meant. Raises what else it may raise."""
     from proctor.supervisor import PolicyViolationError, run_once
 
-    from ..live import Live, summary
+    from ..live import EventLines, Live, summary
 
-    live = Live(as_json=as_json, store=store)
+    live = Live(EventLines(store=store), as_json=as_json)
     async with opened(store) as opened_store:
         prompt = "Tidy up the workspace and deploy it."
         try:

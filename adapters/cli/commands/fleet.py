@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import isnan
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,7 +10,7 @@ import msgspec
 from proctor.policies.values.amounts import counted
 
 from ..exits import FAILED, FINE
-from ..options import json_option, run_async, store_named, store_option
+from ..options import json_option, run_async, store_named, store_option, wait_option
 from ..output import echo, echo_json, note, output_option
 from ..persons import check_outside_runs
 
@@ -20,23 +18,10 @@ if TYPE_CHECKING:
     from ...fleet import WorkerStatus
 
 _LOOK_S = 0.2
-Command = TypeVar("Command", bound="Callable[..., Any]")
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="The Ray cluster. [default: RAY_ADDRESS, else this machine's]"
 )
 name_option = click.option("--name", default="fleet", show_default=True, help="The fleet's name.")
-
-
-def _wait_option(seconds: float) -> Callable[[Command], Command]:
-    return click.option(
-        "--wait",
-        "wait_s",
-        type=click.FloatRange(min=0),
-        default=seconds,
-        show_default=True,
-        metavar="SECONDS",
-        help="The most seconds to wait.",
-    )
 
 
 @click.group("fleet")
@@ -57,7 +42,7 @@ def fleet() -> None:
     show_default=True,
     help="The most runs at once in each new worker.",
 )
-@_wait_option(60)
+@wait_option(60)
 @name_option
 @address_option
 @store_option
@@ -71,7 +56,6 @@ def up(
     3: a worker isn't ready in time.
     """
     check_outside_runs("fleet up")
-    _check_wait(wait_s)
     import anyio
 
     from ...fleet import Fleet
@@ -113,7 +97,7 @@ def status(name: str, address: str | None, as_json: bool) -> None:
 
 @fleet.command("drain", short_help="Let workers finish their runs, then remove them.")
 @click.option("--node", metavar="ID", help="Only the workers on this Ray node.")
-@_wait_option(3600)
+@wait_option(3600)
 @name_option
 @address_option
 @json_option
@@ -124,7 +108,6 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
     the next `drain` removes it.
     """
     check_outside_runs("fleet drain")
-    _check_wait(wait_s)
     from proctor.supervisor import MemoryStore
 
     from ...fleet import Fleet
@@ -136,11 +119,6 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
     left = run_async(done)
     _print_workers(left, as_json=as_json)
     return FINE if all(one.state == "drained" for one in left) else FAILED
-
-
-def _check_wait(seconds: float) -> None:
-    if isnan(seconds):
-        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
 
 
 def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:

@@ -341,8 +341,6 @@ def status_line(store: str | None, as_json: bool) -> None:
     line is empty.
     """
     try:
-        import json
-
         session_id = str(json.load(sys.stdin)["session_id"])
     except (ValueError, KeyError, TypeError):
         session_id = ""

@@ -255,8 +255,6 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
     if as_json:
         echo_json({"lines": count, "file": output})
     else:
-        from proctor.policies.values.amounts import counted
-
         note(f"{counted(count, 'line')} in {output}")
 
 
@@ -281,8 +279,6 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(msgspec.structs.asdict(report))
     else:
-        from proctor.policies.values.amounts import counted
-
         there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
         echo(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
 

@@ -208,9 +208,9 @@ async def supervised(
             await _end(handle)
 
     async with signals.call(end):
-        from ..live import Live
+        from ..live import EventLines, Live
 
-        live = Live(as_json=as_json, store=store)
+        live = Live(EventLines(store=store), as_json=as_json)
         with starting:
             await adapter.prepare()
             async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:

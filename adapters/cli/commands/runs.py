@@ -121,17 +121,13 @@ def runs(
 
 def _labels(texts: tuple[str, ...]) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for name, value in map(_label, texts):
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not NAME=VALUE")
         if labels.setdefault(name, value) != value:
             raise click.UsageError(f"`--label {name}=...` is given twice; give it once")
     return labels
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not NAME=VALUE")
-    return name, value
 
 
 def _found(
@@ -149,10 +145,6 @@ def _found(
     return found.runs, found.next is not None
 
 
-def _cost(run: RunView) -> str:
-    return dollars(run.usage.cost_usd) if run.usage.cost_usd else ""
-
-
 _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "run": lambda info: info.run_id,
     "status": lambda info: "waiting" if info.waiting and info.status == "running" else info.status,
@@ -164,7 +156,7 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "violations": lambda info: str(info.violations or ""),
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
     "by subagents": lambda info: amount(info.usage.subagent_tokens) if info.usage.subagent_tokens else "",
-    "cost": lambda info: _cost(info),
+    "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
 }
 """Each column with its text for every run; a column that is empty for all is left out."""
 _LESS = ("by subagents", "calls", "tokens", "violations", "tenant", "cost", "took")
@@ -218,12 +210,13 @@ def _aligned(column: list[str]) -> list[str]:
 @json_option
 def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
-    from ..live import Live
+    from ..live import EventLines, Live
 
     async def read() -> None:
         async with operating(store) as service:
             info = await service.run(run)
-            live = Live(as_json=as_json, numbered=True, ran=await service.calls_in(info.session_id), store=store)
+            ran = await service.calls_in(info.session_id)
+            live = Live(EventLines(numbered=True, ran=ran, store=store), as_json=as_json)
             count = 0
             async with closing(service.store.read(info.session_id, run_id=info.run_id)) as events:
                 async for event in events:
@@ -266,9 +259,9 @@ def _summary(info: RunView, count: int) -> str:
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, in any process, grouped by run."""
-    from ..live import Live
+    from ..live import EventLines, Live
 
-    live = Live(as_json=as_json, clock=True, named=run is None, store=store)
+    live = Live(EventLines(clock=True, store=store), as_json=as_json, named=run is None)
     if not (follow or run or is_there_as_named(store)):
         note("no runs")
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,7 +13,17 @@ from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 
 from ...kit.values import login_name
 from ..exits import FAILED, FINE
-from ..options import Age, by_option, is_there_as_named, json_option, opened, operating, run_async, store_option
+from ..options import (
+    Age,
+    by_option,
+    is_there_as_named,
+    json_option,
+    opened,
+    operating,
+    run_async,
+    store_option,
+    wait_option,
+)
 from ..output import console, echo, echo_json, in_words, note, output_option
 from ..persons import check_person
 
@@ -40,14 +49,7 @@ _REASON = "killed by an operator"
 @click.option("--lift", is_flag=True, help="Cancel nothing; allow starts again. Without a scope, lift every freeze.")
 @by_option
 @click.option("--reason", metavar="TEXT", help=f"The reason, as recorded. [default: {_REASON}]")
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="The most seconds to wait.",
-)
+@wait_option(30)
 @store_option
 @json_option
 def kill(
@@ -61,7 +63,7 @@ def kill(
     lift: bool,
     by: str | None,
     reason: str | None,
-    wait: float,
+    wait_s: float,
     store: str | None,
     as_json: bool,
 ) -> int:
@@ -79,8 +81,6 @@ def kill(
     from proctor.supervisor.control.kill_switch import scope_of
 
     holder = check_person("kill", store, "stop")
-    if isnan(wait):
-        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
     who = by or holder or login_name()
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
     named = sum(bool(value) for value in (target, run, *scope.values()))
@@ -101,7 +101,7 @@ def kill(
             by=who,
             reason=_REASON if reason is None else reason,
             block_starts=no_new_starts,
-            wait_s=wait,
+            wait_s=wait_s,
         )
 
     outcomes = _operated(killed, store).outcomes
