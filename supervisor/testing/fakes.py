@@ -93,12 +93,12 @@ class FakeAdapter:
         lacking: Exception | None = None,
         name: str = "fake",
     ) -> None:
-        self.name = name
-        self.capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
         self.steps = tuple(steps)
         self.output = output
         self.deaf = deaf
         self.rung_s = rung_s
+        self._name = name
+        self._capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
         self._unavailable = unavailable
         self._lacking = lacking
         self.ran: list[ToolCall] = []
@@ -107,6 +107,14 @@ class FakeAdapter:
         self.steps_taken: list[str] = []
         self.compiled = 0
         self.closed = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     async def prepare(self) -> None:
         if self._unavailable is not None:
