@@ -94,7 +94,8 @@ def test_a_mistake_in_a_unit_ends_with_the_code_that_is_not_started_again(tmp_pa
     """Whatever is wrong: the tokens, the address, the store."""
     assert unit_of("proctor-serve.service")["RestartPreventExitStatus"] == "2"
     for arguments in (["--tokens", "none.yaml"], ["--listen", "here"], ["--store", "no/where.db"]):
-        command = [sys.executable, "-m", "proctor", "serve", *arguments]
+        free = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
+        command = [sys.executable, "-m", "proctor", "serve", *arguments, *free]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
 
         assert ended.returncode == 2, ended

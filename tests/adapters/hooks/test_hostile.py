@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_user import PLAIN, needs_plain
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import store_id
@@ -119,8 +118,8 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, brok
     assert why in json.loads(prompted.stdout)["reason"]
 
 
-AS_NOBODY = """
-import json, os, sys
+READ_ONLY = """
+import json, sys
 from pathlib import Path
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 policy, store, known_as, call = sys.argv[1:]
@@ -129,8 +128,6 @@ judge.answer_hook(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).enc
 judge.close()
 Path(store).chmod(0o444)
 Path(store).parent.chmod(0o555)
-if os.geteuid() == 0:
-    os.setuid(65534)
 try:
     judge.answer_hook(call.encode())
 except Exception as error:
@@ -138,17 +135,16 @@ except Exception as error:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
-def test_a_store_that_may_only_be_read_refuses(hooked: Any) -> None:
-    """For a user who is not root; nothing could be recorded of the call."""
-    with tempfile.TemporaryDirectory() as directory:
-        there = Path(directory)
-        store = there / "store.db"
-        known_as = store_id(store)
-        command = [sys.executable, "-c", AS_NOBODY, str(hooked.policy), str(store), known_as, json.dumps(CALL)]
-        hooked.policy.parent.chmod(0o755)
-        why = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        there.chmod(0o755)
+@needs_plain
+def test_a_store_that_may_only_be_read_refuses(hooked: Any, tmp_path: Path) -> None:
+    """Nothing could be recorded of the call."""
+    there = tmp_path / "there"
+    there.mkdir()
+    store = there / "store.db"
+    arguments = (str(hooked.policy), str(store), store_id(store), json.dumps(CALL))
+    command = [*PLAIN, sys.executable, "-c", READ_ONLY, *arguments]
+    why = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    there.chmod(0o755)
 
     assert "store.db" in why
     assert "read-only" in why or "cannot be opened" in why

@@ -7,13 +7,13 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio
 import pytest
+from plain_user import PLAIN, needs_plain
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.tables import schema
@@ -157,28 +157,25 @@ def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path, place: str) 
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
+@needs_plain
 @pytest.mark.parametrize("existing", [True, False])
-def test_a_place_that_may_not_be_written_is_refused(existing: bool) -> None:
-    """A read-only file in a read-only directory, or nothing in one, for a user who is not root."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "record.db"
-        if existing:
-            anyio.run(write_some, path)
-            path.chmod(0o444)
-        Path(directory).chmod(0o555)
-        code = (
-            "import sys\n"
-            "from proctor.adapters.stores import SQLiteStore\n"
-            "from proctor.supervisor.errors import StoreError\n"
-            "if len(sys.argv) > 2: import os; os.setuid(int(sys.argv[2]))\n"
-            "try: SQLiteStore(sys.argv[1])\n"
-            "except StoreError as error: print(error.kind, error)\n"
-        )
-        nobody = ["65534"] if os.geteuid() == 0 else []
-        command = [sys.executable, "-c", code, str(path), *nobody]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        Path(directory).chmod(0o755)
+def test_a_place_that_may_not_be_written_is_refused(existing: bool, tmp_path: Path) -> None:
+    """A read-only file in a read-only directory, or nothing in one."""
+    path = tmp_path / "record.db"
+    if existing:
+        anyio.run(write_some, path)
+        path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    code = (
+        "import sys\n"
+        "from proctor.adapters.stores import SQLiteStore\n"
+        "from proctor.supervisor.errors import StoreError\n"
+        "try: SQLiteStore(sys.argv[1])\n"
+        "except StoreError as error: print(error.kind, error)\n"
+    )
+    command = [*PLAIN, sys.executable, "-c", code, str(path)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    tmp_path.chmod(0o755)
 
     assert output.startswith("unwritable ")
     assert str(path) in output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,14 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
+from plain_user import PLAIN, needs_plain
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import RunCompleted, RunStarted
 
 PROCTOR = (sys.executable, "-m", "proctor")
-PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
-"""Whom permissions concern."""
-pytestmark = pytest.mark.skipif(bool(PLAIN) and shutil.which("setpriv") is None, reason="root, and no `setpriv`")
+pytestmark = needs_plain
 
 
 def stored(path: Path, copy: Path, *, log: bool) -> None:

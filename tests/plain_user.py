@@ -1,0 +1,12 @@
+"""Commands whom a file's permissions concern, also if root runs the tests: `import plain_user`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+"""What stands before such a command."""
+needs_plain = pytest.mark.skipif(bool(PLAIN) and shutil.which("setpriv") is None, reason="root, and no `setpriv`")
