@@ -109,6 +109,7 @@ class Live:
         self._named = named
         self._run = ""
         self.unread = False
+        self._failed: OSError | None = None
 
     @cached_property
     def _console(self) -> Console:
@@ -120,8 +121,14 @@ class Live:
             return
         try:
             self._show(event)
-        except OSError:  # the reader, or the terminal, is gone
+        except OSError as error:  # the reader, the terminal or the space is gone
             self.unread = True  # the run stays supervised all the same
+            self._failed = None if isinstance(error, BrokenPipeError) else error
+
+    def check(self) -> None:
+        """Raise what kept an event from being shown, unless nobody reads any more."""
+        if self._failed is not None:
+            raise self._failed
 
     def shows(self, event: Event) -> bool:
         """Whether an event is among those that are shown."""

@@ -132,12 +132,15 @@ def test_wrong_usage_is_reported_like_every_other_error(cli: Cli, arguments: Any
     assert (wrong.code, wrong.out, wrong.err) == (2, "", f"error: {message}\n")
 
 
-def test_a_full_disk_is_one_message() -> None:
-    """It is the machine that failed: exit code 3."""
+@pytest.mark.parametrize("words", ["schema", "show last", "show last --json", "tail", "tail --json"])
+def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
+    """It is the machine that failed: exit code 3, and nobody takes half a record for a whole one."""
     with open("/dev/full", "wb") as full:
-        ran = subprocess.run([*PROCTOR, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+        ended = subprocess.run(
+            [*PROCTOR, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S
+        )
 
-    assert (ran.returncode, ran.stderr) == (3, "error: the output cannot be written: no space left on device\n")
+    assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
 
 
 def test_closed_streams_are_no_error(place: Path) -> None:

@@ -223,8 +223,9 @@ def show(run: str, store: str | None, as_json: bool) -> None:
                     live(event)
                     count += 1
                     if live.unread:
-                        return
-            if not as_json:
+                        break
+            live.check()
+            if not (as_json or live.unread):
                 live.print(f"\n{_summary(info, count)}")
 
     run_async(read)
@@ -274,6 +275,7 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
         run_async(read)
     except KeyboardInterrupt:
         sys.stdout.flush()
+    live.check()
 
 
 async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
