@@ -73,8 +73,8 @@ def _directory_problems(directory: str) -> Iterator[Issue]:
         yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
 
 
-_SHELLS_OWN = frozenset("*?;&|<>()`$\n")
-"""No command's name: what a line has between commands."""
+_SHELLS_OWN = frozenset("*?;&|<>()`$\n\"'\\")
+"""No command's name: what a line has between commands, and what quotes a word."""
 
 _STANDARD = re.compile(r"\s*/(usr/)?(local/)?s?bin/")
 
@@ -84,7 +84,7 @@ def _command_problems(commands: str | Sequence[str]) -> Iterator[Issue]:
     if not named:
         yield ("runs",), "`runs` names no command"
     for command in named:
-        if not command.split() or set(command) & _SHELLS_OWN:
+        if not command.split() or set(command) & _SHELLS_OWN or command.lstrip().startswith("^"):
             yield ("runs",), f"`runs` takes commands by their first words, as in `git push`, not `{command}`"
         elif _STANDARD.match(command):
             name = command.split()[0].rpartition("/")[2]

@@ -28,6 +28,7 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
+_OCTAL_ELSEWHERE = re.compile(r"[-+]?0[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
@@ -38,10 +39,12 @@ def resolve(text: str) -> Any:
     """The value of an unquoted word: null, a boolean, a number, or else text; no dates, no base 60.
 
     Raises:
-        Unreadable: the number has too many digits.
+        Unreadable: the number has too many digits, or begins with 0, as the text of a file's mode does.
     """
     if text in _WORDS:
         return _WORDS[text]
+    if _OCTAL_ELSEWHERE.fullmatch(text):
+        raise Unreadable(f"a number does not begin with 0; text does in quotes: '{text[:_MAX_DIGITS]}'")
     if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
         return integer(text)
     if _FLOAT.fullmatch(text):

@@ -47,6 +47,9 @@ def read_together() -> Iterator[None]:
 _BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
 """`\\B`, which RE2 finds inside a character of several bytes and Python's `re` does not."""
 
+_ESCAPED_BY_THE_FILE = {"\b": "\\b", "\u2029": "\\P"}
+"""Characters that YAML and JSON read in double quotes where a pattern was meant to have the escape."""
+
 _PLAIN = re.compile(r"(\^?)([\w \t/:@%=,;<>!\"'&~#-]+)", re.ASCII)
 """A pattern that is a text, anywhere or at the start: Python finds that in a tenth of the time."""
 
@@ -68,6 +71,13 @@ _SHOWN = 200
 def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
     """Why a pattern cannot be used, if it cannot."""
     bad = f"bad regular expression `{_shown(pattern)}`"
+    for character, meant in _ESCAPED_BY_THE_FILE.items():
+        if character in pattern:
+            yield where, f"{bad}: double quotes made one character of `{meant}`; use single quotes, or `\\{meant}`"
+            return
+    if pattern.endswith("\n"):
+        yield where, f"{bad}: it ends with a new line; write `|-` where `|` is, or `\\n` if that is meant"
+        return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -256,6 +256,7 @@ def test_what_was_forgotten_at_the_bound_refuses() -> None:
         ({"path": "$.a", "runs": []}, "no command"),
         ({"path": "$.a", "runs": ["rm", " "]}, "first words"),
         ({"path": "$.a", "runs": "git *"}, "first words"),
+        *(({"path": "$.a", "runs": odd}, "first words") for odd in ("^rm", '"rm"', "git 'push'", "git\\ push")),
         ({"path": "$.a", "runs": {"output_of": "t"}}, ""),
         ({"path": "$.a", "type": "text"}, ""),
     ],

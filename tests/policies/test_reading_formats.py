@@ -34,7 +34,10 @@ def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
         ("2020-01-01", "2020-01-01"),
         ("12:30:00", "12:30:00"),
         ("1_000", "1_000"),
-        ("010", 10),
+        ("0", 0),
+        ("0o10", 8),
+        ("-00.5", -0.5),
+        ("'010'", "010"),
         ("1e5", 100000.0),
         ("-.5", -0.5),
         ("~", None),
@@ -105,6 +108,8 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
         ("---\n---\n", None, (3, 1), "the file is empty"),
         ("name: p" + " " * 1_000_000, None, (1, 1), "longer than 1,000,000 characters"),
         ("a: " + "9" * 5000, None, (1, 4), "too many digits"),
+        ("a: 0777", None, (1, 4), "a number does not begin with 0; text does in quotes: '0777'"),
+        ("a: [-010]", None, (1, 5), "a number does not begin with 0; text does in quotes: '-010'"),
         ('{"a": ' + "9" * 5000 + "}", "json", (1, 7), "too many digits"),
         ("name = 1\nname = 2", "toml", (2, 9), "cannot overwrite a value"),
         ("name = ", "toml", (1, 8), "invalid value"),
@@ -119,6 +124,28 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
 
     assert (problem.line, problem.column) == place
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (r'"\brm\b"', r"use single quotes, or `\\b`"),
+        (r'"[\P{L}]"', r"use single quotes, or `\\P`"),
+        ("|\n      rm\n", "write `|-` where `|` is"),
+        (r"'\brm\b'", ""),
+        (r'"\\brm\\b"', ""),
+        ("|-\n      rm\n", ""),
+        (r"'rm\n'", ""),
+    ],
+)
+def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, told: str) -> None:
+    """No call would have that text, and what denies by it would deny nothing."""
+    text = f"name: p\nvirtual_tools:\n  - tool: bash\n    path: $.command\n    as: it\n    match: {written}\n"
+    if told:
+        problem = problem_of(text)
+        assert (problem.line, told in problem.message) == (6, True), problem
+    else:
+        assert parse_policies(text)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "a: " + "{b: " * 100_000, "- " * 50_000])
