@@ -127,7 +127,7 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         (r'"\brm\b"', r"use single quotes, or `\\b`"),
         (r'"[\P{L}]"', r"use single quotes, or `\\P`"),
@@ -138,12 +138,12 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
         (r"'rm\n'", ""),
     ],
 )
-def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, told: str) -> None:
+def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, message: str) -> None:
     """No call would have that text, and what denies by it would deny nothing."""
     text = f"name: p\nvirtual_tools:\n  - tool: bash\n    path: $.command\n    as: it\n    match: {written}\n"
-    if told:
+    if message:
         problem = problem_of(text)
-        assert (problem.line, told in problem.message) == (6, True), problem
+        assert (problem.line, message in problem.message) == (6, True), problem
     else:
         assert parse_policies(text)
 
