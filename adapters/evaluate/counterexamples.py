@@ -20,18 +20,13 @@ from proctor.policies.events import (
     RunCancelled,
     RunCompleted,
     RunStarted,
-    ToolApprovalGranted,
-    ToolCallDenied,
-    ToolCallRequested,
-    ToolCallStarted,
     encode_event,
 )
-from proctor.policies.events.calls import input_digest
 
 from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
-from .policy_tests import judge_test, read_policy_tests
+from .policy_tests import begin_call, judge_test, read_policy_tests
 from .proofs import ProofRecord, call_words, event_words, fate_words, overlaps
 
 
@@ -110,19 +105,13 @@ class _Events:
             )
 
     def _call(self, id: str, number: int, call: Mapping[str, Any]) -> None:
-        named: dict[str, Any] = {"tool_call_id": id, "tool_name": call["tool"]}
-        given = {**named, "tool_input": call["input"], "turn": self._log.turn}
-        self._log.add(ToolCallRequested, **given)
-        if call["outcome"] == "denied":
-            self._log.add(ToolCallDenied, **named)
-            return
-        if call.get("approval") == "granted":
-            digest = input_digest(call["input"])
-            self._log.add(ToolApprovalGranted, approval_id=f"a{number}", input_digest=digest, **named)
-        self._log.add(ToolCallStarted, **given)
+        denied, granted = call["outcome"] == "denied", call.get("approval") == "granted"
+        begin_call(
+            self._log, id, call["tool"], call["input"], denied=denied, approval=f"a{number}" if granted else ""
+        )
         if overlaps(number, call):
             self._ending[call["ended_before_call"]].append((id, call))
-        elif call["outcome"] != "running":
+        elif not denied and call["outcome"] != "running":
             self._end(id, call)
 
     def _end(self, id: str, call: Mapping[str, Any]) -> None:

@@ -19,9 +19,7 @@ from proctor.policies.events import (
     RunStarted,
     TokenUsageUpdated,
     ToolApprovalGranted,
-    ToolCallCompleted,
     ToolCallDenied,
-    ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
 )
@@ -333,25 +331,26 @@ def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
 
 def _add_call(log: TraceLog, call: ExpectedCall, number: int) -> None:
     """A call and what becomes of it."""
-    named: dict[str, Any] = {"tool_call_id": _id(number), "tool_name": call.tool}
-    given: dict[str, Any] = {**named, "tool_input": call.input, "turn": log.turn}
+    id, asked = f"call_{number}", call.expect == "request_approval"
+    denied = call.expect in ("deny", "cancel") or (asked and not call.ended)
+    begin_call(log, id, call.tool, call.input, denied=denied, approval=f"{number}" if asked else "")
+    if not denied:
+        failed = call.error is not msgspec.UNSET
+        output = call.error if failed else None if call.result is msgspec.UNSET else call.result
+        log.end_call(id, call.tool, output, failed=failed)
+
+
+def begin_call(log: TraceLog, id: str, tool: str, input: dict[str, Any], *, denied: bool, approval: str = "") -> None:
+    """Add a call up to its start: its request, and its denial or, by its id, the approval that was granted."""
+    named: dict[str, Any] = {"tool_call_id": id, "tool_name": tool}
+    given: dict[str, Any] = {**named, "tool_input": input, "turn": log.turn}
     log.add(ToolCallRequested, **given)
-    if call.expect in ("deny", "cancel") or (call.expect == "request_approval" and not call.ended):
+    if denied:
         log.add(ToolCallDenied, **named)
         return
-    if call.expect == "request_approval":
-        digest = input_digest(call.input)
-        log.add(ToolApprovalGranted, approval_id=f"{number}", tool_input=call.input, input_digest=digest, **named)
+    if approval:
+        log.add(ToolApprovalGranted, approval_id=approval, input_digest=input_digest(input), **named)
     log.add(ToolCallStarted, **given)
-    if call.error is not msgspec.UNSET:
-        log.add(ToolCallFailed, error=call.error, **named)
-    else:
-        output = None if call.result is msgspec.UNSET else call.result
-        log.add(ToolCallCompleted, tool_output=output, **named)
-
-
-def _id(number: int) -> str:
-    return f"call_{number}"
 
 
 def _of_the_context(report: SessionReport) -> list[Mismatch]:

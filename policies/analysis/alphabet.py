@@ -24,10 +24,9 @@ from ..language.selectors import ToolWhere, VirtualName
 from ..monitor.call_table import ParsedOutput
 from ..monitor.program import probe_of
 from ..rules.petri_net import Net
-from ..rules.provenance import Provenance
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
-from ..values.json_values import given_texts, scalars_in, text_of
+from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
 from ..values.work_budget import Work
@@ -142,9 +141,8 @@ class Alphabet:
                         met.add(outcome)
                         found.setdefault(text_of(value), value)
                         found |= {text: text for text in also_met_by(value) if value in literals(atoms)}
-        for requirement in (requirement for each in self._played for requirement in each.requirements):
-            returned = {same.prior_output_path for same in requirement.same}
-            named = literals([atom for path, atom in atoms_of(requirement.output) if path in returned])
+        for evidence in (evidence for each in self._played for evidence in each.evidence):
+            named = literals([atom for path, atom in atoms_of(evidence.output) if path in evidence.paths])
             found |= {text_of(value): value for value in named[:MOST_LITERALS]}
         yield from found.values()
 
@@ -173,21 +171,16 @@ class Alphabet:
         if path in bound:  # a call may name several values, of which only those that are followed matter
             followed = [value for value in self.values if value != ANY_OTHER]
             found += map(list, itertools.combinations(followed[:MOST_LITERALS], 2))
-        for each in self._played:
-            record = each.clause.record
-            if isinstance(record, Provenance) and record.path == path and path in bound:
-                found += scalars_in(list(record.except_))
-                found += samples(record.extract) if record.extract else ()
+            for each in (each for rule in self._played for each in rule.follows if each.path == path):
+                found += [*each.exempt, *(samples(each.extract) if each.extract else ())]
         return tuple(found)
 
     def _read_values(self) -> None:
         """Note the patterns that read other texts than the followed values: what they yield is not followed."""
-        for each in self._played:
-            record = each.clause.record
-            if isinstance(record, Provenance) and record.extract:
-                found = Regex(record.extract)
-                if any(list(found.values([value])) != [value] for value in map(text_of, self.values)):
-                    self.gaps.append(f"values that `{record.extract}` extracts")
+        for pattern in (each.extract for rule in self._played for each in rule.follows if each.extract):
+            found = Regex(pattern)
+            if any(list(found.values([value])) != [value] for value in map(text_of, self.values)):
+                self.gaps.append(f"values that `{pattern}` extracts")
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
@@ -476,17 +469,11 @@ class Replies:
         for each, part in zip(self._played, self._parts, strict=True):
             if not part.watches_end(call):
                 continue
-            for requirement in each.requirements:
-                for path, atom in atoms_of(requirement.output):
+            for evidence in each.evidence:
+                for path, atom in atoms_of(evidence.output):
                     choices.setdefault(path, []).append(atom)
-                for same in requirement.same:
-                    bound |= {same.prior_output_path} if same.prior_output_path else set()
-                    texts += self._supplying(same.prior_output_regex) if same.prior_output_regex else ()
-            record = each.clause.record
-            for source in record.from_ if isinstance(record, Provenance) else ():
-                if not isinstance(source, str):
-                    bound |= {source.path} if source.path else set()
-                    texts += self._supplying(source.regex) if source.regex else ()
+                bound.update(evidence.paths)
+                texts += [text for pattern in evidence.patterns for text in self._supplying(pattern)]
         if not choices and not bound and not texts:
             return ("done",)
         returned = [*self._values, list(self._values)]
@@ -517,11 +504,11 @@ class Replies:
     def _distinct(self, call: InputClass, outputs: Iterable[Any], bound: set[str]) -> dict[Any, Any]:
         """The first of the outputs for each set of what requirements ask of them, with the followed values."""
         conditions = {
-            msgspec.json.encode(requirement.output, order="deterministic"): requirement.output
+            msgspec.json.encode(evidence.output, order="deterministic"): evidence.output
             for each, part in zip(self._played, self._parts, strict=True)
             if part.watches_end(call)
-            for requirement in each.requirements
-            if requirement.output
+            for evidence in each.evidence
+            if evidence.output
         }
         tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
         facts: Any = None
@@ -545,10 +532,7 @@ class Replies:
             *(text or "zq" for text in apart.texts.values()),
             *(text for p in patterns for text in samples(p)[:2]),
         ]
-        if any(
-            isinstance(each.clause.record, Provenance) and "user_message" in each.clause.record.from_
-            for each in self._played
-        ):
+        if any(part.rule.machine.from_user for part in self._parts):
             texts += [f"please use {text_of(value)}" for value in self._values]
         return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
 

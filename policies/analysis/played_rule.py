@@ -15,9 +15,8 @@ from ..language.facts import ToolTable
 from ..language.selectors import ToolWhere, VirtualTool
 from ..monitor.program import CompiledRule
 from ..rules.precondition import Precondition
-from ..rules.provenance import Provenance
 from ..rules.python_check import Check
-from ..rules.rule import Rule, items_of
+from ..rules.rule import Evidence, Followed, Rule, items_of
 from ..stack.clauses import Clause
 from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 
@@ -214,7 +213,7 @@ class PlayedRule(NamedTuple):
         if isinstance(record, Check):
             return "a Python check may answer anything"
         conditions = [c for where in self.wheres for c in where.where]
-        conditions += [c for each in self.requirements for c in each.output]
+        conditions += [c for each in self.evidence for c in each.output]
         if has_references(conditions):
             return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
         if isinstance(record, Rule) and record.key is not None and any(each.same for each in self.requirements):
@@ -222,15 +221,19 @@ class PlayedRule(NamedTuple):
         return ""
 
     @property
+    def follows(self) -> Iterator[Followed]:
+        """The input paths whose values it compares with those of other calls, where it judges."""
+        return self.clause.record.follows() if isinstance(self.clause.record, Rule) else iter(())
+
+    @property
+    def evidence(self) -> Iterator[Evidence]:
+        """The earlier calls whose outputs it looks at."""
+        return self.clause.record.evidence() if isinstance(self.clause.record, Rule) else iter(())
+
+    @property
     def bound_paths(self) -> frozenset[str]:
-        """The paths whose values it compares with those of other calls, where it judges."""
-        record = self.clause.record
-        found = {same.path for each in self.requirements for same in each.same}
-        if isinstance(record, Provenance):
-            found.add(record.path)
-        if isinstance(record, Rule) and record.key is not None:
-            found.add(record.key)
-        return frozenset(found)
+        """The paths that it follows."""
+        return frozenset(each.path for each in self.follows)
 
     def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
         """The component that represents the rule in a search; `asked_of`: as a rule of the stack, not of the

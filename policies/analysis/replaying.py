@@ -25,7 +25,6 @@ from ..monitor.state import MonitorState
 from ..monitor.violations import REFUSES_LATER
 from ..rules.machine import Machine
 from ..rules.per_key import without_key
-from ..rules.provenance import Provenance
 from ..rules.rule import Rule, items_of
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
@@ -407,8 +406,7 @@ class ShortSessions:
         """What a user may have written before."""
         yield []
         phrases = list(dict.fromkeys(p for each in self._played for p in each.rule.machine.phrases))
-        sources = (each.clause.record for each in self._played)
-        if phrases or any(isinstance(each, Provenance) and "user_message" in each.from_ for each in sources):
+        if phrases or any(each.rule.machine.from_user for each in self._played):
             texts = [next(iter(samples(phrase)), "") for phrase in phrases]
             yield [SessionStep("user", text=" ".join([*texts, f"please use {SHARED}"]))]
 
@@ -461,24 +459,17 @@ class ShortSessions:
         texts: list[str] = []
         for each in self._played:
             scope = each.clause.scope
-            for prior in each.requirements:
-                if not matcher(scope.patterns(prior.prior))(name):
+            for evidence in each.evidence:
+                if not matcher(scope.patterns(evidence.tool))(name):
                     continue
-                for path, atom in atoms_of(prior.output):
+                for path, atom in atoms_of(evidence.output):
                     refers = is_argument(atom[1]) or is_output(atom[1])
                     choices[path] = [SHARED, ANOTHER] if refers else candidates([atom])[:2]
-                for same in prior.same:
-                    if same.prior_output_path:
-                        choices[same.prior_output_path] = [SHARED, ANOTHER]
-                    texts += _supplying(same.prior_output_regex) if same.prior_output_regex else ()
+                choices |= {path: [SHARED, ANOTHER] for path in evidence.paths}
+                texts += [text for pattern in evidence.patterns for text in _supplying(pattern)]
             for reference in _references(each):
                 if matcher(reference.tools)(name):
                     choices[reference.path] = [SHARED, ANOTHER]
-            record = each.clause.record
-            for source in record.from_ if isinstance(record, Provenance) else ():
-                if not isinstance(source, str) and matcher(scope.patterns(source.tool))(name):
-                    choices |= {source.path: [SHARED, ANOTHER]} if source.path else {}
-                    texts += _supplying(source.regex) if source.regex else ()
         made = [each for each in _one_by_one(choices) if each != {}] if choices else []
         return ["done", *made[:MOST_OUTPUTS], *texts[:MOST_OUTPUTS]]
 
@@ -505,7 +496,7 @@ def _compared(rule: PlayedRule) -> Iterator[str]:
 
 def _references(rule: PlayedRule) -> Iterator[Any]:
     conditions = [c for where in rule.wheres for c in where.where]
-    conditions += [c for prior in rule.requirements for c in prior.output]
+    conditions += [c for evidence in rule.evidence for c in evidence.output]
     for _, (_, operand) in atoms_of(conditions):
         if is_output(operand):
             yield output_ref(operand, rule.clause.scope.expand)

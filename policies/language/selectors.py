@@ -7,7 +7,6 @@ predicate on the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -203,7 +202,7 @@ class Slot:
         every_act: bool = False,
     ) -> None:
         items = selector if isinstance(selector, tuple | list) else (selector,)
-        self.selector = selector
+        self.selector, self._expand = selector, scope.expand
         self._parts = [_Part(item, scope, permits) for item in items]
         self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
@@ -237,12 +236,14 @@ class Slot:
 
     def unlisted(self, names: CallNames, call: Subject) -> list[str]:
         """The commands of a call that no item that names its tool lists; an empty text for one nobody can name."""
-        each = [part.unlisted(call) for part in self._parts if part.words and names.any(part.matches)]
+        parts = [part for part in self._parts if part.words and names.any(part.matches)]
+        each = [unlisted(part.conditions, call.input, call) for part in parts]
         return [one for one in each[0] if all(one in others for others in each)] if each else []
 
     def explained(self, names: CallNames, call: Subject) -> list[dict[str, Any]]:
         """Each condition of the items that name a call: whether it holds, and for which value."""
-        return [found for part in self._parts if self._bound(part, names, names) for found in part.explained(call)]
+        conditions = [each for part in self._parts if self._bound(part, names, names) for each in part.conditions]
+        return explained(conditions, call.input, call, permits=self.permits, loose=True, expand=self._expand)
 
     def items_met(self, names: CallNames, call: Subject) -> list[str | ToolWhere]:
         """The items that a call meets; none where it does not meet the slot."""
@@ -261,17 +262,14 @@ class Slot:
                 return ""
             if len(possible) == 1 or bound(call):
                 alias = "" if names.any(part.matches) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
-                return f"{alias}, and {part.words_met(call)}" if part.words else alias
+                found = met(part.conditions, call.input, call, self._expand)  # without what it does not meet
+                return f"{alias}, and {condition_words(found)}" if found else alias
         return ""
 
     def forecast(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         """Whether every call of these names is met as things stand, and whether some call may be."""
         found = [part.forecast(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
-
-
-def _goes_by(call: Subject, name: VirtualName) -> bool:
-    return call.goes_by(name)
 
 
 _ANY_INPUT = compile_conditions((), permits=True, loose=True)
@@ -286,26 +284,14 @@ class _Part:
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
         self._permits = permits
-        self._expand = scope.expand
-        self._conditions = where = () if isinstance(item, str) else item.where
+        self.conditions = where = () if isinstance(item, str) else item.where
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
         if where:
             compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
-        self._explained = partial(explained, where, permits=permits, loose=True, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
-
-    def explained(self, call: Subject) -> list[dict[str, Any]]:
-        return self._explained(call.input, call)
-
-    def words_met(self, call: Subject) -> str:
-        """The conditions that a call meets, in words, without what it does not meet."""
-        return condition_words(met(self._conditions, call.input, call, self._expand))
-
-    def unlisted(self, call: Subject) -> list[str]:
-        return unlisted(self._conditions, call.input, call)
 
     def bind(self, names: CallNames, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where
@@ -314,15 +300,15 @@ class _Part:
         virtual = [v for v in virtual_names if self.matches(v.name)]
         if not virtual:
             return False
-        goes_by = self._goes_by_unclear if names.in_part else _goes_by
+
+        def goes_by(call: Subject, name: VirtualName) -> bool:
+            if names.in_part and name.may_fit(call.input):
+                return not self._permits
+            return call.goes_by(name)
+
         if where is None:
             return lambda call: any(goes_by(call, name) for name in virtual)
         return lambda call: any(goes_by(call, name) for name in virtual) and where(call.input, call)
-
-    def _goes_by_unclear(self, call: Subject, name: VirtualName) -> bool:
-        if name.may_fit(call.input):
-            return not self._permits
-        return call.goes_by(name)
 
     def forecast(self, bound: Bound, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         if isinstance(bound, bool):

@@ -175,7 +175,6 @@ class NamedCommands:
 
 
 @lru_cache(maxsize=1024)
-@lru_cache(maxsize=256)
 def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], ...]:
     """The words of each command that a line would run; `redirect` stands for a file that it writes.
 

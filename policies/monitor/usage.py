@@ -38,7 +38,7 @@ class PriceBook:
 
     def __init__(self, tables: PriceTables) -> None:
         self._open = _rows(tables.open)
-        self._locked = [(_rows(table.prices), table.caps_cost) for table in tables.locked]
+        self._locked = [(_rows(prices), caps_cost) for prices, caps_cost in tables.locked]
         self._reject = tables.reject
         self._sources: dict[str, PriceSource | None] = {}
 

@@ -305,7 +305,7 @@ def read_toml(text: str) -> Node:
     if not values:
         raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
     _check_values(values, 0, [0])
-    places = _Places(text)
+    places = _Places(text, tomllib.loads)
     places.find()
     return _node(values, (), places)
 
@@ -332,10 +332,11 @@ def _node(value: Any, place: _Place, places: _Places) -> Node:
 
 
 class _Places(_Cursor):
-    """Finds the places of keys and values in a valid TOML text."""
+    """Finds the places of keys and values in a valid TOML text; `read` reads one."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, read: Callable[[str], dict[str, Any]]) -> None:
         super().__init__(text)
+        self._read = read
         self.keys: dict[_Place, TextSpan] = {}
         self.values: dict[_Place, TextSpan] = {}
         self._lengths: dict[_Place, int] = {}
@@ -385,10 +386,8 @@ class _Places(_Cursor):
             if bare:
                 parts.append((bare, span))
             else:
-                import tomllib
-
                 quoted = self._step_over(_STRING)
-                parts.append((next(iter(tomllib.loads(f"{quoted} = 1"))), span))
+                parts.append((next(iter(self._read(f"{quoted} = 1"))), span))
             self._step_over(_TOML_TEXT_BLANK)
             if not self._text.startswith(".", self._at):
                 return parts

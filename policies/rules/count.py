@@ -7,8 +7,7 @@ from collections.abc import Hashable, Iterator
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
-from .machine import Evaluate, EvaluatedCall, Finding, Machine, Spend, listed, slots_of
-from .machine import RuleState as NoState
+from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, listed, slots_of
 from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 
 BEHIND = 32
@@ -120,7 +119,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         return self._as_count().drawing()
 
 
-class CountState(NoState):
+class CountState(RuleState):
     """The total, the attempts, and the calls of each turn that `within_turns` may look back at; `forgotten` is the
     last turn whose calls were dropped.
     """

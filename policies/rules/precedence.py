@@ -8,8 +8,7 @@ from typing import Literal
 import msgspec
 
 from ..language.selectors import HUMAN, NameScope, Selector, is_person
-from .machine import EvaluatedCall, Finding, Machine, ToolReturn, listed, slots_of
-from .machine import RuleState as NoState
+from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, listed, slots_of
 from .rule import Fact, Link, Roles, Rule, items_of, names
 
 PERSON = "a person's approval"
@@ -102,7 +101,7 @@ def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
     return (*calls, Fact(PERSON)) if asks_person(first) else calls
 
 
-class BeforeState(NoState):
+class BeforeState(RuleState):
     """Whether `first` has come."""
 
     satisfied: bool = False
@@ -144,7 +143,7 @@ class BeforeMachine(Machine, evaluates=Before):
         state.satisfied = True
 
 
-class AdjacentState(NoState):
+class AdjacentState(RuleState):
     """The ordinal of the last call of `first`; 0 before there was one."""
 
     last_first: int = 0

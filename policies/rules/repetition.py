@@ -11,8 +11,7 @@ from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
 from .count import Count
-from .machine import BOUND, EvaluatedCall, Finding, Machine, ToolReturn, slots_of
-from .machine import RuleState as NoState
+from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .rule import Roles, Rule, names, restricts_tool, times
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
@@ -53,7 +52,7 @@ class Loop(Rule, tag="loop", frozen=True):
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
 
-class LoopState(NoState):
+class LoopState(RuleState):
     """The latest calls by ordinal that may be in the window."""
 
     recent: list[tuple[int, str]] = []
@@ -127,7 +126,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
 
 
-class ParallelState(NoState):
+class ParallelState(RuleState):
     """The calls of the latest turns; `forgotten` is the last turn whose calls were dropped."""
 
     turns: dict[int, int] = {}
@@ -205,7 +204,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         return f"nothing more after refusals and failures: {limit_texts}"
 
 
-class BreakerState(NoState):
+class BreakerState(RuleState):
     """Denials and failures, in a row and in all, and whether it has tripped."""
 
     consecutive: int = 0

@@ -7,8 +7,7 @@ from collections.abc import Hashable
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Positive
-from .machine import EvaluatedCall, Finding, Machine, listed, slots_of
-from .machine import RuleState as NoState
+from .machine import EvaluatedCall, Finding, Machine, RuleState, listed, slots_of
 from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
 
 
@@ -43,7 +42,7 @@ class Require(Rule, tag="require", frozen=True):
         return (Note(self.tool, "required"),)
 
 
-class RequireState(NoState):
+class RequireState(RuleState):
     """Whether the tool was called."""
 
     called: bool = False
@@ -139,7 +138,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return f"{'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
 
 
-class AfterState(NoState):
+class AfterState(RuleState):
     """The ordinals by which open triggers must be answered, earliest first."""
 
     due: list[int] = []
@@ -195,7 +194,7 @@ class AfterMachine(Machine, evaluates=After):
         )
 
 
-class EventuallyState(NoState):
+class EventuallyState(RuleState):
     """Whether the tool came, or its time has passed."""
 
     called: bool = False

@@ -104,6 +104,27 @@ class Cap(NamedTuple):
     each: bool = False
 
 
+class Followed(NamedTuple):
+    """An input path whose values a rule compares with those of other calls: the pattern that reads them there, if it
+    has one, and values that it compares with nothing.
+    """
+
+    path: str
+    extract: str | None = None
+    exempt: tuple[Any, ...] = ()
+
+
+class Evidence(NamedTuple):
+    """Earlier calls that a rule looks at: what it asks of their output, and where in it the values are that it
+    compares, by path or by pattern.
+    """
+
+    tool: Selector
+    output: Sequence[Condition] = ()
+    paths: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+
 class Fact(msgspec.Struct, frozen=True):
     """A condition other than a call, drawn before a call."""
 
@@ -229,6 +250,15 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         if self.key is not None:
             yield from ((selector, self.key) for selector in self.roles().restricts)
+
+    def follows(self) -> Iterator[Followed]:
+        """The input paths whose values it compares with those of other calls."""
+        if self.key is not None:
+            yield Followed(self.key)
+
+    def evidence(self) -> Iterator[Evidence]:
+        """The earlier calls whose outputs it looks at."""
+        return iter(())
 
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal
 
 from ..language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
 from ..values.model_base import Issue, Name
-from .machine import EvaluatedCall, Finding, Machine, listed, slots_of
-from .machine import RuleState as NoState
+from .machine import EvaluatedCall, Finding, Machine, RuleState, listed, slots_of
 from .rule import Cap, Drawing, Link, Note, Of, Roles, Rule, chain, names
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
@@ -98,7 +97,7 @@ def _links(members: Tools, word: str, *, forbidden: bool) -> Drawing:
     )
 
 
-class SequenceState(NoState):
+class SequenceState(RuleState):
     """How many members have come, in order."""
 
     reached: int = 0
@@ -181,7 +180,7 @@ class SequenceMachine(Machine, evaluates=Sequence):
         return self._ahead(state.reached, sure, maybe)
 
 
-class ForbiddenState(NoState):
+class ForbiddenState(RuleState):
     """The prefixes that the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
 
     prefixes: int = 0
@@ -301,7 +300,7 @@ class ForbidsAfter(_Ban, tag="forbids_after", frozen=True):
         return self.tool, self.tools
 
 
-class NeverAfterState(NoState):
+class NeverAfterState(RuleState):
     """How many triggering calls stand: started, and not failed where failure lifts the ban."""
 
     standing: int = 0

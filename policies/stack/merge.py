@@ -328,27 +328,20 @@ def _deep_merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-class PriceTable(msgspec.Struct, frozen=True):
-    """The prices of one locked policy; if it caps the cost, models that it does not name have public prices."""
-
-    policy: str
-    prices: dict[str, Price]
-    caps_cost: bool
-
-
 class PriceTables(msgspec.Struct, frozen=True):
     """The price of a model: the highest in the locked tables and the open one, else the public price.
 
-    `open` has the prices of unlocked policies; later ones replace earlier ones. With `reject`, the open table does
-    not supply a price that a locked cap lacks.
+    `open` has the prices of unlocked policies; later ones replace earlier ones. `locked` has those of each locked
+    policy, and whether it caps the cost: then models that it does not name have public prices. With `reject`, the
+    open table does not supply a price that a locked cap lacks.
     """
 
     open: dict[str, Price]
-    locked: tuple[PriceTable, ...] = ()
+    locked: tuple[tuple[dict[str, Price], bool], ...] = ()
     reject: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.open) or any(table.prices for table in self.locked)
+        return bool(self.open) or any(prices for prices, _ in self.locked)
 
 
 def caps_cost(member: Policy) -> bool:
@@ -366,6 +359,6 @@ def price_tables(policy: Policy) -> PriceTables:
         if not member.locked:
             unlocked |= member.prices
         elif member.prices or caps_cost(member):
-            locked.append(PriceTable(member.name, member.prices, caps_cost(member)))
+            locked.append((member.prices, caps_cost(member)))
     reject = any(member.locked and member.unpriced == "reject" for member in members_of(policy))
     return PriceTables(unlocked, tuple(locked), reject)
