@@ -51,6 +51,7 @@ from .values import (
     placed,
     rows,
     samples,
+    supplying,
 )
 
 MOST_INPUTS = 3_000
@@ -538,13 +539,8 @@ class Replies:
 
     def _supplying(self, pattern: str) -> Iterator[str]:
         """Texts that a pattern reads each followed value from, and others in which it occurs."""
-        regex, texts = Regex(pattern), samples(pattern)
-        supplying = []
-        for value in map(text_of, self._values):
-            made = (text.replace(each, value) for text in texts for each in regex.values([text]) if each)
-            fitting = next((text for text in made if list(regex.values([text])) == [value]), None)
-            if fitting is not None:
-                supplying.append(fitting)
-            else:
-                self._gaps.append(f"values that `{pattern}` reads")
-        yield from [*supplying, "\n".join(supplying), *texts]
+        texts = [supplying(pattern, value) for value in map(text_of, self._values)]
+        if None in texts:
+            self._gaps.append(f"values that `{pattern}` reads")
+        fitting = [text for text in texts if text is not None]
+        yield from [*fitting, "\n".join(fitting), *samples(pattern)]

@@ -28,12 +28,11 @@ from ..rules.per_key import without_key
 from ..rules.rule import Rule, items_of
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
-from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork, Work
 from .call_classes import NameUniverse
 from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, Standard, filled, overlaps
 from .session_search import ASKING, FAILED, REFUSED, RUNNING, SessionStep
-from .values import MISSING, Atom, atoms_of, candidates, documents, samples
+from .values import MISSING, Atom, atoms_of, candidates, documents, samples, supplying
 
 if TYPE_CHECKING:
     from .played_rule import PlayedRule
@@ -466,7 +465,7 @@ class ShortSessions:
                     refers = is_argument(atom[1]) or is_output(atom[1])
                     choices[path] = [SHARED, ANOTHER] if refers else candidates([atom])[:2]
                 choices |= {path: [SHARED, ANOTHER] for path in evidence.paths}
-                texts += [text for pattern in evidence.patterns for text in _supplying(pattern)]
+                texts += filter(None, (supplying(pattern, SHARED) for pattern in evidence.patterns))
             for reference in _references(each):
                 if matcher(reference.tools)(name):
                     choices[reference.path] = [SHARED, ANOTHER]
@@ -500,13 +499,6 @@ def _references(rule: PlayedRule) -> Iterator[Any]:
     for _, (_, operand) in atoms_of(conditions):
         if is_output(operand):
             yield output_ref(operand, rule.clause.scope.expand)
-
-
-def _supplying(pattern: str) -> list[str]:
-    """Texts that a pattern reads the shared value from."""
-    regex = Regex(pattern)
-    made = (text.replace(each, SHARED) for text in samples(pattern) for each in regex.values([text]) if each)
-    return [text for text in made if list(regex.values([text])) == [SHARED]][:1]
 
 
 def _one_by_one(choices: dict[str, list[Any]]) -> Iterator[Any]:

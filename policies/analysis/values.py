@@ -15,6 +15,7 @@ from ..language.conditions import Condition, all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
 from ..values.json_values import is_number, number_of, scalars_in, text_of
 from ..values.paths import path_steps
+from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
 from .texts import texts_apart
 
@@ -232,70 +233,17 @@ def _around(name: str, operand: Any) -> list[Any]:
 
 def samples(pattern: str) -> list[str]:
     """A few texts in which a regular expression may be found; what it means is for the evaluator to say."""
-    try:
-        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]
-    except (re.error, RecursionError, OverflowError):
-        return []
-    found = list(dict.fromkeys(itertools.islice(_texts(tree), 12)))
-    return [*found, *(f"zq {text} zq" for text in found[:2]), *(f"{text} zq" for text in found[:1])]
+    found = [text for (met,), text in texts_apart((pattern,)).texts.items() if met]
+    return [*found, *(f"{before}{text} zq" for text in found for before in ("zq ", ""))]
 
 
-def _texts(tree: Any) -> Iterator[str]:
-    """Texts of a parsed pattern: every branch, and each repeat as seldom as it may be, and once more."""
-    parts = [list(itertools.islice(_part(op, argument), 6)) for op, argument in tree]
-    for chosen in itertools.islice(itertools.product(*parts), 40):
-        yield "".join(chosen)
-
-
-def _part(op: Any, argument: Any) -> Iterator[str]:
-    name = str(op)
-    if name == "LITERAL":
-        yield chr(argument)
-    elif name == "NOT_LITERAL":
-        yield "y" if argument == ord("z") else "z"
-    elif name == "ANY":
-        yield "z"
-    elif name == "IN":
-        yield from _members(argument)
-    elif name == "BRANCH":
-        for branch in argument[1]:
-            yield from itertools.islice(_texts(branch), 3)
-    elif name == "SUBPATTERN":
-        yield from _texts(argument[3])
-    elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        least, most, inner = argument
-        for text in itertools.islice(_texts(inner), 3):
-            yield text * max(least, min(most, 1))
-        if least == 0:
-            yield ""
-    else:
-        yield ""
-
-
-_CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "z"}
-_NEGATED = {"CATEGORY_NOT_DIGIT": "z", "CATEGORY_NOT_SPACE": "z", "CATEGORY_NOT_WORD": "-"}
-
-
-def _members(items: Any) -> Iterator[str]:
-    """Some characters of a class."""
-    if items and str(items[0][0]) == "NEGATE":
-        excluded = {chr(a) for op, a in items[1:] if str(op) == "LITERAL"}
-        ranges = [a for op, a in items[1:] if str(op) == "RANGE"]
-        named = {str(a) for op, a in items[1:] if str(op) == "CATEGORY"}
-        for char in "z9- _.A":
-            if char in excluded or any(low <= ord(char) <= high for low, high in ranges):
-                continue
-            if any(_CATEGORIES.get(n) == char or (n == "CATEGORY_WORD" and char.isalnum()) for n in named):
-                continue
-            yield char
-        return
-    for op, argument in items:
-        if str(op) == "LITERAL":
-            yield chr(argument)
-        elif str(op) == "RANGE":
-            yield chr(argument[0])
-        elif str(op) == "CATEGORY":
-            yield {**_CATEGORIES, **_NEGATED}.get(str(argument), "z")
+def supplying(pattern: str, value: str) -> str | None:
+    """A text from which a pattern reads a value, and no other; None if none was found."""
+    regex = Regex(pattern)
+    read = ((text, each) for text in samples(pattern) for each in regex.values([text]) if each)
+    places = ((text, place) for text, each in read for place in re.finditer(re.escape(each), text))
+    made = (f"{text[: place.start()]}{value}{text[place.end() :]}" for text, place in places)
+    return next((text for text in made if list(regex.values([text])) == [value]), None)
 
 
 def is_simple(path: str) -> bool:
