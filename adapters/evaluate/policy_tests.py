@@ -331,9 +331,9 @@ def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
 
 def _add_call(log: TraceLog, call: ExpectedCall, number: int) -> None:
     """A call and what becomes of it."""
-    id, asked = f"call_{number}", call.expect == "request_approval"
-    denied = call.expect in ("deny", "cancel") or (asked and not call.ended)
-    begin_call(log, id, call.tool, call.input, denied=denied, approval=f"{number}" if asked else "")
+    id, requests = f"call_{number}", call.expect == "request_approval"
+    denied = call.expect in ("deny", "cancel") or (requests and not call.ended)
+    begin_call(log, id, call.tool, call.input, denied=denied, approval=f"{number}" if requests else "")
     if not denied:
         failed = call.error is not msgspec.UNSET
         output = call.error if failed else None if call.result is msgspec.UNSET else call.result

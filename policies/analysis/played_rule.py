@@ -16,7 +16,7 @@ from ..language.selectors import ToolWhere, VirtualTool
 from ..monitor.program import CompiledRule
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
-from ..rules.rule import Evidence, Followed, Rule, items_of
+from ..rules.rule import ComparedPath, PriorOutput, Rule, items_of
 from ..stack.clauses import Clause
 from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 
@@ -221,12 +221,12 @@ class PlayedRule(NamedTuple):
         return ""
 
     @property
-    def follows(self) -> Iterator[Followed]:
+    def follows(self) -> Iterator[ComparedPath]:
         """The input paths whose values it compares with those of other calls, where it judges."""
         return self.clause.record.follows() if isinstance(self.clause.record, Rule) else iter(())
 
     @property
-    def evidence(self) -> Iterator[Evidence]:
+    def evidence(self) -> Iterator[PriorOutput]:
         """The earlier calls whose outputs it looks at."""
         return self.clause.record.evidence() if isinstance(self.clause.record, Rule) else iter(())
 

@@ -13,7 +13,7 @@ from ..values.model_base import Issue
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
-from .rule import Evidence, Fact, Followed, Link, Roles, Rule, items_of, names
+from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, items_of, names
 
 TOOL = 1
 
@@ -60,16 +60,16 @@ class Precondition(Rule, tag="precondition", frozen=True):
                 if requirement.prior is not UNSET and not same.of_output:
                     yield requirement.prior, same.prior_path or same.path
 
-    def follows(self) -> Iterator[Followed]:
+    def follows(self) -> Iterator[ComparedPath]:
         yield from super().follows()
-        yield from (Followed(same.path) for each in self.requires for inner in each.flat() for same in inner.same)
+        yield from (ComparedPath(same.path) for each in self.requires for inner in each.flat() for same in inner.same)
 
-    def evidence(self) -> Iterator[Evidence]:
+    def evidence(self) -> Iterator[PriorOutput]:
         for each in (inner for requirement in self.requires for inner in requirement.flat()):
             if each.prior is not UNSET:
                 paths = tuple(same.prior_output_path for same in each.same if same.prior_output_path)
                 patterns = tuple(same.prior_output_regex for same in each.same if same.prior_output_regex)
-                yield Evidence(each.prior, each.output, paths, patterns)
+                yield PriorOutput(each.prior, each.output, paths, patterns)
 
     def abstraction(self) -> tuple[Rule, ...]:
         """For each requirement that only calls can meet, a `before` one of them, whatever their values."""

@@ -13,7 +13,7 @@ from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import Issue, Record
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed, slots_of
-from .rule import Evidence, Fact, Followed, Link, Roles, Rule, names
+from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
 
 TOOL = 1
 
@@ -77,14 +77,14 @@ class Provenance(Rule, tag="provenance", frozen=True):
         yield from super().inputs()
         yield self.tool, self.path
 
-    def follows(self) -> Iterator[Followed]:
+    def follows(self) -> Iterator[ComparedPath]:
         yield from super().follows()
-        yield Followed(self.path, self.extract, tuple(scalars_in(list(self.except_))))
+        yield ComparedPath(self.path, self.extract, tuple(scalars_in(list(self.except_))))
 
-    def evidence(self) -> Iterator[Evidence]:
+    def evidence(self) -> Iterator[PriorOutput]:
         for source in (each for each in self.from_ if isinstance(each, Source)):
             paths = (source.path,) if source.path is not None else ()
-            yield Evidence(source.tool, (), paths, (source.regex,) if source.regex is not None else ())
+            yield PriorOutput(source.tool, (), paths, (source.regex,) if source.regex is not None else ())
 
     def drawing(self) -> tuple[Link, ...]:
         sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)

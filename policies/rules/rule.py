@@ -104,7 +104,7 @@ class Cap(NamedTuple):
     each: bool = False
 
 
-class Followed(NamedTuple):
+class ComparedPath(NamedTuple):
     """An input path whose values a rule compares with those of other calls: the pattern that reads them there, if it
     has one, and values that it compares with nothing.
     """
@@ -114,7 +114,7 @@ class Followed(NamedTuple):
     exempt: tuple[Any, ...] = ()
 
 
-class Evidence(NamedTuple):
+class PriorOutput(NamedTuple):
     """Earlier calls that a rule looks at: what it asks of their output, and where in it the values are that it
     compares, by path or by pattern.
     """
@@ -251,12 +251,12 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         if self.key is not None:
             yield from ((selector, self.key) for selector in self.roles().restricts)
 
-    def follows(self) -> Iterator[Followed]:
+    def follows(self) -> Iterator[ComparedPath]:
         """The input paths whose values it compares with those of other calls."""
         if self.key is not None:
-            yield Followed(self.key)
+            yield ComparedPath(self.key)
 
-    def evidence(self) -> Iterator[Evidence]:
+    def evidence(self) -> Iterator[PriorOutput]:
         """The earlier calls whose outputs it looks at."""
         return iter(())
 
