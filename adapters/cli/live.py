@@ -188,7 +188,7 @@ def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
 
 
 _NOTES = {
-    "unexpressed": "not a launch option",
+    "unexpressed": "checked by proctor",
     "findings": "preflight",
     "unpriced": "no price",
     "prices": "prices",

@@ -62,6 +62,22 @@ def test_an_answer_that_was_not_expected_fails_and_is_shown(judged: Any) -> None
     assert answer.out.endswith("0 passed, 1 failed\n")
 
 
+def test_a_call_that_only_a_budget_would_stop_says_that_budgets_do_not_count(cli: Cli, place: Path) -> None:
+    """Other runs share them, so a test can't know what is left; a rule's answer needs no such note."""
+    place.joinpath("team.yaml").write_text("name: team\nbudgets: [{name: day, max_tool_calls: 1, window: day}]\n")
+    place.joinpath("one.test.yaml").write_text(
+        "policies: [team.yaml, {name: org, tool_rules: [{deny: [delete], action: deny}]}]\n"
+        "tests:\n"
+        "  - {name: budget, calls: [read, {tool: read, expect: cancel}]}\n"
+        "  - {name: rule, calls: [delete]}\n"
+    )
+
+    answer = cli("test", "one.test.yaml")
+
+    assert "  actual:     allow (tests count no budgets)\n" in answer.out
+    assert answer.out.count("tests count no budgets") == 1
+
+
 def test_the_rules_that_object_are_compared_where_they_are_given(judged: Any) -> None:
     """All of them; the message says why."""
     (line,) = judged("{tool: refund, expect: deny, rules: [second-refund]}", options=("--json",)).lines

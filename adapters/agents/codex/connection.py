@@ -248,7 +248,7 @@ async def connect(
     starting = await turn_to_start(env)
     try:
         async with start_client(
-            "codex", command, cwd=cwd, env=env, mark=mark, advice=f"install it with `{INSTALL}`"
+            "codex", command, cwd=cwd, env=env, mark=mark, advice=INSTALL
         ) as process:
             yield CodexConnection(process, handler, starting)
     finally:
@@ -262,7 +262,7 @@ def find_client() -> str:
     except (ImportError, FileNotFoundError):
         found = shutil.which("codex")
     if found is None:
-        raise ProviderUnavailableError(f"codex is not installed; install it with `{INSTALL}`")
+        raise ProviderUnavailableError(f"codex is not installed; {INSTALL}")
     return found
 
 
@@ -286,5 +286,5 @@ async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, s
             raise
         except ProviderError as error:
             raise ProviderUnavailableError(
-                f"codex does not work: {error}; install it with `{INSTALL}`", details=error.details
+                f"codex does not work: {error}; {INSTALL}", details=error.details
             ) from error

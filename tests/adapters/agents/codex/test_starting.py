@@ -49,7 +49,7 @@ async def test_without_a_client_that_works_the_error_says_what_is_missing(
     cases: list[tuple[Any, str]] = [
         (tmp_path / "codex", r"pip install '\.\[codex\]'"),
         ("/bin/false", "codex does not work: codex ended before it answered"),
-        (None, r"codex is not installed.*pip install '\.\[codex\]'"),
+        (None, r"codex is not installed; in your clone of proctor, run pip install '\.\[codex\]'"),
     ]
     for program, says in cases:
         with pytest.raises(ProviderUnavailableError, match=says):
