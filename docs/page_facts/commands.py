@@ -16,6 +16,12 @@ from .markdown import codes, entries, paragraph
 
 _COMMON = 3
 """An option of so many commands, of one meaning, stands at the top of the page; one of two, at the first of them."""
+_SAID_ONCE = ("--json", "--store", "-o")
+"""Common options that commands do not list, because the introduction says which take them."""
+_INTRODUCTION = (
+    "Every command takes `--json`; those that use the store take `--store`. `--help` says which take `-o`. "
+    "Commands list the others by name."
+)
 
 _Row = tuple[str, ...]
 _OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*(?![^`]*`(?:[^`]*`[^`]*`)*[^`]*$)")
@@ -32,7 +38,7 @@ def reference(_: str) -> str:
     common = {row for row, times in rows.items() if times >= _COMMON}
     shared = entries(row for row in rows if row in common)
     first: dict[_Row, str] = {}
-    parts = [f"## Common options\n\nEvery command takes `--json`. Commands list the others by name.\n\n{shared}"]
+    parts = [f"## Common options\n\n{_INTRODUCTION}\n\n{shared}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
@@ -66,7 +72,7 @@ def _section(command: click.Command, context: click.Context, common: Collection[
     level = "#" * (context.command_path.count(" ") + 2)
     pieces = [] if isinstance(command, click.Group) else command.collect_usage_pieces(context)
     arguments = " ".join(piece for piece in pieces if piece != "[OPTIONS]")
-    usage = [f"```text\n{context.command_path} {arguments}\n```"] if arguments else []
+    usage = [f"`{context.command_path} {arguments}`"] if arguments else []
     parts = [f"{level} `{context.command_path}`", *usage, *_help(command)]
     rows = [tuple(_option(*each)) for each in _options(command, context)]
     elsewhere = {row: first.setdefault(row, context.command_path) for row in rows if row not in common}
@@ -75,7 +81,7 @@ def _section(command: click.Command, context: click.Context, common: Collection[
     for path in sorted({*elsewhere.values()} - {context.command_path}):
         names = codes(_name(row) for row in elsewhere if elsewhere[row] == path)
         parts.append(f"As in [`{path}`](#{path.replace(' ', '-')}): {names}.")
-    if shared := [_name(row) for row in rows if row in common and row[0] != "`--json`"]:
+    if shared := [name for row in rows if row in common and (name := _name(row)) not in _SAID_ONCE]:
         parts.append(f"Also {codes(shared)}.")
     return "\n\n".join(parts) + "\n"
 

@@ -247,9 +247,7 @@ async def connect(
     """
     starting = await turn_to_start(env)
     try:
-        async with start_client(
-            "codex", command, cwd=cwd, env=env, mark=mark, advice=INSTALL
-        ) as process:
+        async with start_client("codex", command, cwd=cwd, env=env, mark=mark, advice=INSTALL) as process:
             yield CodexConnection(process, handler, starting)
     finally:
         starting.over()
