@@ -240,11 +240,11 @@ def test_the_launch_options_that_a_policy_becomes_are_listed(cli: Cli, place: Pa
     place.joinpath("web.yaml").write_text("name: w\non_violation: deny\ntool_rules: [{deny: [web_search]}]\n")
 
     codex = cli("check", "web.yaml", "--adapter", "codex")
-    assert 'option  config: {"web_search":"disabled"}\n' in codex.out
+    assert 'setting config: {"web_search":"disabled"}\n' in codex.out
     [report] = cli("check", "web.yaml", "--adapter", "codex", "--json").lines
     assert report["launch_options"]["options"]["config"] == {"web_search": "disabled"}
     assert report["launch_options"]["expressed"] == ["deny web_search"]
-    assert "option  dynamic: false\n" in cli("check", "web.yaml", "--adapter", "shell").out
-    assert "option  " not in cli("check", "web.yaml", "--adapter", "acp").out
-    assert "option  " not in cli("check", "web.yaml").out
+    assert "setting dynamic: false\n" in cli("check", "web.yaml", "--adapter", "shell").out
+    assert "setting " not in cli("check", "web.yaml", "--adapter", "acp").out
+    assert "setting " not in cli("check", "web.yaml").out
     assert "launch_options" not in cli("check", "web.yaml", "--json").lines[0]

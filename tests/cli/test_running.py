@@ -83,6 +83,7 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
     assert 'denied    delete(path="old"); the model is told: Nothing is deleted here.' in run.out
     assert "100 tokens in, 10 out" in run.out
     assert "prevented           org/deny-1" in run.out
+    assert "checked by proctor  max_total_tokens" in run.out
     assert cli("show", "last").code == 0
 
 

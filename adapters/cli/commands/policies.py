@@ -178,7 +178,7 @@ def _show(
             echo_hanging(out, Text(f"          {step}", "dim"), 10)
     for name, value in (launch.options if launch else {}).items():
         if value not in ((), [], {}):
-            echo_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
+            echo_hanging(out, Text(f"setting {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
     if findings.refusals:
         out.print("no run can start under this", style="bold red")
     elif fine:
