@@ -125,10 +125,12 @@ class RpcSession(ClientSession, RpcHandler, Generic[RpcT]):
 
     @property
     def tree(self) -> ProcessTree:
+        """The client's processes."""
         return self._connection.process.tree
 
     @property
     def client_name(self) -> str:
+        """How messages call the client."""
         return self._connection.process.name
 
     async def disconnect(self) -> None:

@@ -44,7 +44,7 @@ COMPILE: dict[str, Callable[[Policy], LaunchOptions]] = {
     "claude": lambda policy: claude.compile_options(policy, {}),
     "codex": codex.compile_options,
     "amp": amp.compile_options,
-    "openai_agents": lambda policy: limit_options(policy, openai_agents.LIMITS),
+    "openai_agents": lambda policy: limit_options(policy, openai_agents.OpenAIAgentsAdapter.limits),
     "pydantic_ai": lambda policy: limit_options(policy, pydantic_ai.LIMITS),
 }
 
