@@ -6,6 +6,7 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import is_
 from pathlib import Path
@@ -262,24 +263,17 @@ class Redactor:
         return placeholder
 
 
+@dataclass(eq=False)
 class _Walk:
-    """Redacts one value; parts without secrets are returned as they are. Long texts are kept in `long`, redacted, as
+    """Redacts one value; parts without secrets are returned as they are. Long texts are kept in `_long`, redacted, as
     several events of a call have the same. With `named_by_items`, an item of a list may name the next one, which is
     not so in a policy's lists of tools and commands.
     """
 
-    def __init__(
-        self,
-        detector: Detector,
-        placeholder: Callable[[str, bytes], bytes],
-        long: dict[str, str],
-        *,
-        named_by_items: bool = True,
-    ) -> None:
-        self._detector = detector
-        self._placeholder = placeholder
-        self._long = long
-        self._named_by_items = named_by_items
+    _detector: Detector
+    _placeholder: Callable[[str, bytes], bytes]
+    _long: dict[str, str]
+    named_by_items: bool = True
 
     @cached_property
     def _of_policies(self) -> _Walk:
@@ -309,7 +303,7 @@ class _Walk:
             same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
             return value if same else walked
         if isinstance(value, (list, tuple)):
-            before = [_secret_name(item, "") if self._named_by_items else "" for item in (None, *value)]
+            before = [_secret_name(item, "") if self.named_by_items else "" for item in (None, *value)]
             if any(before) and len(value) > 2:
                 near = [item if isinstance(item, str) else "" for item in ("", *value, "")]
                 for n, words in enumerate(zip(near, near[1:], near[2:], strict=False), start=1):

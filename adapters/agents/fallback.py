@@ -65,7 +65,7 @@ class Breaker:
         """Begin an attempt; returns whether it is the one on trial, to be passed to `end`."""
         trial = self.health.closed_until is not None
         if trial:
-            self.health = msgspec.structs.replace(self.health, on_trial=True)
+            self.health = replace(self.health, on_trial=True)
         return trial
 
     def end(self, now: float, *, ok: bool | None, trial: bool = False) -> None:
@@ -74,7 +74,7 @@ class Breaker:
             self.health = Health()
         elif ok is None:
             if trial:
-                self.health = msgspec.structs.replace(self.health, on_trial=False)
+                self.health = replace(self.health, on_trial=False)
         else:
             failures = self.health.failures + 1
             rests = trial or failures >= self._most or self.health.closed_until is not None
@@ -135,7 +135,7 @@ def _both(one: Tool, other: Tool) -> Tool:
         key: tuple(dict.fromkeys((*one.inputs.get(key, (f"$.{key}",)), *other.inputs.get(key, (f"$.{key}",)))))
         for key in {**one.inputs, **other.inputs}
     }
-    return msgspec.structs.replace(
+    return replace(
         one,
         inputs=inputs,
         synonyms=tuple(dict.fromkeys((*one.synonyms, *other.synonyms))),
@@ -192,7 +192,6 @@ class Counting:
         return counted
 
     def _id(self, id: str) -> str:
-        """An id that no earlier client has used."""
         return f"{self._client}.{id}"
 
     def _usage(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
@@ -274,7 +273,6 @@ class FallbackSession:
             self._stream.close(None if self._stopping or self._ended else error)
 
     async def _attempt(self, number: int) -> ProviderError | None:
-        """Run one member; returns its failure, if it failed."""
         member = self._members[number]
         trial = member.breaker.begin(anyio.current_time())
         error: ProviderError | None = None
@@ -335,16 +333,14 @@ class FallbackSession:
         if isinstance(event, SessionStarted):
             id = event.provider_session_id
             metadata = {**event.metadata, "agent": member.label}
-            return msgspec.structs.replace(
-                event, provider_session_id=f"{member.label}:{id}" if id else None, metadata=metadata
-            )
+            return replace(event, provider_session_id=f"{member.label}:{id}" if id else None, metadata=metadata)
         return event
 
     def _launch_of(self, number: int) -> Launch:
         member = self._members[number]
-        launch = msgspec.structs.replace(self._launch, gate=self._gate, options=self._options[number])
+        launch = replace(self._launch, gate=self._gate, options=self._options[number])
         own = own_session(launch.transcript, member.label) if member.adapter.capabilities.resume else None
-        return launch if own is None else msgspec.structs.replace(launch, resume=own, transcript=())
+        return launch if own is None else replace(launch, resume=own, transcript=())
 
     async def _gate(self, call: ToolCall) -> GateAnswer:
         answer = await self._launch.gate(self._counting.call(call))
@@ -387,8 +383,6 @@ def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None
 
 def own_session(transcript: Sequence[Event], label: str) -> str | None:
     """The client's own session id, if this client ran the session last."""
-    if last_agent(transcript, [label]) is None:
-        return None
     for event in reversed(transcript):
         if isinstance(event, SessionStarted):
             agent = event.metadata.get("agent", event.provider)
@@ -486,7 +480,6 @@ class FallbackAdapter:
 
 
 def _labels(adapters: Sequence[Adapter]) -> Iterator[str]:
-    """Their names; repeated ones are numbered."""
     seen: Counter[str] = Counter()
     for adapter in adapters:
         seen[adapter.name] += 1

@@ -180,15 +180,12 @@ class Replay:
 
 
 class _Open:
-    """An open call of the recording, and the gate's answer."""
-
     def __init__(self, event: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
         self.event = event
         self.answer = answer
         self.started = False
 
     def is_repeated_by(self, request: ToolCallRequested) -> bool:
-        """Whether a request repeats this one, before the call began."""
         same = request.tool_name == self.event.tool_name and same_input(request.tool_input, self.event.tool_input)
         return same and not self.started
 

@@ -119,7 +119,6 @@ def _window(window: str) -> str:
 
 
 def _figure(counts: str, figure: float) -> str:
-    """An amount as people read it."""
     if counts == "cost_usd":
         return dollars(figure)
     if counts == "duration_ms":
@@ -254,7 +253,6 @@ class Screen:
         self.view, self.question, self.notice, self.scrolled = "board", None, notice, 0
 
     def _step(self, by: int) -> None:
-        """In details the text moves, else the selection does."""
         if self.view != "board":
             self.scrolled = max(0, self.scrolled + by)
             return
@@ -313,7 +311,6 @@ def drawn(screen: Screen, width: int, height: int) -> Text:
 
 
 def _rows_shown(screen: Screen, height_left: int) -> list[Text]:
-    """The rows around the selected one, which is marked."""
     lines: list[Text] = []
     end = 0
     for name, row in _rows(screen.board):
@@ -363,7 +360,6 @@ def _foot(screen: Screen, width: int) -> Iterator[Text]:
 
 
 def _end_of(text: str, width: int) -> str:
-    """The end of the text that is being typed."""
     return text if cell_len(text) <= width else chop_cells(text[::-1], max(width, 1))[0][::-1]
 
 
@@ -425,12 +421,10 @@ class _LiveBoard:
         self._shown = shown
 
     def draw(self) -> None:
-        """The screen as it is now."""
         width, height = self._shown.console.size
         self._shown.update(drawn(self.screen, width, height), refresh=True)
 
     async def read(self) -> None:
-        """Show what the store has now."""
         wanted = self.screen.wanted
         board = await self._service.board(wanted)
         if wanted == self.screen.wanted:  # otherwise other words were typed meanwhile
@@ -438,7 +432,6 @@ class _LiveBoard:
             self.draw()
 
     async def poll(self) -> None:
-        """Read and show the store again and again."""
         token = 0
         while True:
             await self.read()

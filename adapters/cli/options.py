@@ -259,7 +259,6 @@ def read_context(given: Sequence[str]) -> RunContext:
 
 
 def _fact(pair: str) -> tuple[str, Any]:
-    """`KEY=TEXT` or `KEY:=JSON`."""
     key, equals, text = pair.partition("=")
     if not key.removesuffix(":") or not equals:
         raise click.UsageError(f"`--context {pair}` is not KEY=VALUE")

@@ -58,7 +58,6 @@ def _safe_console() -> type[Console]:
             raise BrokenPipeError
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-            """The segments of a renderable, their text printable."""
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(escape_control_lines(segment.text), segment.style)
 

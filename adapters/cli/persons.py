@@ -116,7 +116,6 @@ def _no_terminal(store: str | None) -> str | None:
 
 
 def _is_in_foreground() -> bool:
-    """Whether this process is in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
@@ -209,7 +208,6 @@ def _job() -> Iterator[psutil.Process]:
 
 
 async def _owners(store: str | None) -> list[Owner]:
-    """The owners of the runs that are not over."""
     async with opened(store, must_exist=True) as opened_store:
         going_on = await opened_store.runs(where=RunFilter(status=NOT_OVER), limit=_MOST)
     return [run.owner for run in going_on if run.owner is not None]

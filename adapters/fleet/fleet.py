@@ -100,7 +100,6 @@ def _ended_it(violation: Violation) -> bool:
 
 
 def _error(recorded: Any) -> Exception:
-    """An exception for a recorded error."""
     described: dict[str, Any] = (
         recorded if isinstance(recorded, dict) else {"message": str(recorded or "the run failed")}
     )

@@ -153,7 +153,6 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
 
 
 async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]:
-    """All queued runs, newest first."""
     before = None
     while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
         for run in page:
@@ -163,7 +162,6 @@ async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]
 
 
 async def _count(store: Store, *, most: int) -> int:
-    """How many runs are queued, counted up to `most`."""
     count = 0
     async with closing(_waiting(store)) as runs:
         async for _ in runs:

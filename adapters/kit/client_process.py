@@ -89,7 +89,6 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
         self._returned = anyio.Event()
 
     def _pending(self) -> int:
-        """How many bytes are in the pipe."""
         if not self._open:
             return 0
         pending: int = struct.unpack("i", ioctl(self._fd, FIONREAD, b"\0" * 4))[0]

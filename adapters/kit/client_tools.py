@@ -233,7 +233,6 @@ def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str
 
 
 def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """The tools that are called in these events."""
     names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
     return tuple(each for each in tools if each.name.casefold() in names)
 

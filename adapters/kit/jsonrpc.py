@@ -105,8 +105,6 @@ class RpcHandler:
 
 
 class _Pending:
-    """A request of ours that waits for its answer."""
-
     def __init__(self) -> None:
         self.arrived = anyio.Event()
         self.answer: dict[str, Any] | None = None

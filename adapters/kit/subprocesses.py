@@ -128,8 +128,6 @@ class Subprocesses:
 
 
 class _Pipe:
-    """A pipe that we read and a process writes."""
-
     def __enter__(self) -> Self:
         self.reader, self.writer = os.pipe()
         self._writing = self._reading = True
@@ -152,8 +150,6 @@ class _Pipe:
 
 
 class _Started:
-    """A command with its guardian, if it has one."""
-
     def __init__(self, process: anyio.abc.Process, status: int) -> None:
         self.process = process
         self.exit_code: int | None = None
@@ -190,7 +186,6 @@ class _Capture(_Pipe):
         return self
 
     async def read(self) -> None:
-        """Read until every writer is gone."""
         while self._read_once() != b"":
             await anyio.wait_readable(self.reader)
 

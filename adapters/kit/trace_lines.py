@@ -197,8 +197,6 @@ def _skip_blanks(text: str, at: int) -> int:
 
 
 class _Raw(io.RawIOBase):
-    """Adapts any binary stream to a buffered reader, which can look ahead."""
-
     def __init__(self, stream: IO[bytes]) -> None:
         self._source = stream
 

@@ -319,7 +319,6 @@ class OperatorService:
         )
 
     async def _waiting(self) -> Counter[str]:
-        """By run, how many calls wait for a person."""
         return Counter(approval.request.run_id for approval in await self.store.approvals(limit=MOST_COUNTED))
 
     def _redacted(self, run: RunInfo) -> RunInfo:

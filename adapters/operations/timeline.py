@@ -160,7 +160,6 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
 
 
 def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
-    """The rules that ask, and what for."""
     yield from (f"{rule_name(v['policy'], v['rule'])}: {v['message']}" for v in event.violations)
 
 
@@ -319,7 +318,6 @@ def _edits(input: dict[str, Any]) -> tuple[tuple[Edit, ...], set[str]]:
 
 
 def _edit(item: dict[str, Any], path: str | None) -> tuple[Edit, set[str]] | None:
-    """One edit, and the keys it shows whole."""
     before, after = _key(item, _BEFORE), _key(item, _AFTER)
     own = {key for key in _PATHS if item.get(key) == path}
     if after is not None:

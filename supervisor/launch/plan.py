@@ -125,7 +125,6 @@ def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
 
 
 def _named(function: object) -> str:
-    """The name in the record of a policy's Python function, such as a check."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 

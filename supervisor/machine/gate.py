@@ -180,7 +180,6 @@ class GateKeeper:
         self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
 
     def _on_reserved(self, key: int) -> None:
-        """The shared budgets were reserved: decide the call that waited for them."""
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
         if proposal is not None and proposal.answer is None and self.state.cause is None:
             self._decide(proposal, answers)

@@ -40,7 +40,7 @@ from .ending import RunEnding
 from .gate import GateKeeper
 from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
-from .reservations import Budgets
+from .reservations import BudgetLine, Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
 from .run_state import (
     AnswerDue,
@@ -95,7 +95,7 @@ class RunMachine:
         self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
-        self._budgets = shared = Budgets(self._state, budgets) if budgets else None
+        self._budgets = shared = Budgets(self._state, list(map(BudgetLine, budgets))) if budgets else None
         self._gate = GateKeeper(
             self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
         )

@@ -7,6 +7,7 @@ answer as an event, like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -73,36 +74,22 @@ class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted"
         return Reservation(claim=claim, used=self.seen, want=want, least=least)
 
 
+@dataclass(slots=True, eq=False)
 class Budgets:
     """The shared budgets of one run.
 
     # INVARIANT: at most one reservation is under way, and no call is allowed while one is.
     """
 
-    __slots__ = (
-        "_awaiting",
-        "_gates_all",
-        "_lines",
-        "_reserving",
-        "_settled",
-        "_since_ms",
-        "_starting",
-        "_state",
-        "_waiting",
-        "on_reserved",
-    )
-
-    def __init__(self, state: RunState, claims: Sequence[BudgetAccount]) -> None:
-        self._state = state
-        self._gates_all = state.identity.gates_all
-        self._lines = [BudgetLine(claim) for claim in claims]
-        self._awaiting = False
-        self._starting = True
-        self._settled = False
-        self._since_ms: int | None = None
-        self._reserving: list[int] = []  # the keys of the calls that the reservation under way is for
-        self._waiting: list[int] = []  # of those that came since
-        self.on_reserved: Callable[[int], None]  # has the call of a key judged
+    _state: RunState
+    _lines: list[BudgetLine]
+    on_reserved: Callable[[int], None] = field(init=False)  # has the call of a key judged
+    _awaiting: bool = field(default=False, init=False)
+    _starting: bool = field(default=True, init=False)
+    _settled: bool = field(default=False, init=False)
+    _since_ms: int | None = field(default=None, init=False)
+    _reserving: list[int] = field(default_factory=list, init=False)  # the calls the reservation under way is for
+    _waiting: list[int] = field(default_factory=list, init=False)  # those that came since
 
     def recall(self, event: BudgetReserved) -> None:
         """Update the state by an event of the run's log."""
@@ -192,7 +179,6 @@ class Budgets:
         return min((self._since_ms + int(line.recorded + line.reserved) for line in timed), default=None)
 
     def _asks_first(self) -> bool:
-        """Whether the store is asked before a call is decided."""
         self._record_use()
         return any(self._asks_calls(line) or line.must_reserve for line in self._lines)
 
@@ -228,12 +214,12 @@ class Budgets:
     def _has_effect_now(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:
         """Whether a refusal has an effect now; by the time something is used, there may be budget again."""
         over = answer.used > line.claim.max
-        return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
+        gates_all = self._state.identity.gates_all
+        return self._starting or over or calls_wait or not gates_all or line.claim.counts == "duration_ms"
 
     def _record_answer(
         self, line: BudgetLine, answer: ReservationResult, *, granted: bool, calls_wait: bool = False
     ) -> None:
-        """Record the answer if it differs from the one before."""
         claim = line.claim
         if line.granted is granted:
             return
@@ -253,7 +239,6 @@ class Budgets:
         )
 
     def _warn(self, claim: BudgetAccount, answer: ReservationResult) -> None:
-        """Record the `warn_at` fractions that were passed."""
         for fraction in claim.warn_at:
             if answer.before < round(fraction * claim.max, DIGITS) <= answer.used:
                 self._state.record(

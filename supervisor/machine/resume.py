@@ -76,7 +76,6 @@ class _Recollection:
         self._calls: dict[str, ToolCall] = {}
 
     def apply(self, event: Event) -> None:
-        """Replay the next event."""
         if event.at is not None:
             self._state.advance_clock(at_ms(event.at))
         self._state.counts.count(event, sized(event)[2])

@@ -307,8 +307,6 @@ class RunActor:
 
 
 class _Waiter:
-    """A caller at the gate."""
-
     __slots__ = ("answer", "answered", "call")
 
     def __init__(self, call: ToolCall) -> None:

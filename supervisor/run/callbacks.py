@@ -155,7 +155,6 @@ class CallbackRunner:
     async def _answer(
         self, call: Callable[[], Awaitable[list[ReservationResult]]]
     ) -> tuple[tuple[ReservationResult, ...], Exception | None]:
-        """The store's answer, or its failure."""
         with anyio.move_on_after(self.within_s):
             try:
                 return tuple(await call_isolated(call)), None

@@ -196,7 +196,6 @@ class Journal:
                 self._unstored = batch = []
 
     def _lacking(self) -> list[Event]:
-        """The events that the store has not confirmed, and all after them."""
         self._unstored = batch = self._unit([*self._unstored, *self._outbox.drain_record()])
         return batch
 

@@ -113,7 +113,6 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
 
 
 async def _claimed(store: Store, run: RunInfo, epoch: int, *, lost: bool) -> RunInfo | None:
-    """The run, claimed; None if it has changed, or another owner has it or its session."""
     try:
         return await store.claim_run(run.run_id, epoch=epoch, lost=lost)
     except StoreError as error:

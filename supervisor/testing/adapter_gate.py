@@ -243,7 +243,6 @@ def _refusing(n: int, *, stop: bool = False) -> Answering:
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
-    """The value with a word replaced in every text inside it."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, dict):
@@ -480,7 +479,6 @@ class SupervisingChecks(AdapterChecks):
 
 
 async def _supervised(agent: Agent, policy: Policy) -> RunResult:
-    """The result of a run, however it ended."""
     with anyio.fail_after(PATIENCE_S):
         try:
             return await run_once(agent.adapter, agent.prompt, policies=[policy])

@@ -202,7 +202,6 @@ class FakeProvider:
                 return
 
     async def _step(self, step: Step, reports: _Reports) -> bool:
-        """Do one step; says whether it was the last."""
         match step:
             case Ask():
                 return await self._propose(step, reports)

@@ -191,7 +191,6 @@ _LEFT = RecordPruned(session_id="s", by="ana", reason="old")
 
 
 async def _fill(store: Store) -> None:
-    """A session of two runs that are over, and another one."""
     for run_id in ("r1", "r2"):
         ids: Any = {"run_id": run_id, "session_id": "s"}
         request = ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)

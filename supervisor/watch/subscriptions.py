@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -223,31 +224,22 @@ def event_types(given: object) -> frozenset[str]:
     return frozenset(given)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Subscription:
     """The events for one subscriber. Use `async with`, which also closes it.
 
     Without `async with`, it starts with the first iteration and closes at its end.
     """
 
-    __slots__ = ("_behind", "_buffer", "_capacity", "_cursor", "_follower", "_over", "_page", "_tenant", "_types")
-
-    def __init__(
-        self,
-        follower: LogFollower,
-        cursor: EventCursor,
-        tenant: str | None,
-        capacity: int,
-        types: frozenset[str] | None = None,
-    ) -> None:
-        self._follower = follower
-        self._cursor = cursor
-        self._tenant = tenant
-        self._capacity = capacity
-        self._types = types
-        self._buffer: Buffer | None = None
-        self._page: list[Placed] = []
-        self._behind = True
-        self._over = False
+    _follower: LogFollower
+    _cursor: EventCursor
+    _tenant: str | None
+    _capacity: int
+    _types: frozenset[str] | None
+    _buffer: Buffer | None = field(default=None, init=False)
+    _page: list[Placed] = field(default_factory=list, init=False)
+    _behind: bool = field(default=True, init=False)
+    _over: bool = field(default=False, init=False)
 
     @property
     def cursor(self) -> int | str:

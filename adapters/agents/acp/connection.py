@@ -181,7 +181,6 @@ async def choose(
 
 
 def _choices(session: Mapping[str, Any], what: str) -> tuple[list[str], str | None, str, dict[str, Any]]:
-    """The choices offered, the current one, and the method and parameters that change it."""
     options = session.get("configOptions")
     for option in options if isinstance(options, list) else ():
         if isinstance(option, dict) and what in (option.get("category"), option.get("id")):

@@ -120,7 +120,6 @@ class _Compiled:
             self.expressed.update(f"allow {item}" for item in rule.tools if isinstance(item, str))
 
     def limit(self, name: str, maximum: float) -> bool:
-        """Set the option of a limit; returns whether there is one."""
         if name == "max_turns" and maximum >= 1:
             self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
         elif name == "max_cost_usd":

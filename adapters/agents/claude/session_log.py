@@ -311,7 +311,6 @@ class _Reader:
                 self._refusals.setdefault(call, []).append(refused)
 
     def handle_line(self, record: LogRecord) -> None:
-        """Add the events of one line."""
         if record.message is None:
             self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
         elif record.envelope.type == "assistant":
@@ -395,7 +394,6 @@ class _Reader:
         self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused)
 
     def _was_refused(self, call_id: str, time: int) -> bool:
-        """Whether the call was denied, at the given use of its id."""
         refusals = self._refusals.get(call_id, [])
         return refusals[time - 1] if time <= len(refusals) else False
 

@@ -61,7 +61,6 @@ def compile_options(policy: Policy) -> LaunchOptions:
 
 
 def _names(name: str) -> tuple[str, ...]:
-    """The names of a tool's calls."""
     return (name, *(act for each in CODEX_TOOLS if each.name == name for act in each.acts))
 
 

@@ -103,7 +103,6 @@ class _Line(msgspec.Struct, kw_only=True):
 
     @property
     def call_id(self) -> str:
-        """The id of the call that an item is about."""
         return str(self.payload.get("call_id") or self.payload.get("id") or "")
 
 
@@ -162,7 +161,6 @@ class _Reader:
         self._last_total: Any = None
 
     def handle_line(self, line: _Line) -> None:
-        """Add the events of one line."""
         typed = _typed(line)
         if line.type == "turn_context":
             self.model = str(line.payload.get("model") or "") or self.model
@@ -180,7 +178,6 @@ class _Reader:
             self.log.add(Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
 
     def finish(self, ends: list[str]) -> None:
-        """Add how the last task ended."""
         if ends and ends[-1] in _COMPLETED:
             self.log.add(RunCompleted)
         elif ends and ends[-1] == _ABORTED:

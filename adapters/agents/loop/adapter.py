@@ -305,7 +305,6 @@ class _Block(NoLaunchOptions):
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Let the block begin."""
         self.provider = TaskProvider(self.stream, launch)
         self._launch = launch
         self._open.set()

@@ -161,7 +161,6 @@ class OpenAIAgentsSession:
         return own if cap is None else cap if own is None else min(own, cap)
 
     def _input(self, launch: Launch) -> Any:
-        """The prompt, after the earlier conversation unless the SDK keeps it."""
         if not launch.transcript or any(self._own.get(kept) for kept in KEEPS_HISTORY):
             return launch.prompt
         history = self._histories.find(launch.session_id, launch.transcript)

@@ -151,14 +151,12 @@ class _Inbox:
         self.seen = False
 
     def show(self, found: ApprovalList) -> None:
-        """Print the requests of a list, and whether there are more."""
         for approval in found.approvals:
             self._prompt(approval)
         if found.total > len(found.approvals):
             note("more are pending; `--limit` shows them")
 
     async def follow(self, service: OperatorService, cursor: str) -> None:
-        """Print the requests that come after that position."""
         if not self.seen and not self._as_json:
             note("no approval is pending yet")
         async with service.subscribe(after=cursor) as events:

@@ -71,7 +71,6 @@ def _deploy(target: str) -> str:
 
 
 def _paced(steps: list[dict[str, Any]], pause_s: float) -> list[dict[str, Any]]:
-    """The same steps with a pause before each."""
     paced: list[dict[str, Any]] = []
     for step in steps:
         branches = {key: _paced(step[key], pause_s) for key in step if key.startswith("if_")}

@@ -30,7 +30,6 @@ _TASK = '"Fix the failing test"'
 
 
 def _next(file: str) -> dict[str, str]:
-    """Each agent, and the command that comes next."""
     run = f"proctor run --policy {file} --adapter"
     first = {spec.short_name: f"{run} {spec.first_run.format(task=_TASK)}" for spec in SPECS if spec.first_run}
     return {**first, "python": f"proctor check {file}"}
@@ -151,7 +150,6 @@ def _check_free(names: Iterable[str], force: bool) -> None:
 
 
 def _texts(pack: str | None) -> dict[str, str]:
-    """What is written, by the file's name; the policy is the first."""
     if pack is None:
         return {_FILE: (_DATA / "init.yaml").read_text(encoding="utf-8")}
     names = f"{pack}.yaml", f"{pack}.test.yaml"

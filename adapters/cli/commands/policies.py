@@ -105,7 +105,6 @@ EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "non
 
 
 def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[str]:
-    """The word for each finding: `refused`, `error`, `warning` or `note`."""
     from proctor.policies.analysis.name_checks import denies
 
     denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
@@ -236,7 +235,6 @@ def graph(
 
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
-    """The state after the one session a file holds."""
     from ...evaluate.fold import observed
 
     events = read_one_session(trace, "--trace", format)

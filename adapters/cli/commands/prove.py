@@ -224,7 +224,6 @@ def _write(
     adapter: str | None,
     files: tuple[str | None, str | None, str | None],
 ) -> None:
-    """Write the first session that refutes: as a test, as a recorded session, as a picture."""
     from ...evaluate.counterexamples import session_lines, why_no_test, written_test
 
     write_test, write_session, graph = files
@@ -321,7 +320,6 @@ class _Search:
         return self._time.prover(tools=tools, context=context)
 
     def clear(self) -> None:
-        """Erase the line before something is printed."""
         self._line.erase()
 
     def _stop(self, *_: object) -> None:

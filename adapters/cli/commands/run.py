@@ -158,7 +158,6 @@ def _agent(
 
 @contextmanager
 def _observed(otel: bool) -> Iterator[list[Publisher]]:
-    """The publishers of the run besides the live view."""
     if not otel:
         yield []
         return

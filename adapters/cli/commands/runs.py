@@ -133,7 +133,6 @@ def _labels(texts: tuple[str, ...]) -> dict[str, str]:
 def _found(
     store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int, *, waiting: bool
 ) -> tuple[tuple[RunView, ...], bool]:
-    """The runs, and whether there are more."""
 
     async def listed() -> RunList:
         async with operating(store) as service:
@@ -232,7 +231,6 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 
 
 def _summary(info: RunView, count: int) -> str:
-    """How the run ended, what it did and used."""
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
     if info.status == "lost":
         parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
@@ -375,7 +373,6 @@ def _stopped(item: Explained) -> bool:
 
 
 def _show_end(last: Event) -> None:
-    """How the run ended, by its last event."""
     from ..live import EventLines
 
     line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None

@@ -190,7 +190,6 @@ async def _senders(
 
 
 def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
-    """The people to notify, and the page's address if the file names it."""
     file = config or _default_config()
     if file is None:
         return [], None
@@ -203,7 +202,6 @@ def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
 
 
 def _default_config() -> str | None:
-    """The configuration file of this user, where there is one."""
     try:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     except RuntimeError:
@@ -229,7 +227,6 @@ def _show_code(address: str) -> None:
 
 
 def _echo_warnings() -> None:
-    """An event that cannot be read or sent is reported on standard error."""
     handler = NoteHandler(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)
 
@@ -243,7 +240,6 @@ async def _until_signal(scope: CancelScope) -> None:
 
 
 def _tokens(file: str | None) -> tuple[AccessTokens, str | None]:
-    """The tokens that are good, and the one to print."""
     from ...operations.identities import from_environment, one_token, read_tokens
 
     if file is not None:

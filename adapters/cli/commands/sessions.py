@@ -420,7 +420,6 @@ def _edited(found: Suggestion, entry: Entry) -> Suggestion | None:
 
 
 def _failing(text: str, file: str) -> list[str]:
-    """The names of the tests that the policy does not pass."""
     from ...evaluate.policy_tests import judge_test, read_policy_tests
 
     given = read_policy_tests(text, file, Path(file).parent)
@@ -436,7 +435,6 @@ def _read(sessions: tuple[str, ...], store: str | None, format: str | None) -> I
 
 
 def _stored(store: str) -> list[TraceSession]:
-    """The sessions of a store."""
     from proctor.supervisor.store.maintenance import export_lines
 
     from ...kit.trace_lines import TraceLines

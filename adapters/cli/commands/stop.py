@@ -146,7 +146,6 @@ def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None)
 
 
 async def _full_id(service: OperatorService, run: str) -> str:
-    """The id of a current run, named as in every command."""
     named = await service.run_named(run)
     if named.status not in NOT_OVER:
         raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
