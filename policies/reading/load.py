@@ -27,6 +27,7 @@ from .tree import (
     MapNode,
     Node,
     ProblemReport,
+    Scalar,
     Unreadable,
     check_size,
     describe,
@@ -41,6 +42,10 @@ _NAMED = (
     ("name", ("budgets",), ("name",)),
 )
 """The keys under which the parts of a policy have their names."""
+
+_CHOICES = frozenset({"on_violation", "enforcement", "unpriced", "locked"})
+_PARTS = frozenset(Policy.__struct_fields__) - {"name", "version", "description", "metadata"} - _CHOICES
+"""The fields of a policy that decide something: one word of several, or more than a word."""
 
 
 def check_whole(node: MapNode, report: ProblemReport) -> None:
@@ -63,6 +68,10 @@ def _complaints(node: MapNode) -> Iterator[Issue]:
     if circle := scope.circle():
         yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
         scope = NameScope()
+    metadata = node.entries.get("metadata")
+    for key, value in metadata.entries.items() if isinstance(metadata, MapNode) else ():
+        if key in _CHOICES or (key in _PARTS and not isinstance(value, Scalar)):
+            yield ("metadata", key), f"`{key}` does nothing under `metadata`; it is a key of the policy"
     nets = node.entries.get("nets")
     for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
         if (line := _text(net)) is not None:

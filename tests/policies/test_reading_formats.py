@@ -52,6 +52,12 @@ def test_unquoted_words_follow_the_yaml_core_schema(written: str, meant: Any) ->
     assert metadata_of(f"name: p\nmetadata: {{a: {written}}}") == {"a": meant}
 
 
+def test_metadata_may_have_words_about_the_parts_of_a_policy() -> None:
+    """A ticket is no approval, and decides nothing."""
+    about = {"approval": "SEC-12", "name": "x", "version": 3, "rules_of": [1]}
+    assert metadata_of(f"name: p\nmetadata: {about}") == about
+
+
 @pytest.mark.parametrize("word", ["on", "yes", "1", "true", "null", "1.0"])
 def test_keys_are_text_as_they_are_written(word: str) -> None:
     """A key is never resolved, so YAML and JSON keys are the same."""
@@ -114,6 +120,13 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
         ("name = 1\nname = 2", "toml", (2, 9), "cannot overwrite a value"),
         ("name = ", "toml", (1, 8), "invalid value"),
         ("name: p", "ini", (0, 0), "the format `ini` is not known"),
+        (
+            "name = 'p'\n[metadata]\nteam = 'core'\nlocked = true\n",
+            "toml",
+            (4, 10),
+            "`locked` does nothing under `metadata`; it is a key of the policy",
+        ),
+        ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
     ],
 )
 def test_a_text_that_cannot_be_read_is_one_clear_error(
