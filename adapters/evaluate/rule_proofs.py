@@ -7,7 +7,7 @@ difference, with one session that shows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from rich.text import Text
@@ -23,12 +23,14 @@ from proctor.policies import (
     merge_policies,
     preflight,
 )
+from proctor.policies.language.selectors import VirtualTool
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.reading.load import part_of
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.lists import Allowlist, Blocklist
+from proctor.policies.rules.net_shorthand import net_of
 from proctor.policies.rules.rule import Rule, names, times
-from proctor.policies.stack.clauses import Clause, clauses_of
+from proctor.policies.stack.clauses import LISTS, Clause, clauses_of
 
 from ..kit.display_text import escape_control
 from .counterexamples import session_of
@@ -37,15 +39,6 @@ from .proofs import WIDTH, ProofRecord, Prover, append_words, calls_text, record
 
 _LISTS = (Allow, Deny, Allowlist, Blocklist)
 _GLOB = frozenset("*?[")
-
-
-class PlacedClause(NamedTuple):
-    """A clause, and where it is written: in which policy, in which of its lists, at which place."""
-
-    clause: Clause
-    member: int
-    field: str
-    at: int
 
 
 NOT_ASKED = "not asked, as no time was left"
@@ -60,15 +53,12 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     """
     whole = merge_policies(list(policies))
     policies = members_of(whole)
-    everywhere = list(placed(policies))
+    everywhere = clauses_of(whole)
     ends = True
     for each in everywhere:
-        if each.clause.action == "warn":
+        if each.action == "warn":
             continue
-        if prove.over():
-            record = _not_asked(f"rule {each.clause.id}")
-        else:
-            record = _rule_record(policies, everywhere, each, prove)
+        record = _not_asked(f"rule {each.id}") if prove.over() else _rule_record(policies, everywhere, each, prove)
         ends = ends and record.finishes
         yield record
     for tool in _ordered_tools(everywhere):
@@ -79,28 +69,22 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
 
 def sanity_questions(policies: Sequence[Policy]) -> int:
     """How many records `sanity` gives."""
-    everywhere = list(placed(members_of(merge_policies(list(policies)))))
-    return sum(each.clause.action != "warn" for each in everywhere) + sum(1 for _ in _ordered_tools(everywhere))
+    everywhere = clauses_of(merge_policies(list(policies)))
+    return sum(each.action != "warn" for each in everywhere) + sum(1 for _ in _ordered_tools(everywhere))
 
 
-def placed(policies: Sequence[Policy]) -> Iterator[PlacedClause]:
-    """Every rule, list and net of a stack."""
-    clauses = iter(clauses_of(merge_policies(list(policies))))
-    for member, policy in enumerate(policies):
-        for field in ("tool_rules", "rules", "nets"):
-            for index in range(len(getattr(policy, field))):
-                yield PlacedClause(next(clauses), member, field, index)
-
-
-def kept(policies: Sequence[Policy], clauses: Sequence[PlacedClause]) -> Policy:
-    """The stack with no rules but these, and without limits where it is about rules alone."""
-    places = {(each.member, each.field, each.at) for each in clauses}
+def kept(policies: Sequence[Policy], clauses: Sequence[Clause]) -> Policy:
+    """The stack with no rules but these, whose names mean what they did."""
+    places = {(each.member, each.place) for each in clauses}
     members = []
     for member, policy in enumerate(policies):
         left = {
-            field: type(found)(each for n, each in enumerate(found) if (member, field, n) in places)
-            for field in ("tool_rules", "rules", "nets")
-            if (found := getattr(policy, field)) is not None
+            name: tuple(
+                each
+                for at, each in enumerate(getattr(policy, name))
+                if (member, (name, at)) in places or (name == "nets" and isinstance(net_of(each), VirtualTool))
+            )
+            for name in LISTS
         }
         members.append(part_of(policy, **left))
     return merge_policies(members)
@@ -112,33 +96,33 @@ def _not_asked(question: str) -> ProofRecord:
 
 def _rule_record(
     policies: Sequence[Policy],
-    placed: Sequence[PlacedClause],
-    rule: PlacedClause,
+    clauses: Sequence[Clause],
+    rule: Clause,
     prove: Prover,
 ) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
-    others = [each for each in placed if each is not rule]
+    others = [each for each in clauses if each is not rule]
     answer = prove(kept(policies, others), no_looser_than=kept(policies, [rule]))
-    question = f"rule {rule.clause.id}"
+    question = f"rule {rule.id}"
     if answer.verdict == "unknown":
         return _record(question, "unknown", answer, answer.reason)
     if answer.verdict == "refuted":
         if why := _why_endless(policies, rule, prove):
             return _record(question, "refuted", answer, why, finishes=False)
-        return _record(question, "proved", answer, f"`{rule.clause.id}` decides: without it this would be allowed")
+        return _record(question, "proved", answer, f"`{rule.id}` decides: without it this would be allowed")
     return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
 
 def _why_dead(
     policies: Sequence[Policy],
-    others: list[PlacedClause],
-    rule: PlacedClause,
+    others: Sequence[Clause],
+    rule: Clause,
     prove: Prover,
 ) -> str:
-    id = rule.clause.id
+    id = rule.id
     stack, alone = kept(policies, others), kept(policies, [rule])
-    if not isinstance(rule.clause.record, _LISTS):
-        for selector in (each for each in rule.clause.roles.all() if each):  # an approval has an empty one
+    if not isinstance(rule.record, _LISTS):
+        for selector in (each for each in rule.roles.all() if each):  # an approval has an empty one
             if (reached := prove(stack, reach=selector)).verdict == "proved":
                 return f"vacuous: {reached.reason}"
     dead = f"dead: without `{id}` the same sessions are allowed"
@@ -148,17 +132,16 @@ def _why_dead(
         if prove.over():
             break
         if prove(kept(policies, [other]), no_looser_than=alone).verdict == "proved":
-            return f"subsumed: `{other.clause.id}` already stops all that `{id}` stops"
+            return f"subsumed: `{other.id}` already stops all that `{id}` stops"
     return dead
 
 
-def _why_endless(policies: Sequence[Policy], rule: PlacedClause, prove: Prover) -> str:
+def _why_endless(policies: Sequence[Policy], rule: Clause, prove: Prover) -> str:
     """Why no run that a rule applies to can finish; empty if one can, as far as its own calls go."""
-    clause = rule.clause
-    owed = clause.record.obligation() if isinstance(clause.record, Rule) and clause.refuses else None
+    owed = rule.record.obligation() if isinstance(rule.record, Rule) and rule.refuses else None
     if owed is None or owed.after is not None:
         return ""
-    fewer = Count(tool=owed.tool, max=owed.least - 1, of=owed.of, when=clause.record.when, action="deny")
+    fewer = Count(tool=owed.tool, max=owed.least - 1, of=owed.of, when=rule.record.when, action="deny")
     bare = msgspec.structs.replace(
         policies[rule.member], rules=(fewer,), tool_rules=(), nets=(), limits=Limits(), budgets=()
     )
@@ -167,16 +150,16 @@ def _why_endless(policies: Sequence[Policy], rule: PlacedClause, prove: Prover) 
     return f"cannot finish: it requires {names(owed.tool)} {times(owed.least)}, and no session allows that"
 
 
-def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
+def _ordered_tools(clauses: Sequence[Clause]) -> Iterator[str]:
     """The tools that rules other than lists name, each once."""
     names: dict[str, None] = {}
-    for each in placed:
-        if not isinstance(each.clause.record, _LISTS):
-            names |= dict.fromkeys(each.clause.patterns(*each.clause.roles.all()))
+    for each in clauses:
+        if not isinstance(each.record, _LISTS):
+            names |= dict.fromkeys(each.patterns(*each.roles.all()))
     yield from (name for name in names if not _GLOB & set(name))
 
 
-def _tool_record(whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover) -> ProofRecord:
+def _tool_record(whole: Policy, clauses: Sequence[Clause], tool: str, prove: Prover) -> ProofRecord:
     """Whether a tool can be called at all; one that a list denies is not meant to be."""
     question = f"callable {tool}"
     answer = prove(whole, reach=tool)
@@ -185,12 +168,12 @@ def _tool_record(whole: Policy, placed: Sequence[PlacedClause], tool: str, prove
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
     policies = members_of(whole)
-    lists = [each for each in placed if isinstance(each.clause.record, _LISTS)]
+    lists = [each for each in clauses if isinstance(each.record, _LISTS)]
     if prove(kept(policies, lists), reach=tool).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
     always = (
-        each.clause.id
-        for each in placed
+        each.id
+        for each in clauses
         if not prove.over() and prove(kept(policies, [each]), reach=tool).verdict == "proved"
     )
     blamed = next(always, None)
@@ -310,10 +293,9 @@ def _ways(
 def _parts(base: Sequence[Policy]) -> Iterator[tuple[str, Policy]]:
     """A policy of each rule and of each limit alone."""
     bare = [msgspec.structs.replace(policy, limits=Limits(), budgets=()) for policy in base]
-    every = list(placed(base))
-    for each in every:
-        if each.clause.action != "warn":
-            yield each.clause.id, kept(bare, [each])
+    for each in clauses_of(merge_policies(list(base))):
+        if each.action != "warn":
+            yield each.id, kept(bare, [each])
     for n, policy in enumerate(base):
         for name, limit in policy.limits.given():
             alone = msgspec.structs.replace(bare[n], limits=msgspec.structs.replace(Limits(), **{name: limit}))

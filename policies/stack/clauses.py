@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from ..events.calls import STRICTNESS
 from ..language.selectors import NameScope, Selector, VirtualTool
 from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
@@ -17,17 +15,12 @@ from ..rules.petri_net import Net, NetMachine
 from ..rules.rule import Roles, Rule
 from .merge import effective_action
 
-
-class RuleIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The final ids of one policy's clauses, in the order they are written."""
-
-    tool_rules: tuple[str, ...]
-    rules: tuple[str, ...]
-    nets: tuple[str, ...]
+LISTS = ("tool_rules", "rules", "nets")
+"""The lists of a policy that hold its clauses, in their order."""
 
 
-def rule_ids(policy: Policy) -> tuple[RuleIds, ...]:
-    """The ids of every clause, by policy of the stack; all are different.
+def rule_ids(policy: Policy) -> list[list[str]]:
+    """The ids of every clause and every `map` line, by policy of the stack; all are different.
 
     An id that occurs more than once in the stack becomes `policy/id`; ids that are still equal are numbered.
     """
@@ -35,13 +28,10 @@ def rule_ids(policy: Policy) -> tuple[RuleIds, ...]:
     own = [list(_own_ids(member)) for member in members]
     repeated = {id for id, times in Counter(id for ids in own for id in ids).items() if times > 1}
     taken = {id for ids in own for id in ids if id not in repeated}
-    final = []
-    for member, ids in zip(members, own, strict=True):
-        named = [_unique(f"{member.name}/{id}", taken) if id in repeated else id for id in ids]
-        first, second = len(member.tool_rules), len(member.tool_rules) + len(member.rules)
-        parts = tuple(named[:first]), tuple(named[first:second]), tuple(named[second:])
-        final.append(RuleIds(tool_rules=parts[0], rules=parts[1], nets=parts[2]))
-    return tuple(final)
+    return [
+        [_unique(f"{member.name}/{id}", taken) if id in repeated else id for id in ids]
+        for member, ids in zip(members, own, strict=True)
+    ]
 
 
 def _own_ids(member: Policy) -> Iterator[str]:
@@ -73,7 +63,10 @@ def _unique(id: str, taken: set[str]) -> str:
 
 
 class Clause(NamedTuple):
-    """One tool rule, rule or net of a policy; `line`: the net was written in one line."""
+    """One tool rule, rule or net of a policy.
+
+    `place` is the list of its policy that has it, and where. `line`: the net was written in one line.
+    """
 
     id: str
     policy: str
@@ -81,6 +74,7 @@ class Clause(NamedTuple):
     record: Allow | Deny | Rule | Net
     action: OnViolation
     scope: NameScope
+    place: tuple[str, int]
     line: bool = False
 
     @property
@@ -145,10 +139,10 @@ def scope_of(members: Iterable[Policy]) -> NameScope:
 def _clauses(policy: Policy) -> Iterator[Clause]:
     for n, (member, ids) in enumerate(zip(members_of(policy), rule_ids(policy), strict=True)):
         scope = scope_of([member])
-        written = (*member.tool_rules, *member.rules)
-        for id, record in zip((*ids.tool_rules, *ids.rules), written, strict=True):
-            yield Clause(id, member.name, n, record, effective_action(member, record.action, policy), scope)
-        for id, raw in zip(ids.nets, member.nets, strict=True):
-            if isinstance(net := net_of(raw), Net):
-                action = effective_action(member, net.action, policy)
-                yield Clause(id, member.name, n, net, action, scope, isinstance(raw, str | NetLine))
+        written = [((name, at), each) for name in LISTS for at, each in enumerate(getattr(member, name))]
+        for id, (place, raw) in zip(ids, written, strict=True):
+            line = isinstance(raw, str | NetLine)
+            record = net_of(raw) if line else raw
+            if not isinstance(record, VirtualTool):
+                action = effective_action(member, record.action, policy)
+                yield Clause(id, member.name, n, record, action, scope, place, line)

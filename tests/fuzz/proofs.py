@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from proctor.adapters.evaluate.proofs import Prover
-from proctor.adapters.evaluate.rule_proofs import kept, placed, sanity
+from proctor.adapters.evaluate.rule_proofs import kept, sanity
 from proctor.policies import (
     CompiledPolicy,
     Decision,
@@ -37,6 +37,7 @@ from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
 from proctor.policies.limits import LIMITS
 from proctor.policies.policy import Approval, members_of
+from proctor.policies.stack.clauses import clauses_of
 
 from .ledger import Share
 from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair, played
@@ -443,7 +444,7 @@ def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[s
         ]
 
     members = members_of(question.stack)
-    rules = list(placed(members))
+    rules = clauses_of(question.stack)
     findings = []
     for record in sanity(members, Prover(prove)):
         about, _, id = record.question.partition(" ")
@@ -451,7 +452,7 @@ def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[s
             findings.append(record.reason.partition(":")[0])
         if about != "rule" or record.verdict == "unknown" or not record.finishes:
             continue
-        without = kept(members, [each for each in rules if each.clause.id != id])
+        without = kept(members, [each for each in rules if each.id != id])
         whole = question._replace(stack=without, question="no_looser_than", argument=question.stack)
         (brute,) = both_ways(whole, rng)
         for context in contexts(whole):

@@ -16,7 +16,7 @@ from proctor.policies.rules.count import Count
 from proctor.policies.rules.net_shorthand import NetLine
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.response import Require
-from proctor.policies.stack.clauses import RuleIds, rule_ids
+from proctor.policies.stack.clauses import rule_ids
 from proctor.policies.stack.merge import effective_action, effective_limits, merge_policies
 
 
@@ -211,13 +211,8 @@ def test_clauses_without_an_id_are_numbered_by_type() -> None:
         nets=("block rm", NetLine(line="block cp"), Net(name="n", places=("a",))),
     )
 
-    assert rule_ids(policy) == (
-        RuleIds(
-            tool_rules=("deny-1", "allow-1", "deny-2"),
-            rules=("require-1", "mine", "count-2", "require-2"),
-            nets=("block rm", "block cp", "n"),
-        ),
-    )
+    tool_rules, rules = ["deny-1", "allow-1", "deny-2"], ["require-1", "mine", "count-2", "require-2"]
+    assert rule_ids(policy) == [[*tool_rules, *rules, "block rm", "block cp", "n"]]
 
 
 def test_an_id_repeated_in_a_stack_shows_with_its_policy() -> None:
@@ -226,11 +221,8 @@ def test_an_id_repeated_in_a_stack_shows_with_its_policy() -> None:
     team = Policy(name="team", rules=(Require(tool="b"),))
     same = Policy(name="p", rules=(Require(tool="a", id="r"),))
 
-    assert [each.rules for each in rule_ids(merge_policies([org, team]))] == [
-        ("org/require-1", "count-1"),
-        ("team/require-1",),
-    ]
-    assert [each.rules for each in rule_ids(merge_policies([same] * 3))] == [("p/r",), ("p/r#2",), ("p/r#3",)]
+    assert rule_ids(merge_policies([org, team])) == [["org/require-1", "count-1"], ["team/require-1"]]
+    assert rule_ids(merge_policies([same] * 3)) == [["p/r"], ["p/r#2"], ["p/r#3"]]
 
 
 @given(
@@ -246,6 +238,6 @@ def test_an_id_repeated_in_a_stack_shows_with_its_policy() -> None:
 )
 def test_no_two_clauses_share_an_id(policies: list[Policy]) -> None:
     """Whatever the policies and their rules are called."""
-    ids = [id for each in rule_ids(merge_policies(policies)) for id in each.rules]
+    ids = [id for each in rule_ids(merge_policies(policies)) for id in each]
 
     assert len(ids) == len(set(ids))
