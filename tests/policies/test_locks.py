@@ -267,8 +267,8 @@ def rate(name: str) -> bool:
     """Whether a rate that a later policy gives for the same model leaves the locked one's."""
     full = dict.fromkeys(Price.__struct_fields__, 5)
     merged = both_of({"prices": {"m": full}}, {"prices": {"m": {**full, name: 1}}})
-    tables = price_tables(merged)
-    return bool(getattr(tables.locked[0].prices["m"], name) == 5 and getattr(merged.prices["m"], name) == 5)
+    [(locked, _)] = price_tables(merged).locked
+    return bool(getattr(locked["m"], name) == 5 and getattr(merged.prices["m"], name) == 5)
 
 
 PRICE: dict[str, Callable[[], bool]] = {name: (lambda name=name: rate(name)) for name in Price.__struct_fields__}  # type: ignore[misc]
