@@ -22,14 +22,13 @@ from proctor.policies.events import (
     RunFailed,
     SessionStarted,
     TokenUsageUpdated,
-    TurnCompleted,
     TurnStarted,
     Unrecognized,
 )
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
-from ...kit.call_book import check_growth, dollars, tokens
+from ...kit.call_book import Turns, check_growth, dollars, tokens
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.process_tree import GUARDS
 
@@ -79,9 +78,8 @@ class ClaudeTranslation:
         self.calls = calls
         self.result: dict[str, Any] | None = None
         self._turn_cap = turn_cap
-        self._turn = 0
+        self._turns = Turns()
         self._message_id: str | None = None
-        self._open_turn = False
         self._state: str | None = None
         self._started = False
         self._retrying: ErrorOccurred | None = None
@@ -110,7 +108,7 @@ class ClaudeTranslation:
         result = self.result or {}
         if result.get("subtype") == "error_max_turns" and self._turn_cap is not None:
             # the model wanted one more response and the policy's cap refused it: the monitor names the limit
-            yield TurnStarted(turn=self._turn + 1)
+            yield TurnStarted(turn=self._turns.number + 1)
         if result.get("is_error"):
             yield RunFailed(error=_failure(result))
         else:
@@ -158,25 +156,23 @@ class ClaudeTranslation:
             yield from self._responding(str(event["message"]["id"]))
         elif kind == "content_block_start" and event["content_block"]["type"] == "tool_use":
             block = event["content_block"]
-            self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=None)
+            self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=None)
         elif kind == "content_block_delta":
             text = str(event["delta"].get("text", ""))
             # anything else is still a sign of life, which keeps an idle clock from running out
             yield MessageStreamed(delta=text) if text else MessageStreamed(role="system")
-        elif kind == "message_stop" and self._open_turn:
-            self._open_turn = False
-            yield TurnCompleted(turn=self._turn)
+        elif kind == "message_stop":
+            yield from self._turns.end()
 
     def _responding(self, message_id: str) -> Iterator[Event]:
         if message_id == self._message_id:
             return
         self._message_id = message_id
-        self._turn += 1
-        self._open_turn = True
         if self._retrying is not None:
             yield ErrorRecovered(code=self._retrying.code, message="the next attempt was answered")
             self._retrying = None
-        yield TurnStarted(turn=self._turn)
+        self._turns.is_open = False  # a response that broke off was not completed
+        yield from self._turns.begin()
 
     def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
         message, parent = record["message"], record.get("parent_tool_use_id")
@@ -194,12 +190,12 @@ class ClaudeTranslation:
         if kind == "text" and parent is None:
             yield MessageReceived(content=block["text"])
         elif kind == "tool_use":
-            call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
+            call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=parent)
             if not call.proposed:
                 call.input = dict(block["input"])
         elif kind == "server_tool_use":
             # runs at the API, where no gate is
-            call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
+            call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=parent)
             call.proposed, call.allowed, call.input = True, True, dict(block["input"])
             yield call.started()
         elif str(kind).endswith("_tool_result"):

@@ -22,7 +22,6 @@ from proctor.policies.events import (
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallFailed,
-    TurnCompleted,
     TurnStarted,
 )
 from proctor.policies.events.calls import ToolCall, tell_model_default
@@ -30,6 +29,7 @@ from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.run.tasks import tool_error
 
+from ...kit.call_book import Turns
 from ...kit.values import is_finite, to_jsonable
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class LoopGate:
         self._launch = launch
         self._stream = stream
         self._provider = provider
-        self._turn = 0
+        self._turns = Turns()
         self._beginning = anyio.Lock()
         self._numbers = itertools.count(1)
         self.calls = AllowedCalls(stream)
@@ -273,7 +273,7 @@ class LoopGate:
     @property
     def turn_number(self) -> int:
         """The current turn, from 1; 0 before the first."""
-        return self._turn
+        return self._turns.number
 
     @property
     def transcript(self) -> tuple[Event, ...]:
@@ -353,7 +353,7 @@ class LoopGate:
         """
         await self._begun()
         own_id = self.calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
-        call = self.calls.proposed(own_id, name, dict(tool_input), self._turn)
+        call = self.calls.proposed(own_id, name, dict(tool_input), self._turns.number)
         if not is_finite(tool_input):  # the record would say null, and the tool would get NaN
             raise ToolRefused(call, f"A number in the input of tool '{name}' is not finite.")
         answer = await self._provider.propose(call)
@@ -369,15 +369,13 @@ class LoopGate:
         """
         if self.calls.parent() is not None:
             return
-        if self._turn:
-            await self.report(TurnCompleted(turn=self._turn))
-        self._turn += 1
-        await self.report(TurnStarted(turn=self._turn))
+        for event in itertools.chain(self._turns.end(), self._turns.begin()):
+            await self.report(event)
 
     async def turn_refused(self, cap: int | None) -> None:
         """Report that the framework rejected a turn beyond `cap`, a compiled `max_turns`; the policy judges it."""
-        if cap is not None and self._turn >= cap:
-            await self.report(TurnStarted(turn=self._turn + 1))
+        if cap is not None and self._turns.number >= cap:
+            await self.report(TurnStarted(turn=self._turns.number + 1))
 
     async def message(self, content: Any, *, role: Literal["assistant", "user", "system"] = "assistant") -> None:
         """Report a message: text, or a list of content blocks."""
@@ -428,8 +426,8 @@ class LoopGate:
 
     async def complete(self) -> None:
         """Report the end, with `output`."""
-        if self._turn:
-            await self.report(TurnCompleted(turn=self._turn))
+        for event in self._turns.end():
+            await self.report(event)
         await self.report(RunCompleted(output=to_jsonable(self.output)))
 
     async def report(self, event: Event) -> None:
@@ -439,7 +437,7 @@ class LoopGate:
 
     async def _begun(self) -> None:
         async with self._beginning:  # siblings wait until the turn they belong to was told
-            if not self._turn:
+            if not self._turns.number:
                 await self.turn()
 
 
