@@ -205,12 +205,11 @@ async def cancel_for_approval(
 
 
 def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id: str) -> ApprovalRequest:
+    ids: dict[str, Any] = {"approval_id": f"{run_id}.{new_id('resume')}", "run_id": run_id, "session_id": session_id}
     if isinstance(given, ApprovalRequest):
         if given.run_id not in ("", run_id):
             raise UsageError(f"the request for approval is of run `{given.run_id}`, not of run `{run_id}`")
-        return msgspec.structs.replace(
-            given, approval_id=f"{run_id}.{new_id('resume')}", run_id=run_id, session_id=session_id
-        )
+        return msgspec.structs.replace(given, **ids)
     try:
         call = ToolCall(
             id=str(given["tool_call_id"]),
@@ -222,9 +221,7 @@ def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id
     except (TypeError, ValueError):
         raise UsageError("the request for approval, and its `tool_input`, are mappings") from None
     return ApprovalRequest(
-        approval_id=f"{run_id}.{new_id('resume')}",
-        run_id=run_id,
-        session_id=session_id,
+        **ids,
         call=call,
         input_digest=input_digest(call.input),
         policy_name=str(given.get("policy_name", "")),

@@ -45,15 +45,6 @@ async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, boo
 class AnsweringChecks(StoreChecks):
     """Approvals and commands: asked, answered once, withdrawn; orders kept in order."""
 
-    async def test_an_order_is_given_the_number_it_is_listed_under(self, store: Store) -> None:
-        given = [await store.send_command(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
-        listed = await store.commands()
-
-        assert given == [order.number for order in listed]
-        assert given == sorted({*given})
-        assert await store.last_command() == given[-1]
-        assert await store.commands(after=given[1]) == listed[2:]
-
     async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self, store: Store) -> None:
         """Every field comes back; pages, runs and sessions can be asked for alone."""
         await store.append([requested("r.1", expires_at=AT, reason="why"), message("s", "x", run_id="r")])
