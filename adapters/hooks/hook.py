@@ -120,7 +120,8 @@ class Hook:
         )
         call = approval.request.call
         if gate_answer is None:
-            return _ALLOWED if self._input.kind == "permission" else ("deny", tell_model_default(call.name))
+            left_to_it = self._input.kind == "permission" and self._goes_on
+            return _ALLOWED if left_to_it else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
         if not gate_answer.allowed:
             return self._keep_answer(
@@ -208,9 +209,13 @@ class Hook:
         self._record.keep(OPENED_NOTE, msgspec.json.encode({**still, call_id: why}))
 
     def _on_permission(self) -> Verdict:
-        """The client is about to ask its person about a call: not where the policy allows that call positively."""
+        """The client is about to ask its person about a call: not where the policy allows that call positively, nor
+        once the run was cancelled.
+        """
         hook_input, opened = self._input, _opened_calls(self._record)
         part = hook_input.tool_input
+        if not self._goes_on and self._session.refuses_on(hook_input.prompt_id):
+            return "deny", tell_model_default(hook_input.tool_name)
         if self._client.hears == "permission":
             self._held = self._session.waits_for(hook_input.tool_name, part) if self._goes_on else ""
             return _ALLOWED

@@ -137,7 +137,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     machine.handle(cause)
     machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
     try:
-        await store.settle(run.run_id, used_by(run, monitor.usage), epoch=epoch)
+        await store.settle(run.run_id, used_by(run, events, monitor.usage), epoch=epoch)
         await store.append(machine.drain_record(), epoch=epoch)
     except StoreError as error:
         if error.kind in ("fenced", "run_over"):  # somebody took it over meanwhile
@@ -156,10 +156,13 @@ async def _observe_earlier_usage(store: Store, session_id: str, before: int, mon
                 monitor.observe(event)
 
 
-def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
-    """A run's use of shared budgets, by its recorded events."""
+def used_by(run: RunInfo, events: Sequence[Event], usage: Usage) -> dict[str, float]:
+    """A run's use of shared budgets, by its recorded events; its time is that of the last of them."""
     figures = [kind.counts for kind in BUDGETS.values() if kind.of_usage]
-    return {"tool_calls": float(run.calls), **{name: float(getattr(usage, name)) for name in figures}}
+    last, start = events[-1].at if events else None, run.started_at
+    lasted = 0.0 if last is None or start is None else (last - start).total_seconds() * 1000
+    used = {name: float(getattr(usage, name)) for name in figures}
+    return {"tool_calls": float(run.calls), "duration_ms": max(lasted, 0.0), **used}
 
 
 def _counter(events: Sequence[Event]) -> Monitor:

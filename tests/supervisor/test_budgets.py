@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from proctor.policies.events import (
     BudgetReserved,
     BudgetWarned,
     Event,
+    MessageReceived,
     PolicyViolated,
     RunStarted,
     TokenUsageUpdated,
@@ -378,6 +380,21 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used
     await reap(store)
 
     assert await left(store) == [(3, 0, 7)]
+
+
+async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:
+    """Not only for what its owner has last told the store."""
+    store, start = MemoryStore(), datetime(2026, 3, 1, tzinfo=UTC)
+    owner = await store.register(Owner(owner_id="o"), lease_s=60)
+    await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
+    claim = BudgetAccount(budget="org/time", key="", counts="duration_ms", window="", max=100_000)
+    last = MessageReceived(run_id="r", session_id="s", at=start + timedelta(seconds=50))
+    await store.append([RunStarted(run_id="r", session_id="s", at=start), last], epoch=owner.epoch)
+    await store.reserve("r", [Reservation(claim=claim, used=10_000, want=60_000)], epoch=owner.epoch)
+    await store.release(owner.epoch)
+    await reap(store)
+
+    assert await left(store) == [(50_000, 0, 50_000)]
 
 
 async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:

@@ -20,13 +20,14 @@ from stored_rows import stored_rows
 from terminal import Terminal
 from web_server import PROCTOR
 
-from proctor.adapters.hooks.clients import codex_trust
+from proctor.adapters.hooks.clients import claude, codex_trust
 from proctor.adapters.hooks.decider import REFUSED_S, HookDecider
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.policies.events import ToolApprovalDenied, ToolApprovalGranted
+from proctor.supervisor import KillSwitch
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import ApprovalError
 from proctor.supervisor.ports.processes import as_owner
@@ -470,6 +471,30 @@ def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers:
     assert ends[-1] == ("tool_approval_granted" if answers else "tool_approval_denied")
     assert asking.types()[-1] == ("tool_call_failed" if answers else "tool_call_denied")
     assert not answers or "policy_violation" not in asking.types()[-2:]
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking, answers: bool) -> None:
+    """Its person is not asked any more, whether the client asks before or after that."""
+    asking.session.pre("c1", command="deploy")
+    asking.session.pre("c2", command="undo")
+    held, hook = asking.question()
+    if answers:
+        asking.answers(held, granted=True)
+
+    async def stop() -> None:
+        async with SQLiteStore(asking.session.store) as store:
+            await KillSwitch(store).kill(by="ana", everything=True)
+
+    anyio.run(stop)
+    waiting = asking.judge.resolve_held(hook, held)
+    given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
+    later, asked = asking.judge.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())
+
+    assert waiting is not None
+    for answer in (waiting, later):
+        assert (answer.verdict, bool(answer.reason), answer.held) == ("deny", True, "")
+    assert claude.output(later, asked)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
 def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:
