@@ -33,7 +33,7 @@ from ..kit import usage_log as usage
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .decisions import LastAnswer, Opening
-from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
+from .messages import CAN_STOP, STOPPED, HookAnswer, HookClient, HookInput, Kind
 from .record import HookRecord
 from .session import Handled, HookedSession
 
@@ -108,7 +108,8 @@ class Hook:
 
     def _shown(self, verdict: Verdict, *, stop: bool, held: str = "") -> HookAnswer:
         """The answer with words that are fit to be shown: the client prints them as they are."""
-        notes = tuple(map(escape_control_lines, self._notes()))
+        explained = verdict[0] == "deny" and self._input.kind == "prompt"  # it is the reason
+        notes = () if explained else tuple(map(escape_control_lines, self._notes()))
         return HookAnswer(
             verdict=verdict[0], reason=escape_control_lines(verdict[1]), stop=stop, notes=notes, held=held
         )
@@ -160,7 +161,7 @@ class Hook:
         if (block := self._session.blocked(self._record)) is not None:
             return "deny", str(StartsBlockedError(block))
         self._begin(self._input.prompt)
-        return _ALLOWED
+        return _ALLOWED if self._goes_on else ("deny", "; ".join(self._notes()) or STOPPED)
 
     def _proposed(self) -> Verdict:
         hook_input, session = self._input, self._session

@@ -57,7 +57,9 @@ class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted"
             return False
         if self.claim.kind.of_usage:
             return beyond > 0
-        return beyond >= self.reserved if self.claim.counts == "duration_ms" else beyond != self.reserved
+        if self.claim.counts == "duration_ms":
+            return beyond >= (self.reserved or SLICE_MS)
+        return beyond != self.reserved
 
     def reservation(self, calls: int) -> Reservation:
         """The reservation to ask the store for, with that many calls waiting."""

@@ -82,6 +82,16 @@ def of(result: RunResult, *types: type[Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
 
 
+class Counting(MemoryStore):
+    """Counts how often it is asked to reserve."""
+
+    reservations = 0
+
+    async def reserve(self, *args: Any, **more: Any) -> list[ReservationResult]:
+        self.reservations += 1
+        return await super().reserve(*args, **more)
+
+
 async def test_what_runs_use_is_added_up_and_nothing_stays_reserved() -> None:
     """Also where the last report comes right before the end."""
     store = MemoryStore()
@@ -380,6 +390,19 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used
     await reap(store)
 
     assert await left(store) == [(3, 0, 7)]
+
+
+@pytest.mark.parametrize("action", ["warn", "deny"])
+async def test_a_run_that_goes_on_past_a_budget_of_time_asks_the_store_seldom(action: Any) -> None:
+    """Once a minute, and before a call, which may have something again: not for every moment that passes."""
+    store = Counting()
+    steps = [Pause(0.05), Ask(name="a"), Pause(0.05)]
+    result = await ran(store, steps, Budget(name="time", max_duration_ms=20, action=action))
+
+    assert result.status == "completed"
+    assert [event.granted for event in of(result, BudgetReserved)] == [True, False]
+    assert len(of(result, ToolCallStarted)) == (action == "warn")
+    assert store.reservations <= 4
 
 
 async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:

@@ -489,12 +489,12 @@ def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking
     anyio.run(stop)
     waiting = asking.judge.resolve_held(hook, held)
     given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
-    later, asked = asking.judge.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())
+    later, question = asking.judge.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())
 
     assert waiting is not None
     for answer in (waiting, later):
         assert (answer.verdict, bool(answer.reason), answer.held) == ("deny", True, "")
-    assert claude.output(later, asked)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert claude.output(later, question)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
 def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:

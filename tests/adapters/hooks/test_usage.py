@@ -217,3 +217,22 @@ def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: 
     second = session.pre("t2")
 
     assert (first.verdict, second.verdict) == ("allow", "deny")
+
+
+@pytest.mark.parametrize("action", ["cancel", "deny", "warn"])
+def test_a_prompt_for_which_nothing_is_left_of_a_budget_is_refused(session: Any, action: str) -> None:
+    """Its response alone would be more than there is; the person is told why, and once. With `warn` it goes on."""
+    budget = f"{{name: tokens, max_total_tokens: 100, window: day, action: {action}}}"
+    session.policy.write_text(f"{{name: p, budgets: [{budget}]}}")
+    first = session.prompt("p1")
+    session.pre("t1", command="ls")
+    session.used("m1", input_tokens=500, output_tokens=1, call="t1")
+    session.post("t1", command="ls")
+    session.hook("Stop")
+    second = session.prompt("p2")
+
+    assert first.verdict == "allow"
+    assert second.verdict == ("allow" if action == "warn" else "deny")
+    [why] = second.notes if action == "warn" else [second.reason]
+    assert why.startswith("policy `p`, rule `tokens`: 501 tokens used; it starts again at ")
+    assert action == "warn" or second.notes == ()
