@@ -74,6 +74,8 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
         return FAILED, "interrupted"
     if isinstance(error, OSError) and error.filename is not None:
         return BAD_INPUT, f"error: `{error.filename}`: {(error.strerror or str(error)).lower()}"
+    if isinstance(error, FileNotFoundError) and not _has_folder():
+        return BAD_INPUT, "error: the current folder has been removed; change to another"
     if isinstance(error, OSError) and error.errno in _FULL:
         return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("proctor."):
@@ -84,6 +86,15 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     first = (str(error).splitlines() or [""])[0]
     kind = type(error).__name__
     return FAILED, f"error: this should not have happened: {kind}: {first}\nrun `proctor --debug ...` for details"
+
+
+def _has_folder() -> bool:
+    """Whether the folder that this process works in is still there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def code_of(error: BaseException) -> int:

@@ -325,6 +325,9 @@ def size_text(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
+MOST_SHOWN = 1_000_000
+"""The most a list can be asked for."""
+
 VARIABLE = "PROCTOR_STORE"
 
 

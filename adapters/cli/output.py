@@ -189,6 +189,7 @@ _PHRASES = (
     (re.compile(r"^No such (option|command) '(.*?)'"), r"there is no \1 `\2`"),
     (re.compile(r"is not a valid (?:integer|float)(?: range)?$"), "is not a number"),
     (re.compile(r"^(\S+) is not in the range x>=(\S+)$"), r"`\1` is less than \2"),
+    (re.compile(r"^(\S+) is not in the range (\S+)<=x<=(\S+)$"), r"`\1` is not between \2 and \3"),
     (re.compile(r"'([^']*)'"), r"`\1`"),
 )
 

@@ -121,7 +121,9 @@ def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
         (("schema", "x"), "unexpected argument `x`; `proctor schema --help` shows the usage"),
         (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows the usage"),
         (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
-        (("runs", "--limit", "0"), "`--limit N`: `0` is less than 1"),
+        (("runs", "--limit", "0"), "`--limit N`: `0` is not between 1 and 1000000"),
+        (("approvals", "--limit", "9" * 20), f"`--limit N`: `{'9' * 20}` is not between 1 and 1000000"),
+        (("tail", "-n", "-1"), "`--lines N`: `-1` is less than 0"),
         (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
     ],
 )
@@ -141,6 +143,16 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
         )
 
     assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
+
+
+@pytest.mark.parametrize("words", ["hook status", "hook uninstall", "adapters"])
+def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
+    """Of the commands that need to know where they are."""
+    shell = f"mkdir gone && cd gone && rmdir ../gone && exec {' '.join(PROCTOR)} {words}"
+    ended = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: the current folder has been removed; change to another\n"
 
 
 def test_closed_streams_are_no_error(place: Path) -> None:

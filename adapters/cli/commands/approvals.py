@@ -11,7 +11,16 @@ from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 from ...kit.values import login_name
-from ..options import by_option, group_option, is_there_as_named, json_option, operating, run_async, store_option
+from ..options import (
+    MOST_SHOWN,
+    by_option,
+    group_option,
+    is_there_as_named,
+    json_option,
+    operating,
+    run_async,
+    store_option,
+)
 from ..output import approval_details, console, echo, echo_json, note, output_parameter, written_to
 from ..persons import check_person
 
@@ -104,7 +113,7 @@ def _answer(
 @click.command()
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_SHOWN),
     default=100,
     show_default=True,
     metavar="N",

@@ -21,6 +21,7 @@ from proctor.supervisor.ports.stored_types import RunFilter
 from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
 from ...kit.values import login_name
 from ..options import (
+    MOST_SHOWN,
     Moment,
     by_option,
     check_standard_input,
@@ -74,7 +75,12 @@ _PROMPT_ROOM = 20
 @click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that started before this time.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one, for the next page.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="The most runs to show."
+    "--limit",
+    type=click.IntRange(1, MOST_SHOWN),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="The most runs to show.",
 )
 @store_option
 @output_option
