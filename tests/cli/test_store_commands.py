@@ -239,7 +239,9 @@ def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
 
 
 def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) -> None:
-    """It is a store of its own: as the record was then, nobody else's to read, and nothing is left beside it."""
+    """It is a store of its own: as the record was then, nobody else's to read, and nothing is left beside it. The run
+    that was active then is a lost one there, which `reap` ends with its waiting call.
+    """
     with going(waits) as process:
         until(process, "tool_approval_requested")
         copied = cli("store", "--backup", "backup.db", "--json")
@@ -253,9 +255,11 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
     assert (copied.code, copied.lines) == (0, [{"file": "backup.db", "bytes": backup.stat().st_size}])
     assert backup.stat().st_mode & 0o077 == 0
     assert [each["status"] for each in cli("runs", "--json").lines] == ["completed"]
-    assert [each["status"] for each in cli("runs", "--store", "backup.db", "--json").lines] != ["completed"]
+    assert [each["status"] for each in cli("runs", "--store", "backup.db", "--json").lines] == ["lost"]
     assert "integrity: every record is what was written" in verified.out
     assert left == ["backup.db"]
+    assert "ended; its supervisor, process " in cli("reap", "--store", "backup.db").out
+    assert cli("approvals", "--store", "backup.db", "--json").lines == []
 
 
 @pytest.mark.parametrize(
