@@ -194,14 +194,8 @@ def _run_records(whole: Policy) -> Iterator[ProofRecord]:
 def _record(
     question: str, verdict: str, answer: Proved | Refuted | Unknown, reason: str, *, finishes: bool = True
 ) -> ProofRecord:
-    return ProofRecord(
-        question=question,
-        verdict=verdict,
-        session=answer.session,
-        explored=answer.explored,
-        reason=reason,
-        finishes=finishes,
-    )
+    found = record_of(question, answer)
+    return msgspec.structs.replace(found, verdict=verdict, reason=reason, context={}, finishes=finishes)
 
 
 class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):

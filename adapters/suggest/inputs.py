@@ -57,15 +57,16 @@ def input_entries(tool: str, path: str, uses: Sequence[Use], calls: int) -> list
     if role in ("path", "to"):
         return _folders(tool, path, uses, optional=len(uses) < calls)
     if role == "url" or all(is_address(value) for use in uses for value in use.values):
-        return _sourced(tool, path, uses, _hosts, extract=HOST, always=role == "url")
+        return _sourced(tool, path, uses, lambda text: [host_of(text)], extract=HOST, always=role == "url")
     texts = {value for use in uses for value in use.values if isinstance(value, str)}
-    from_somewhere = _sourced(tool, path, uses, _whole) if texts else []
+    from_somewhere = _sourced(tool, path, uses, lambda text: [text]) if texts else []
     if from_somewhere and len(from_somewhere[0].part.get("except", ())) < len(texts):
         return from_somewhere
     found = _amount(tool, path, uses, calls) or _values(tool, path, uses, calls)
     if found:
         return [found]
-    return _links(tool, path, uses) if any(len(text) >= _PROSE for text in texts) else []
+    prose = any(len(text) >= _PROSE for text in texts)
+    return _sourced(tool, path, uses, links_in, extract=LINK) if prose else []
 
 
 def _by_session(uses: Sequence[Use], values_of: Callable[[Use], set[Any]]) -> dict[str, set[Any]]:
@@ -123,7 +124,11 @@ def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> li
         for found in places.values()
         for folder in found
     }
-    chosen |= {_common(found) for found in _of_each(uses) if not any(found <= {*_below(f, found)} for f in chosen)}
+    chosen |= {
+        _common(found)
+        for found in _of_each(uses)
+        if not any(all(f in _above(each) for each in found) for f in chosen)
+    }
     outermost = {folder for folder in chosen if not chosen & set(_above(folder)[1:])}
     covers = {
         session: {next(above for above in _above(f)[::-1] if above in outermost) for f in found}
@@ -163,10 +168,6 @@ def _of_each(uses: Sequence[Use]) -> list[set[str]]:
     """The folders of each call that has several paths."""
     found = ({folder_of(v, use.workspace) or str(v) for v in use.values} for use in uses if len(use.values) > 1)
     return [folders for folders in found if len(folders) > 1]
-
-
-def _below(folder: str, folders: Iterable[str]) -> list[str]:
-    return [each for each in folders if folder in _above(each)]
 
 
 def _common(folders: set[str]) -> str:
@@ -241,35 +242,24 @@ def _condition(
     )
 
 
-def _whole(value: Any) -> list[str]:
-    return [text_of(value)]
-
-
-def _hosts(value: Any) -> list[str]:
-    return [host_of(text_of(value))]
-
-
-def _links(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
-    """The links in a free text."""
-    return _sourced(tool, path, uses, lambda value: links_in(text_of(value)), extract=LINK)
-
-
 def _sourced(
     tool: str,
     path: str,
     uses: Sequence[Use],
-    texts_of: Callable[[Any], list[str]],
+    read: Callable[[str], list[str]],
     *,
     extract: str | None = None,
     always: bool = False,
 ) -> list[Entry]:
-    """Restrictions by source: users' texts, tools' outputs, or recurring values without either."""
+    """Restrictions by source: users' texts, tools' outputs, or recurring values without either; `read` finds what is
+    followed in the text of a value.
+    """
     open: dict[str, set[tuple[str, frozenset[Supplier]]]] = _by_session(
         uses,
         lambda use: {
             (text, use.call.supplied.get(text, frozenset()))
             for value in use.values
-            for text in texts_of(value)
+            for text in read(text_of(value))
             if text and not use.call.user.contain(text)
         },
     )
