@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -37,7 +37,29 @@ def approval_of(call: EvaluatedCall, also: str = "") -> Finding:
 FIRST, THEN = 1, 2
 
 
-class Before(Rule, tag="before", frozen=True):
+class _Order(Rule, frozen=True):
+    """A rule that wants `first` to come before `then`."""
+
+    first: Selector
+    then: Selector
+
+    person = "first"
+    word: ClassVar[str]
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+
+    def words(self) -> str:
+        return f"{names(self.first)} {self.word} {names(self.then)}"
+
+    def drawing(self) -> tuple[Link, ...]:
+        calls = (calls_in(self.first),) if calls_in(self.first) else ()
+        sources = (*calls, Fact(PERSON)) if asks_person(self.first) else calls
+        return (Link(self.word, sources, self.then),)
+
+
+class Before(_Order, tag="before", frozen=True):
     """`then` only after `first`; once satisfied, always satisfied.
 
     Attributes:
@@ -46,28 +68,16 @@ class Before(Rule, tag="before", frozen=True):
         first_must: The state the first call must have reached: `completed`, or only `started`.
     """
 
-    first: Selector
-    then: Selector
     first_must: Literal["started", "completed"] = "completed"
 
-    person = "first"
-
-    def roles(self) -> Roles:
-        """`first` is evidence for `then`."""
-        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
-
-    def words(self) -> str:
-        return f"{names(self.first)} before {names(self.then)}"
+    word = "before"
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The same rule without its key."""
         return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
-    def drawing(self) -> tuple[Link, ...]:
-        return (Link("before", _drawn(self.first), self.then),)
 
-
-class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
+class ImmediatelyBefore(_Order, tag="immediately_before", frozen=True):
     """`then` only right after `first`, with no other counted call between.
 
     Attributes:
@@ -75,30 +85,11 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         then: The calls that need it.
     """
 
-    first: Selector
-    then: Selector
-
-    person = "first"
-
-    def roles(self) -> Roles:
-        """`first` is evidence for `then`."""
-        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
-
-    def words(self) -> str:
-        return f"{names(self.first)} right before {names(self.then)}"
+    word = "right before"
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, calls of other values may stand between."""
         return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
-
-    def drawing(self) -> tuple[Link, ...]:
-        return (Link("right before", _drawn(self.first), self.then),)
-
-
-def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
-    """The part of a picture drawn before the tool."""
-    calls = (calls_in(first),) if calls_in(first) else ()
-    return (*calls, Fact(PERSON)) if asks_person(first) else calls
 
 
 class BeforeState(RuleState):
