@@ -31,6 +31,7 @@ from proctor.supervisor.ports.adapter import Adapter, CancelStep, GateAnswer, La
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.run.provider_session import session_missing
 
+from ..kit.function_tools import both
 from ..kit.gate import EventStream
 from ..kit.provider import GIVE_UP_S, provider_error
 from ..kit.tasks import helpers
@@ -126,23 +127,8 @@ def _tools(each: Sequence[Capabilities]) -> tuple[Tool, ...]:
         elif (other.acts, other.acts_where) != (tool.acts, tool.acts_where):
             raise UsageError(f"two of these agents have a tool `{tool.name}` and mean different things by it")
         else:
-            found[name] = _both(other, tool)
+            found[name] = both(other, tool)
     return tuple(found.values())
-
-
-def _both(one: Tool, other: Tool) -> Tool:
-    inputs = {
-        key: tuple(dict.fromkeys((*one.inputs.get(key, (f"$.{key}",)), *other.inputs.get(key, (f"$.{key}",)))))
-        for key in {**one.inputs, **other.inputs}
-    }
-    return replace(
-        one,
-        inputs=inputs,
-        synonyms=tuple(dict.fromkeys((*one.synonyms, *other.synonyms))),
-        takes=tuple(dict.fromkeys((*one.takes, *other.takes))),
-        unclear=tuple(dict.fromkeys((*one.unclear, *other.unclear))),
-        inferred=one.inferred or other.inferred,
-    )
 
 
 class Counting:

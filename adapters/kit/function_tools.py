@@ -150,6 +150,7 @@ def both(one: Tool, other: Tool) -> Tool:
         name=one.name,
         acts=_union(one.acts, other.acts),
         acts_where={**one.acts_where, **other.acts_where},
+        synonyms=_union(one.synonyms, other.synonyms),
         inputs={key: _union(one.inputs.get(key, ()), other.inputs.get(key, ())) for key in keys},
         takes=_union(one.takes, other.takes),
         unclear=_union(one.unclear, other.unclear),
