@@ -116,6 +116,11 @@ class FakeAdapter:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
+    @property
+    def gated(self) -> bool:
+        """Whether calls are held at the gate."""
+        return self._capabilities.gate != "none"
+
     async def prepare(self) -> None:
         if self._unavailable is not None:
             raise self._unavailable
@@ -228,7 +233,7 @@ class FakeProvider:
         call = ToolCall(
             id=proposed.id or f"call-{self._calls}", name=proposed.name, input=proposed.input, turn=proposed.turn
         )
-        if self._adapter.capabilities.gate != "none" and not proposed.ungated:
+        if self._adapter.gated and not proposed.ungated:
             answer = await self._launch.gate(call)
             self._adapter.answers[call.id] = answer
             if not answer.allowed:
