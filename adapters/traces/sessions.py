@@ -66,6 +66,8 @@ class _Result(_Item, tag="tool_result"):
 ItemT = TypeVar("ItemT")
 _Known: TypeAlias = _Message | _Usage | _Call | _Result
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
+_NOT_INPUT = ("args", "params", "parameters", "tool_input", "inputs", "argument", "kwargs")
+"""Keys that others use for a call's input: a call that has one of them was not recorded without input."""
 
 
 class _Line(msgspec.Struct, Generic[ItemT], kw_only=True):
@@ -98,14 +100,22 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | d
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         loose = lines.decode(_loose, line)
     else:
-        return strict, list(strict.events)
+        if not any(
+            isinstance(item, _Call) and item.arguments is None and item.input is None for item in strict.events
+        ):
+            return strict, list(strict.events)
+        loose = lines.decode(_loose, line)
     items: list[_Known | dict[str, Any]] = []
     for n, item in enumerate(loose.events):
         if item.get("type") in _KNOWN:
             try:
-                items.append(msgspec.convert(item, _Known))
+                known: _Known = msgspec.convert(item, _Known)
             except msgspec.ValidationError as error:
                 raise lines.fail(f"`events[{n}]`: {json_words(error)}") from None
+            if isinstance(known, _Call) and known.arguments is None and known.input is None:
+                for key in filter(item.__contains__, _NOT_INPUT):
+                    raise lines.fail(f"`events[{n}]`: a call's input is its `arguments` or `input`, not `{key}`")
+            items.append(known)
         elif isinstance(item.get("type"), str):
             items.append(item)
         else:

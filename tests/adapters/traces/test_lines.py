@@ -75,6 +75,10 @@ SESSIONS: list[tuple[str | None, bytes, str]] = [
             "trace.jsonl:1: `events[0]`: expected text, got a whole number",
         ),
         (b'{"id": "s", "events": [{"text": "x"}]}\n', "trace.jsonl:1: `events[0]` has no `type`"),
+        (
+            b'{"id": "s", "events": [{"type": "tool_call", "id": "c", "name": "bash", "args": {"command": "ls"}}]}\n',
+            "trace.jsonl:1: `events[0]`: a call's input is its `arguments` or `input`, not `args`",
+        ),
     )
 ]
 ANY: list[tuple[str | None, bytes, str]] = [
