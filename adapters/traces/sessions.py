@@ -109,13 +109,13 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | d
     for n, item in enumerate(loose.events):
         if item.get("type") in _KNOWN:
             try:
-                known: _Known = msgspec.convert(item, _Known)
+                step: _Known = msgspec.convert(item, _Known)
             except msgspec.ValidationError as error:
                 raise lines.fail(f"`events[{n}]`: {json_words(error)}") from None
-            if isinstance(known, _Call) and known.arguments is None and known.input is None:
+            if isinstance(step, _Call) and step.arguments is None and step.input is None:
                 for key in filter(item.__contains__, _NOT_INPUT):
                     raise lines.fail(f"`events[{n}]`: a call's input is its `arguments` or `input`, not `{key}`")
-            items.append(known)
+            items.append(step)
         elif isinstance(item.get("type"), str):
             items.append(item)
         else:
