@@ -35,8 +35,9 @@ CHROMIUM = "/usr/bin/chromium"
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--renderer-process-limit=1",
 ]
-"""How Chromium is started: without a screen, and looking for nothing outside."""
+"""How Chromium is started: without a screen, looking for nothing outside, one process for all of its tabs."""
 PROCTOR = (sys.executable, "-m", "proctor")
 
 
