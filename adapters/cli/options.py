@@ -448,6 +448,8 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     """Raises as `opened` does; the folder of a store that nobody named is made."""
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"`{path}` is a pipe or a device, not a store; name a file")
     if must_exist:
         from ..stores.sqlite.file import check_not_empty
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,6 +159,7 @@ def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monk
     place.joinpath("notes.txt").write_text("my notes")
     place.joinpath("folder").mkdir()
     place.joinpath("empty.db").touch()
+    os.mkfifo(place / "pipe")
     place.joinpath("cut.db").write_bytes((place / "state" / "proctor" / "runs.db").read_bytes()[:-4096])
     run = ("run", "--adapter", "shell", "--policy", "org.yaml")
     for words, store, code, message in (
@@ -166,6 +168,7 @@ def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monk
         (("runs",), "empty.db", 3, "`empty.db` is empty: no run was ever stored in it, or it was truncated"),
         (("audit", "verify"), "empty.db", 3, "`empty.db` is empty"),
         ((*run, "true"), "folder", 2, "`folder` is a folder, not a store; name a file in it"),
+        (("runs",), "pipe", 2, "`pipe` is a pipe or a device, not a store; name a file"),
         ((*run, "true"), "none/runs.db", 2, "`none/runs.db` cannot be created: there is no folder `none`"),
     ):
         answer = cli(*words, "--store", store)

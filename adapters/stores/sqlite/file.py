@@ -281,6 +281,8 @@ def _check_file(path: Path, busy_timeout_s: float) -> None:
         raise StoreError(f"directory `{path.parent}` does not exist; create it first", kind="unwritable")
     if path.is_dir():
         raise StoreError(f"`{path}` is a directory; name a file in it", kind="unwritable")
+    if path.exists() and not path.is_file():
+        raise StoreError(f"`{path}` is a pipe or a device; name a file", kind="not_a_store")
     header = read_header(path)
     if not header:
         return
