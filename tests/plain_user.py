@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-import pytest
-
 PLAIN = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 """What stands before such a command."""
-needs_plain = pytest.mark.skipif(bool(PLAIN) and shutil.which("setpriv") is None, reason="root, and no `setpriv`")
+MISSING = bool(PLAIN) and shutil.which("setpriv") is None
+WHY = "root runs the tests, and there is no `setpriv` (util-linux)"

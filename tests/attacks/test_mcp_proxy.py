@@ -70,7 +70,8 @@ SESSION = "mcp-session-id"
 
 def raw(url: str, *pieces: bytes) -> bytes:
     """Everything that is answered to these bytes until the proxy hangs up, be it in the midst of them."""
-    place, answered = urlsplit(url), []
+    place = urlsplit(url)
+    answered: list[bytes] = []
     with socket.create_connection((place.hostname, place.port), PATIENCE_S) as door, suppress(ConnectionError):
         for piece in pieces:
             door.sendall(piece)

@@ -255,7 +255,7 @@ async def test_a_subagents_calls_keep_the_call_that_started_it(requested: bool) 
     first = await run_once(ReplayAdapter(recording), "go", policy=policy)
     again = await run_once(ReplayAdapter(first.events), "go", policy=policy)
     compiled = compile_policy(policy)
-    judge_session(compiled, TraceSession(id="s", source="s.jsonl", format="events", events=first.events))
+    judge_session(compiled, TraceSession(id="s", source="s.jsonl", format="events", events=list(first.events)))
 
     parents = [("a", None), ("b", "a")]
     assert [(call.id, call.parent_tool_call_id) for call in checked] == parents * 3

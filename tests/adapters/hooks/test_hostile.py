@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plain_user import PLAIN, needs_plain
+from plain_user import MISSING, PLAIN, WHY
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import store_id
@@ -135,7 +135,7 @@ except Exception as error:
 """
 
 
-@needs_plain
+@pytest.mark.skipif(MISSING, reason=WHY)
 def test_a_store_that_may_only_be_read_refuses(hooked: Any, tmp_path: Path) -> None:
     """Nothing could be recorded of the call."""
     there = tmp_path / "there"

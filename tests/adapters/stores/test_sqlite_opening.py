@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from plain_user import PLAIN, needs_plain
+from plain_user import MISSING, PLAIN, WHY
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.tables import schema
@@ -164,7 +164,7 @@ def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path, place: str) 
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-@needs_plain
+@pytest.mark.skipif(MISSING, reason=WHY)
 @pytest.mark.parametrize("existing", [True, False])
 def test_a_place_that_may_not_be_written_is_refused(existing: bool, tmp_path: Path) -> None:
     """A read-only file in a read-only directory, or nothing in one."""

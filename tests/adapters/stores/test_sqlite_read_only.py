@@ -11,13 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
-from plain_user import PLAIN, needs_plain
+from plain_user import MISSING, PLAIN, WHY
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import RunCompleted, RunStarted
 
 PROCTOR = (sys.executable, "-m", "proctor")
-pytestmark = needs_plain
+pytestmark = pytest.mark.skipif(MISSING, reason=WHY)
 
 
 def stored(path: Path, copy: Path, *, log: bool) -> None:
