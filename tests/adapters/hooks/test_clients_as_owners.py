@@ -290,9 +290,13 @@ def working(governed: Any) -> Iterator[Any]:
 
 
 def started(working: Any) -> Any:
-    """The client, once the store has its first call."""
-    client = working.start()
-    run = until(working.store, lambda run: run.calls == 1)
+    """The client, once the store has its first call, and its own file the prompt: then it can be resumed."""
+    client, its_own = working.start(), Path(working.env["CLAUDE_CONFIG_DIR"], "projects")
+
+    def is_resumable(run: RunInfo) -> bool:
+        return any(b'"user"' in file.read_bytes() for file in its_own.glob(f"*/{run.session_id}.jsonl"))
+
+    run = until(working.store, lambda run: run.calls == 1 and is_resumable(run))
     assert run.owner is not None
     assert (run.owner.pid, run.status) == (client.pid, "running")
     return client
