@@ -172,6 +172,18 @@ def wait_option(seconds: float) -> Callable[[Command], Command]:
     )
 
 
+def limit_option(most: int, what: str) -> Callable[[Command], Command]:
+    """How many of these a list shows, by default so many."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, _MOST_SHOWN),
+        default=most,
+        show_default=True,
+        metavar="N",
+        help=f"The most {what} to show.",
+    )
+
+
 def _check_wait(ctx: click.Context, param: click.Parameter, seconds: float) -> float:
     if isnan(seconds):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
@@ -325,7 +337,7 @@ def size_text(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-MOST_SHOWN = 1_000_000
+_MOST_SHOWN = 1_000_000
 """The most a list can be asked for."""
 
 VARIABLE = "PROCTOR_STORE"
@@ -448,8 +460,6 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     """Raises as `opened` does; the folder of a store that nobody named is made."""
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
-    if path.exists() and not path.is_file():
-        raise UsageError(f"`{path}` is a pipe or a device, not a store; name a file")
     if must_exist:
         from ..stores.sqlite.file import check_not_empty
 

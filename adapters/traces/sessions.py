@@ -6,6 +6,7 @@ A call's input is its `arguments` or `input`, its result the `content` or `outpu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -55,6 +56,11 @@ class _Call(_Item, tag="tool_call"):
     arguments: Any = None
     input: Any = None
 
+    @property
+    def given(self) -> Any:
+        """Its input; None if there is none under either key."""
+        return self.arguments if self.arguments is not None else self.input
+
 
 class _Result(_Item, tag="tool_result"):
     id: str
@@ -95,16 +101,11 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
 
 def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | dict[str, Any]]]:
     """A line with its items; items of unknown types stay as they came."""
-    try:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         strict = _strict.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        loose = lines.decode(_loose, line)
-    else:
-        if not any(
-            isinstance(item, _Call) and item.arguments is None and item.input is None for item in strict.events
-        ):
+        if not any(isinstance(item, _Call) and item.given is None for item in strict.events):
             return strict, list(strict.events)
-        loose = lines.decode(_loose, line)
+    loose = lines.decode(_loose, line)
     items: list[_Known | dict[str, Any]] = []
     for n, item in enumerate(loose.events):
         if item.get("type") in _KNOWN:
@@ -112,9 +113,9 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | d
                 step: _Known = msgspec.convert(item, _Known)
             except msgspec.ValidationError as error:
                 raise lines.fail(f"`events[{n}]`: {json_words(error)}") from None
-            if isinstance(step, _Call) and step.arguments is None and step.input is None:
-                for key in filter(item.__contains__, _NOT_INPUT):
-                    raise lines.fail(f"`events[{n}]`: a call's input is its `arguments` or `input`, not `{key}`")
+            other = next(filter(item.__contains__, _NOT_INPUT), None)
+            if isinstance(step, _Call) and step.given is None and other is not None:
+                raise lines.fail(f"`events[{n}]`: a call's input is its `arguments` or `input`, not `{other}`")
             items.append(step)
         elif isinstance(item.get("type"), str):
             items.append(item)
@@ -155,7 +156,7 @@ def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
     log.add(
         kind,
         **fields,
-        tool_input=tool_input(call.arguments if call.arguments is not None else call.input),
+        tool_input=tool_input(call.given),
         turn=call.turn,
     )
     if not answered:

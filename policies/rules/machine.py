@@ -159,8 +159,8 @@ class Machine:
     Flags: `restricts_all`: it restricts every call. `every_call`: it evaluates every call, whatever its name.
     `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
     `evaluates_order`: it evaluates a call's position, which its violations name. `compares_inputs`: it compares whole
-    inputs with one another. `phrases` are the patterns it looks
-    up in user messages; `from_user`: it looks values up in them; `reads_messages`: it reads all messages.
+    inputs with one another. `phrases` are the patterns it looks up in user messages; `from_user`: it looks values up
+    in them; `reads_messages`: it reads all messages.
     """
 
     kind: str

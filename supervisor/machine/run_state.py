@@ -479,8 +479,8 @@ class RecordCounts:
         )
 
     def overflow(self) -> ErrorOccurred | None:
-        """The error of too many events other than messages, given once."""
-        if self.full or not self.over:
+        """The error of too many events other than messages, once they are `over` their bound; given once."""
+        if self.full:
             return None
         self.full, bounds = True, self._bounds
         most = f"{counted(bounds.max_events, 'event')} besides messages, {counted(bounds.max_event_bytes, 'byte')}"

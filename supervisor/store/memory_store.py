@@ -410,13 +410,12 @@ class Ledger:
         counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
-        all_reserved = self._reserved(counter)
         share = counter.shares.pop(run_id, _Share(0.0, 0.0, epoch))
-        others = self._reserved(counter)
+        own, others = share.held if self._holds(run_id, share.epoch) else 0.0, self._reserved(counter)
         before = counter.used(window.since)
         counter.add(window, grown(reservation.used, share.used))
         used = counter.used(window.since)
-        held = allocate(reservation, used=used, own=round(all_reserved - others, DIGITS), others=others)
+        held = allocate(reservation, used=used, own=own, others=others)
         counter.shares[run_id] = _Share(max(share.used, reservation.used), held or 0.0, epoch)
         return ReservationResult(
             claim=claim,

@@ -12,11 +12,11 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 from ...kit.values import login_name
 from ..options import (
-    MOST_SHOWN,
     by_option,
     group_option,
     is_there_as_named,
     json_option,
+    limit_option,
     operating,
     run_async,
     store_option,
@@ -111,14 +111,7 @@ def _answer(
 
 
 @click.command()
-@click.option(
-    "--limit",
-    type=click.IntRange(1, MOST_SHOWN),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="The most requests to show.",
-)
+@limit_option(100, "requests")
 @click.option("--watch", "-w", is_flag=True, help="Show new requests and their answers, until Ctrl-C.")
 @store_option
 @output_parameter

@@ -21,7 +21,6 @@ from proctor.supervisor.ports.stored_types import RunFilter
 from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
 from ...kit.values import login_name
 from ..options import (
-    MOST_SHOWN,
     Moment,
     by_option,
     check_standard_input,
@@ -29,6 +28,7 @@ from ..options import (
     group_option,
     is_there_as_named,
     json_option,
+    limit_option,
     opened,
     operating,
     read_compiled,
@@ -74,14 +74,7 @@ _PROMPT_ROOM = 20
 )
 @click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that started before this time.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one, for the next page.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, MOST_SHOWN),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="The most runs to show.",
-)
+@limit_option(20, "runs")
 @store_option
 @output_option
 @json_option

@@ -282,7 +282,7 @@ def _check_file(path: Path, busy_timeout_s: float) -> None:
     if path.is_dir():
         raise StoreError(f"`{path}` is a directory; name a file in it", kind="unwritable")
     if path.exists() and not path.is_file():
-        raise StoreError(f"`{path}` is a pipe or a device; name a file", kind="not_a_store")
+        raise StoreError(f"`{path}` is a pipe or a device, not a store; name a file", kind="not_a_store")
     header = read_header(path)
     if not header:
         return

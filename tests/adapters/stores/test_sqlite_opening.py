@@ -113,7 +113,7 @@ def test_a_file_that_is_not_a_store_is_refused_and_left_as_it_was(tmp_path: Path
 def test_a_pipe_is_no_store(tmp_path: Path) -> None:
     """It is not read, which could wait for ever."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StoreError, match="is a pipe or a device; name a file"):
+    with pytest.raises(StoreError, match="is a pipe or a device, not a store; name a file"):
         SQLiteStore(tmp_path / "pipe")
 
 
