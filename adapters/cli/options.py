@@ -48,7 +48,7 @@ store_option = click.option(
     "--store",
     metavar="STORE",
     help="The store: a SQLite file or postgresql://USER@HOST/DATABASE. "
-    "[default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
+    "[default: $PROCTOR_STORE, else ~/.local/state/proctor/runs.db]",
 )
 by_option = click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 group_option = click.option(
@@ -266,7 +266,9 @@ def read_context(given: Sequence[str]) -> RunContext:
             names = ", ".join(
                 f"`{name}`" for name in RunContext.__struct_fields__ if name not in ("labels", "metadata")
             )
-            raise click.UsageError(f"`--context {key}=...`: there are {names}, `labels.NAME` and `metadata.NAME`")
+            raise click.UsageError(
+                f"`--context {key}=...`: unknown name; use {names}, `labels.NAME`, `metadata.NAME`"
+            )
     return RunContext(**fields)
 
 
@@ -322,7 +324,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
             moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(
-                f"`{value}` is not a moment; write `2026-01-31`, `2026-01-31T08:00`, `2h` or `2h ago`", param, ctx
+                f"`{value}` is not a time; write `2026-01-31`, `2026-01-31T08:00`, `2h` or `2h ago`", param, ctx
             )
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

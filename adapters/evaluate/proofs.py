@@ -232,7 +232,7 @@ def answer_text(record: ProofRecord, width: int = WIDTH) -> Text:
     append_words(text, explored_words(record.explored), 9, width, "dim")
     for bound in record.explored.get("bounded", ()):
         text.append(" " * 9)
-        append_words(text, f"taken for granted: {escape_control(str(bound))}", 9, width, "dim")
+        append_words(text, f"assumed: {escape_control(str(bound))}", 9, width, "dim")
     return text
 
 

@@ -277,7 +277,8 @@ async def start_client(
         if not isinstance(error, OSError):
             raise
         more = f"; {advice}" if advice else ""
-        raise ProviderUnavailableError(f"{name} cannot be started: {error}{more}") from error
+        reason = f"`{error.filename}`: {(error.strerror or str(error)).lower()}"
+        raise ProviderUnavailableError(f"{name} cannot be started: {reason}{more}") from error
     finally:
         output.let_go()
     tree = ProcessTree(process.pid, mark=mark)

@@ -78,7 +78,7 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
     except ValueError:
         raise UsageError(f"`{address}` is not an address; use HOST:PORT, such as 127.0.0.1:8765") from None
     if not is_local and not anywhere:
-        raise UsageError(f"`{address}` is not on loopback; {why}")
+        raise UsageError(f"`{address}` can be reached from other machines; {why}")
     # asyncio sends at once (TCP_NODELAY) only where the protocol is named: each answer would wait 40 ms otherwise
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -69,7 +69,7 @@ class HttpDownstream:
     ends_with_client = False
 
     def __init__(self, address: str, *, ready: Callable[[str], None]) -> None:
-        self._socket = listening(address, why="whoever can connect can call tools")
+        self._socket = listening(address, why="whoever can connect can call tools; use 127.0.0.1")
         self._ready = ready
         self._sessions: dict[str, StreamableHTTPServerTransport] = {}
 

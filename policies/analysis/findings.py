@@ -40,8 +40,8 @@ CODES = {
         "report", "`within` reads paths as text, and a link may lead out of a directory"
     ),
     "limit_effect": CodeMeaning("report", "what a limit will do on this adapter"),
-    "loosened": CodeMeaning("report", "something that would loosen a locked policy, and has no effect"),
-    "loosened_limit": CodeMeaning("report", "a limit that would loosen a locked one, and has no effect"),
+    "loosened": CodeMeaning("report", "something that would weaken a locked policy, and has no effect"),
+    "loosened_limit": CodeMeaning("report", "a limit that would weaken a locked one, and has no effect"),
     "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never let it through"),
     "never_satisfied": CodeMeaning(
         "refuse", "something must be called that never can be, or not so often, or not all in one run"
@@ -51,7 +51,7 @@ CODES = {
     "only_observed": CodeMeaning("report", "rules that the adapter cannot keep a call from breaking"),
     "no_approver": CodeMeaning("report", "approvers of several policies who have nobody in common"),
     "none_in_context": CodeMeaning("report", "a `when` that does not hold for a context of None"),
-    "shadowed": CodeMeaning("report", "another rule refuses the same calls"),
+    "shadowed": CodeMeaning("report", "another rule denies the same calls"),
     "understood_in_part": CodeMeaning("report", "a tool goes by a portable name, and takes what nobody understands"),
     "starts_full": CodeMeaning("report", "a line that lets the first calls through before what allows more of them"),
     "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),

@@ -63,7 +63,7 @@ def _tools(clause: Clause, capabilities: Capabilities, required: bool, work: Wor
         yield finding(
             "unknown_tool",
             clause,
-            f"the adapter offers no tool that is named {_listed(unknown)}",
+            f"no tool is called {_listed(unknown)}",
             witness=unknown,
             suggestion=f"did you mean {_listed(close)}?" if close else "",
             severity="refuse" if certain else None,

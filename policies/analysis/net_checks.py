@@ -272,5 +272,5 @@ def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFindin
                 clause,
                 f"transition `{transition.name}` of net `{net.name}` can never fire",
                 witness=(f"takes from {', '.join(transition.inputs) or 'nothing'}", f"at most {seen}"),
-                suggestion="give a place it takes from a token, or take the transition away",
+                suggestion="put a token into one of its inputs, or remove the transition",
             )

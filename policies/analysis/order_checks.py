@@ -129,7 +129,9 @@ def _reason(possible: Saturation, step: Step) -> str:
     if step.kind in possible.cores:
         return f"{name} fits in no order of calls"
     return (
-        f"{name} is kept out" if step.kind in possible.always_denied else f"{name} is refused whatever comes before"
+        f"{name} is never allowed"
+        if step.kind in possible.always_denied
+        else f"{name} is denied whatever comes before"
     )
 
 
@@ -137,7 +139,7 @@ def _advice(label: str, circle: bool, core: list[Clause] | None) -> str:
     if circle:
         return "break the circle"
     if core:
-        return f"loosen {' or '.join(f'`{clause.id}`' for clause in core)}"
+        return f"weaken {' or '.join(f'`{clause.id}`' for clause in core)}"
     return f"allow what `{label}` needs, or deny it outright"
 
 
@@ -175,7 +177,7 @@ def _ways_out(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
     """A suggestion: the clauses of which one has to go."""
     core = possible.cores.get(steps[-1].kind, [])
     ids = dict.fromkeys([*(clause.id for clause in core or [steps[-1].clause]), wanting.id])
-    return f"take {' or '.join(f'`{id}`' for id in ids)} away"
+    return f"remove {' or '.join(f'`{id}`' for id in ids)}"
 
 
 def demand_findings(possible: Saturation, graphs: Sequence[ClauseGraph]) -> Iterator[PreflightFinding]:
@@ -203,7 +205,7 @@ def demand_findings(possible: Saturation, graphs: Sequence[ClauseGraph]) -> Iter
             core[0],
             f"no run can do all of this: {'; '.join(clauses_in_words)}",
             witness=clauses_in_words,
-            suggestion=f"take {' or '.join(f'`{clause.id}`' for clause in core)} away",
+            suggestion=f"remove {' or '.join(f'`{clause.id}`' for clause in core)}",
         )
 
 

@@ -60,7 +60,7 @@ def answer(
 
 
 def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
-    """Whether two policies answer alike: neither lets through what the other does not."""
+    """Whether two policies decide alike: neither lets through what the other does not."""
     mine = inquiry.stack
     back = inquiry._replace(stack=other)
     there = inquiry.no_looser(other, f"`{mine.name}` lets through what `{other.name}` does not")
@@ -76,7 +76,7 @@ def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
     if unknown is not None:
         return unknown
     return Proved(
-        reason=f"`{mine.name}` and `{other.name}` answer alike in every session",
+        reason=f"`{mine.name}` and `{other.name}` decide alike in every session",
         explored=_together(each.explored for each in found),
         certificates=[certificate for each in found for certificate in each.certificates],
     )

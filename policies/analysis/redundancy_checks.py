@@ -50,9 +50,9 @@ def shadow_findings(
                 yield finding(
                     "shadowed",
                     clause,
-                    f"it never decides anything: {other.words()} refuses the same calls",
+                    f"it never decides anything: {other.words()} denies the same calls",
                     witness=(clause.words(), other.words()),
-                    suggestion="take it away",
+                    suggestion="remove it",
                 )
                 break
 
@@ -267,7 +267,7 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: CallClasses) -> Ite
             clause,
             f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
             witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
-            suggestion="take it out of one of the two",
+            suggestion="remove it from one of the two",
         )
 
 

@@ -355,7 +355,7 @@ class _Refinement:
         return any(isinstance(each, PlayedRule) and bool(each.bound_paths) for each in rules)
 
     def _answer(self, verdict: str, reason: str, **more: Any) -> Implication:
-        bounded = [f"calls in flight at once: {IN_FLIGHT}", "every call belongs to the turn going on"]
+        bounded = [f"calls in flight at once: {IN_FLIGHT}", "every call is in the current turn"]
         if self._binds():
             bounded.append("a call names at most two values of a key")
         return Implication(

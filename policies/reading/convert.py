@@ -87,12 +87,14 @@ def ungrouped(shape: Shape, node: Node) -> Node:
     return Scalar(int(value), node.span, node.path) if wanted else node
 
 
-def quotes_hint(shape: Shape, node: Node) -> str:
-    """A suggestion to leave out the quotes, if they are all that is wrong."""
+def spelling_hint(shape: Shape, node: Node) -> str:
+    """A suggestion, if only quotes or brackets are wrong."""
     options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
         return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
+    if isinstance(value, str) and any(isinstance(option, schema.Items) for option in options):
+        return f"put it in brackets: `[{value[:80]}]`"
     text = any(isinstance(option, schema.Text) for option in options)
     return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
 
@@ -215,7 +217,7 @@ class Converter:
 
     def _wrong(self, shape: Shape, node: Node, hint: str = "") -> Any:
         message = f"expected {wanted(shape)}, got {describe(node)}"
-        self._report.add(message, node.span, node.path, hint or quotes_hint(shape, node))
+        self._report.add(message, node.span, node.path, hint or spelling_hint(shape, node))
         return INVALID
 
     def _from_mapping(self, shape: Shape, node: MapNode) -> Any:

@@ -12,6 +12,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.events import Event, RecordPruned, decode_event
 from proctor.policies.values.amounts import counted
+from proctor.policies.values.json_values import json_words
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError
@@ -141,7 +142,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Head(msgspec.Struct, frozen=True):
-    format: str
+    format: str = ""
     store: str = ""
 
 
@@ -226,7 +227,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
                     await importing.add(_line(line))
             except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
                 await importing.flush()
-                raise UsageError(f"line {number}: {error}{_so_far(importing.report)}") from None
+                raise UsageError(f"line {number}: {json_words(error)}{_so_far(importing.report)}") from None
         await importing.flush()
         return importing.report
 

@@ -105,7 +105,7 @@ def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a moment"),
+        (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a time"),
         (("--label", "env"), "`--label NAME=VALUE`: `env` is not NAME=VALUE"),
         (("--before", "nobody"), "there is no run `nobody`"),
     ],

@@ -172,7 +172,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
     [
         (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
         (("--store", "org.yaml"), "org.yaml"),
-        (("--listen", "0.0.0.0:0"), "is not on loopback"),
+        (("--listen", "0.0.0.0:0"), "add `--anywhere` to allow that"),
         (("--listen", "here"), "is not an address"),
         (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
         (("--origin", "ops.example"), "is not an origin"),

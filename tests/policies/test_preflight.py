@@ -192,7 +192,7 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
             rules(
                 needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}), {"type": "max_calls", "tool": "a", "max": 0}
             ),
-            ("`b` needs `a` (`precondition-1`)", "`a` is kept out (`max_calls-1`)"),
+            ("`b` needs `a` (`precondition-1`)", "`a` is never allowed (`max_calls-1`)"),
         ),
         (
             rules(
@@ -391,7 +391,10 @@ def test_a_required_tool_that_needs_a_denied_one_shows_the_way() -> None:
     """The witness goes from the requirement to the deny."""
     findings = found(rules({"type": "require", "tool": "x"}, before("a", "x"), tool_rules=[{"deny": ["a"]}]))
 
-    assert the("never_satisfied", findings).witness == ("`x` needs `a` (`before-1`)", "`a` is kept out (`deny-1`)")
+    assert the("never_satisfied", findings).witness == (
+        "`x` needs `a` (`before-1`)",
+        "`a` is never allowed (`deny-1`)",
+    )
 
 
 def test_a_transition_that_another_one_always_precedes_is_refused() -> None:
@@ -540,7 +543,7 @@ def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
     assert refused(denier, {"tool_rules": [{"allow": ["bash", "read"]}]}) == ["denied_allow_entry"]
     assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, denier) == []
     assert refused(denier) == []
-    assert the("never_callable", found({**denier, **needing})).witness[1].startswith("`bash` is kept out")
+    assert the("never_callable", found({**denier, **needing})).witness[1].startswith("`bash` is never allowed")
     only = {"tool_rules": [{"allow": ["bash"]}]}
 
     assert refused(only, denier) == ["nothing_left"]

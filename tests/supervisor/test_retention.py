@@ -195,9 +195,9 @@ async def test_one_session_goes_out_by_itself() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([b'{"type":"run_started"}'], "line 1"),
+        ([b'{"type":"run_started"}'], "line 1: this is not `proctor record 1`"),
         ([b'{"format":"other"}'], "line 1: this is not `proctor record 1`"),
-        ([b'{"format":"proctor record 1"}', b"{"], "line 2"),
+        ([b'{"format":"proctor record 1"}', b"{"], "line 2: not JSON"),
         ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
     ],
 )

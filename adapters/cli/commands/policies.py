@@ -179,7 +179,7 @@ def _show(
         if value not in ((), [], {}):
             echo_hanging(out, Text(f"setting {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
     if findings.refusals:
-        out.print("no run can start under this", style="bold red")
+        out.print("no run can start with this policy", style="bold red")
     elif fine:
         out.print("ok", style="bold green")
     else:

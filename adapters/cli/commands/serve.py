@@ -71,8 +71,7 @@ DEFAULT = "127.0.0.1:8700"
 @click.option(
     "--config",
     metavar="FILE",
-    help="A YAML file that says whom to notify of approval requests. "
-    "[default: proctor/config.yaml in XDG_CONFIG_HOME, ~/.config]",
+    help="A YAML file that says whom to notify of approval requests. [default: ~/.config/proctor/config.yaml]",
 )
 @click.option("--phone", is_flag=True, help="Show a QR code that opens the dashboard at --origin on a phone.")
 @store_option
@@ -113,9 +112,7 @@ def serve(
     if phone:
         _check_phone(origins)
     notified = _recipients(config)
-    listener = listening(
-        listen, why="whoever can connect could try; use `--anywhere` if you mean it", anywhere=anywhere
-    )
+    listener = listening(listen, why="add `--anywhere` to allow that", anywhere=anywhere)
     try:
         url = f"{url_of(listener).replace('http:', 'https:' if certificate else 'http:')}/"
         shown = f"{url}#token={made}" if made else url

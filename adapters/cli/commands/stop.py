@@ -69,8 +69,8 @@ def kill(
 ) -> int:
     """Cancel runs in every process that uses the store, and wait until they have ended.
 
-    Exit code 3: a run doesn't end in time. With --no-new-starts, such runs can't start; the error says who decided
-    this, when and why.
+    Exit code 3: a run doesn't end in time. A start that --no-new-starts prevents fails with an error that says who
+    decided this, when and why.
 
     \b
     proctor kill last
