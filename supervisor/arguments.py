@@ -224,10 +224,14 @@ def check_adapter(adapter: object) -> None:
 
 
 def check_text(**given: object) -> None:
-    """Raises UsageError, naming the argument, for anything that is not text."""
+    """Raises UsageError, naming the argument, for anything that is not text, or that UTF-8 cannot hold."""
     for name, value in given.items():
         if not isinstance(value, str):
             raise UsageError(f"`{name}` is {_named(value)}, not text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"`{name}` is not UTF-8 text") from None
 
 
 def check_count(name: str, given: object) -> None:

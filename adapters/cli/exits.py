@@ -78,6 +78,8 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
         return BAD_INPUT, "error: the current folder has been removed; change to another"
     if isinstance(error, OSError) and error.errno in _FULL:
         return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
+    if isinstance(error, UnicodeEncodeError):  # of the command line, the environment or a folder's name
+        return BAD_INPUT, f"error: `{error.object}` is not UTF-8 text"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("proctor."):
         return (
             FAILED,

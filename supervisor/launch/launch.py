@@ -16,7 +16,7 @@ from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.events.run_context import Capabilities, RunContext, portable
 from proctor.policies.monitor.monitor import Monitor
 
-from ..arguments import Continuation, check_named, check_order, recordable
+from ..arguments import Continuation, check_named, check_order, check_text, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
@@ -165,6 +165,7 @@ def _context(request: LaunchRequest, can_do: Capabilities) -> RunContext:
         "shell": can_do.shell or msgspec.UNSET,
     }
     missing = {name: value for name, value in fields.items() if getattr(context, name) is msgspec.UNSET}
+    check_text(**{name: value for name, value in missing.items() if value is not msgspec.UNSET})
     for name, value in fields.items():
         given = getattr(context, name)
         if name not in missing and value is not msgspec.UNSET and given is not None and given != value:

@@ -155,6 +155,25 @@ def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
     assert ended.stderr == "error: the current folder has been removed; change to another\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --adapter shell pwd",
+        "run --adapter shell --store ../runs.db pwd",
+        "run --adapter shell --store ../runs.db --session \udcff pwd",
+        "init --agent claude --hook --yes",
+    ],
+)
+def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> None:
+    """A folder's, in which the store would be, the run, or the hook's policy; a session's."""
+    folder = place / "\udcff"
+    folder.mkdir()
+    ended = call(*words.split(), cwd=folder, env={**os.environ, "PROCTOR_STORE": "runs.db"})
+
+    assert ended.returncode == 2
+    assert re.fullmatch(r"error: `.*` is not UTF-8 text", ended.stderr.splitlines()[-1])
+
+
 def test_closed_streams_are_no_error(place: Path) -> None:
     """The exit code still tells the shell: fine, violated, bad input."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")

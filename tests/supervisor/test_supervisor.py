@@ -157,6 +157,7 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
         ({"metadata": "x"}, "`metadata` is a value of type `str`, not a mapping"),
         ({"run_id": 3}, "`run_id` is a value of type `int`, not text"),
         ({"session_id": ""}, "`session_id` is empty"),
+        ({"session_id": "a\ud800"}, "`session_id` is not UTF-8 text"),
         ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
         ({"publishers": [None]}, "`publishers` is a list of functions"),
         ({"publishers": print}, "`publishers` is a list of functions"),
