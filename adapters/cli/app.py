@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from .exits import BAD_INPUT, handlers, report, restore_handlers
+from .exits import BAD_INPUT, FAILED, handlers, report, restore_handlers
 from .output import note, usage_text, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -164,7 +164,11 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     _open_streams()
     before = handlers()
-    code = _run_command(given)
+    try:
+        code = _run_command(given)
+    except KeyboardInterrupt:  # while an error was told, or the output written
+        print("interrupted", file=sys.stderr)
+        code = _nobody_reads(FAILED)
     if arguments is None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: one Ctrl-C more must not change the exit code
     else:

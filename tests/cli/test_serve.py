@@ -80,6 +80,11 @@ def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> 
     assert b"Traceback" not in rest
 
 
+def test_a_signal_that_comes_once_the_url_is_printed_ends_it_in_order(serving: Any) -> None:
+    """A service manager may stop it as soon as it is up."""
+    assert serving().end(signal.SIGTERM) == 0
+
+
 def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path, serving: Any) -> None:
     """On standard error, where a service manager keeps it. A token of the environment is not printed."""
     assert cli("store", "--make", "--store", "runs.db").code == 0

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -141,16 +141,17 @@ async def _served(
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = await senders(kept, stack)
         _echo_warnings()
-        # Exactly: the token at its end is a secret, and whoever started this has to have it.
-        print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
-        if not as_json:
-            note("serving until Ctrl-C")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_signal, tasks.cancel_scope)
-            for sender in sending:
-                tasks.start_soon(sender)
-            await serving(kept)
-            tasks.cancel_scope.cancel()
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            # Exactly: the token at its end is a secret, and whoever started this has to have it.
+            print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
+            if not as_json:
+                note("serving until Ctrl-C")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_signal, signals, tasks.cancel_scope)
+                for sender in sending:
+                    tasks.start_soon(sender)
+                await serving(kept)
+                tasks.cancel_scope.cancel()
 
 
 Sender: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -228,12 +229,9 @@ def _echo_warnings() -> None:
     logging.getLogger("proctor").addHandler(handler)
 
 
-async def _until_signal(scope: CancelScope) -> None:
-    import anyio
-
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
+async def _until_signal(signals: AsyncIterator[object], scope: CancelScope) -> None:
+    async for _ in signals:
+        scope.cancel()
 
 
 def _tokens(file: str | None) -> tuple[AccessTokens, str | None]:
