@@ -115,7 +115,7 @@ def _row(spec: AgentSpec, kept: Shown | None) -> Row | None:
 COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("gate", "gate", lambda can: can.gate),
     ("rewrite", "rewrite", lambda can: _yes(can.rewrite)),
-    ("after a refusal", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
+    ("after a denial", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
     ("usage", "usage", lambda can: can.usage.replace("_", " ")),
     ("cost", "reports_cost", lambda can: _yes(can.reports_cost)),
     ("cancel ends children", "cancel_kills_children", lambda can: _yes(can.cancel_kills_children)),
@@ -123,31 +123,30 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("narrow", "narrow", lambda can: _yes(can.narrow)),
 )
 """The title of each column, its capability, and a function that formats the value."""
-SUB_AGENTS: Final = "sub-agents"
-LAUNCH: Final = "launch options"
-TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH)
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of the documentation, with unconfirmed values in italics."""
-    lines = [_line(["adapter", *TITLES]), _line(["---"] * (len(TITLES) + 1))]
-    lines += [_line([f"`{row.spec.name}`", *facts(row).values()]) for row in rows]
+    """The tables of the documentation: capabilities, and launch options; unconfirmed values are in italics."""
+    titles = ["adapter", *(title for title, _, _ in COLUMNS), "subagents"]
+    lines = [_line(titles), _line(["---"] * len(titles))]
+    lines += [_line([f"`{row.spec.name}`", *_capabilities(row)]) for row in rows]
+    lines += ["", "| adapter | launch options |", "| --- | --- |"]
+    lines += [_line([f"`{row.spec.name}`", _launch_options(row)]) for row in rows if row.declared.compiles]
     return "\n".join(lines) + "\n"
 
 
-def facts(row: Row) -> dict[str, str]:
-    """The row by the titles of its columns, with unconfirmed values in italics."""
-    texts = (value if plain else f"*{value}*" for value, plain in _values(row))
-    options = (f"`{part}`" if f"compiles {part}" in row.shown else f"*`{part}`*" for part in row.declared.compiles)
-    return {
-        **dict(zip((title for title, _, _ in COLUMNS), texts, strict=True)),
-        SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
-        LAUNCH: ", ".join(options) or "none",
-    }
+def _capabilities(row: Row) -> Iterator[str]:
+    yield from (value if plain else f"*{value}*" for value, plain in _values(row))
+    yield "held" if "sub_agents" in row.shown else "-"
+
+
+def _launch_options(row: Row) -> str:
+    parts = row.declared.compiles
+    return ", ".join(f"`{part}`" if f"compiles {part}" in row.shown else f"*`{part}`*" for part in parts)
 
 
 def cells(row: Row) -> list[str]:
-    """The row for a terminal, without its launch options, with an asterisk on unconfirmed values."""
+    """The row for a terminal, with an asterisk on unconfirmed values."""
     return [value if plain else f"{value}*" for value, plain in _values(row)]
 
 

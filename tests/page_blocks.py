@@ -74,6 +74,9 @@ def commands(block: str) -> Iterator[tuple[str, list[str]]]:
     """Each command of a console block with the lines of output shown below it."""
     for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
         command, _, output = part.partition("\n")
+        while command.endswith("\\"):
+            more, _, output = output.partition("\n")
+            command += f"\n{more}"
         yield command, output.rstrip("\n").splitlines()
 
 

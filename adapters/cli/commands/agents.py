@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...mcp_proxy.downstream import Downstream, Upstream
 
 
-_SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children"}
+_SHORT: Final = {"after a denial": "denial", "cancel ends children": "children"}
 """Titles as a terminal has room for them; a cancel ends the children, or not."""
 
 
