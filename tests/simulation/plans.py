@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -79,6 +79,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
 Step: TypeAlias = Call | Together | Usage | Flood | Wait | Result | Says | End
 SAYINGS: Final = ("turn", "words", "tool", "error", "recovered", "session", "violation", "budget", "pruned")
 BUDGETS: Final = ("tokens", "places", "week")
+SCOPES: Final = ("once", "run", "session")
+"""What an approval covers, from the least to the most."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,20 +100,22 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`. A `caller`,
-    the task that starts a run, is cancelled, or the whole supervisor of an `owner`. `rounds`: how often everybody who
-    is ready runs before, as much happens at one moment.
+    the task that starts a run, is cancelled, or the whole supervisor of an `owner`. With `freeze`, no run of a
+    session, or none at all, starts for so many seconds; with `prune`, every session is removed that is over.
+    `rounds`: how often everybody who is ready runs before, as much happens at one moment.
     """
 
     at: float
     what: str
     value: str = ""
     rounds: int = 0
+    seconds: float = 0.0
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
     """Looks for approvals every so many seconds and answers what it finds, in turn by these answers. With an `owner`,
     that supervisor's approver: who is asked, and takes so many seconds. `hurry_s`: after so many seconds the person
-    goes away in the middle.
+    goes away in the middle. `scope`: what a yes covers.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[bool, ...]
     owner: int | None = None
     hurry_s: float | None = None
+    scope: str = "once"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,11 +149,12 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One simulation.
 
-    `budget` is what all runs share in calls; `budgets` are others that they share; `quick` is how long a run may
-    take, in ms, where that is bounded; `record` is how much of one run is recorded; `latency` is the longest that a
-    store takes for anything, in seconds; `followers` are sessions that somebody follows; `jumps` of the wall clock
-    are (at, seconds); `to_monday` is how many seconds before the end of a week everything begins; `restored` is the
-    share of the inputs of runs before which their machine is written down and read again.
+    `budget` is what all runs share in calls; `budgets` are others that they share; `approval` is who may answer, and
+    for how much; `quick` is how long a run may take, in ms, where that is bounded; `record` is how much of one run is
+    recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
+    somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
+    week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
+    and read again.
     """
 
     seed: int
@@ -168,6 +174,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     record: dict[str, int] = {}
     to_monday: float = 230_400.0
     restored: float = 0.0
+    approval: dict[str, Any] = {}
 
 
 def drawn(seed: int) -> Plan:
@@ -175,7 +182,9 @@ def drawn(seed: int) -> Plan:
     chance = random.Random(f"plan {seed}")
     theme = chance.choice(("all", "all", "starts", "deaths"))
     plan = _drawn(chance, seed, theme)
-    return _with_more(random.Random(f"more {seed}"), plan) if theme == "all" else plan
+    if theme != "all":
+        return plan
+    return _with_people(random.Random(f"people {seed}"), _with_more(random.Random(f"more {seed}"), plan))
 
 
 def _drawn(chance: random.Random, seed: int, theme: str) -> Plan:
@@ -234,6 +243,55 @@ def _with_more(chance: random.Random, plan: Plan) -> Plan:
         record={name: most for name, most in bounds.items() if some(5)},
         to_monday=chance.uniform(0, 30) if some(2) else plan.to_monday,
         restored=chance.choice((0.05, 0.5)) if some(4) else 0.0,
+    )
+
+
+def _with_people(chance: random.Random, plan: Plan) -> Plan:
+    """The plan with other approvals, freezes and removed sessions, now and then."""
+    orders = list(plan.orders)
+    sessions = sorted({start.session for start in plan.starts})
+    for what in ("freeze", "prune"):
+        if not chance.randrange(4):
+            at, seconds = round(chance.uniform(0, 14), 2), chance.choice((0.0, 2.0, 20.0))
+            orders.append(Order(at=at, what=what, value=chance.choice(("", *sessions)), seconds=seconds))
+    is_asking = not chance.randrange(3)
+    approval: dict[str, Any] = {}
+    if is_asking or chance.randrange(2):
+        approval = {"scope": chance.choice(SCOPES), "on_timeout": chance.choice(("deny", "deny", "cancel"))}
+        if not chance.randrange(3):
+            approval["approvers"] = ["ana"]
+    people = tuple(msgspec.structs.replace(person, scope=chance.choice(SCOPES)) for person in plan.people)
+    if is_asking:  # runs of few sessions, one after another, whose calls wait for people who are quick
+        plan = msgspec.structs.replace(plan, starts=tuple(_asking(chance, start) for start in plan.starts))
+        people = tuple(
+            Person(
+                name=name,
+                every_s=chance.choice((0.2, 1.0, 4.0)),
+                answers=(True, True, chance.random() < 0.5),
+                scope=chance.choice(SCOPES[1:]),
+            )
+            for name in ("ana", "ben")
+        )
+    return msgspec.structs.replace(plan, orders=tuple(orders), people=people, approval=approval)
+
+
+def _asking(chance: random.Random, start: Start) -> Start:
+    def written(call: Call) -> Call:
+        return msgspec.structs.replace(call, tool="write") if chance.random() < 0.7 else call
+
+    steps: list[Step] = []
+    for step in start.steps:
+        match step:
+            case Call():
+                steps.append(written(step))
+            case Together():
+                steps.append(Together(tuple(map(written, step.calls))))
+            case Wait(None):
+                steps.append(Wait(1.0))
+            case _:
+                steps.append(step)
+    return msgspec.structs.replace(
+        start, at=start.at * 4, session=chance.choice(("s0", "s0", "s1")), steps=tuple(steps)
     )
 
 
@@ -364,7 +422,7 @@ def _less(plan: Plan) -> Iterator[Plan]:
         for k in range(len(start.steps)):
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
-    for name in ("budgets", "record", "quick", "restored", "latency"):
+    for name in ("budgets", "record", "quick", "restored", "latency", "approval"):
         if getattr(plan, name):
             yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
     for n, order in enumerate(plan.orders):

@@ -12,6 +12,7 @@ from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
+    RecordPruned,
     TokenUsageUpdated,
     ToolApprovalDenied,
     ToolApprovalExpired,
@@ -26,7 +27,7 @@ from proctor.supervisor.ports.budget_ledger import ReservationResult
 from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.store.memory_store import MemoryStore
 
-from .plans import Plan
+from .plans import SCOPES, Plan
 
 LIE = "a lie"
 """What an agent says of what only a supervisor may say: it is never stored."""
@@ -34,6 +35,8 @@ PLACES = 2
 """How many runs may go on at once, where a plan bounds that."""
 A_WEEK = 4
 """How many calls a week has, where a plan bounds that."""
+CALLS = 6
+"""How many calls one run has."""
 CLOSING = 40
 """More events than these does no run record for its end."""
 AFTER_THE_END = (ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired)
@@ -62,6 +65,11 @@ class Witness:
         self._in_flight: dict[tuple[str, str], str] = {}  # with the tool; every call has the same input
         self._may_run: Counter[tuple[str, str]] = Counter()
         self._kept: Counter[tuple[str, str]] = Counter()
+        self.pruned: set[str] = set()
+        self._granted: Counter[tuple[str, str]] = Counter()
+        self._grants: dict[str, ToolApprovalGranted] = {}
+        self._read_in: set[str] = set()
+        self._calls: Counter[str] = Counter()
 
     def claimed(self, run_id: str, epoch: int) -> None:
         """A run has another owner from now on."""
@@ -117,6 +125,11 @@ class Witness:
             self._in_flight[run_id, event.tool_call_id] = event.tool_name
         elif isinstance(event, ToolCallCompleted | ToolCallFailed | ToolCallDenied):
             self._in_flight.pop((run_id, event.tool_call_id), None)
+            if isinstance(event, ToolCallCompleted) and event.tool_name == "read":
+                self._read_in.add(event.session_id)
+        elif isinstance(event, ToolApprovalGranted):
+            self._granted[run_id, event.tool_call_id] += 1
+            self._check_grant(event)
 
     @property
     def unasked(self) -> int:
@@ -129,11 +142,55 @@ class Witness:
         self._may_run[run_id, call.id] += 1
         if (run_id, call.id) not in self._in_flight:
             self._says(f"call {call.id} of run {run_id} was permitted before that was recorded")
+        self._judge(run_id, call)
         most = self._plan.budget
         if "week" in self._plan.budgets:
             most = min(most, A_WEEK * len(self.weeks))
         if self._permitted > most:
             self._says(f"{self._permitted} calls were permitted, and the budget is {most}")
+
+    def _check_grant(self, event: ToolApprovalGranted) -> None:
+        """It is from somebody who may answer, or covered by one that reaches so far."""
+        whose = f"run {event.run_id} has stored that {event.by} approved call {event.tool_call_id}"
+        allowed = self._plan.approval.get("approvers", ("ana", "ben", "eva"))
+        most = self._plan.approval.get("scope", SCOPES[0])
+        if event.by not in allowed or SCOPES.index(event.scope) > SCOPES.index(most):
+            self._says(f"{whose}, for the {event.scope}: that is not theirs to say")
+        if event.covered_by is None:
+            self._grants[event.approval_id] = event
+            return
+        earlier = self._grants.get(event.covered_by)
+        if earlier is None or earlier.session_id != event.session_id:
+            self._says(f"{whose}, by an approval that there was not")
+        elif (earlier.scope == "once" and earlier.run_id not in self.ended) or (
+            earlier.scope == "run" and earlier.run_id != event.run_id
+        ):
+            self._says(f"{whose}, by an approval that did not reach so far")
+        elif earlier.scope == "once":
+            del self._grants[event.covered_by]
+
+    def removed(self, session_id: str) -> None:
+        """The record of a session is gone."""
+        if going := {event.run_id for event in self.events if event.session_id == session_id} & self._going:
+            self._says(f"session {session_id} was removed while {sorted(going)} went on")
+        self.pruned.add(session_id)
+        self._read_in.discard(session_id)
+        self._grants = {id: grant for id, grant in self._grants.items() if grant.session_id != session_id}
+
+    def _judge(self, run_id: str, call: ToolCall) -> None:
+        """A second reading of the policy of all runs, by what is in the record."""
+        self._calls[run_id] += 1
+        session_id = next(event.session_id for event in reversed(self.events) if event.run_id == run_id)
+        if self._calls[run_id] > CALLS:
+            self._says(f"run {run_id} was permitted {self._calls[run_id]} calls, and {CALLS} are its most")
+        if call.name == "rm":
+            self._says(f"call {call.id} of run {run_id} was permitted: nothing may remove")
+        if call.name == "deploy" and session_id not in self._read_in:
+            self._says(f"call {call.id} of run {run_id} deploys, and nothing was read in its session")
+        if call.name == "write":
+            self._granted[run_id, call.id] -= 1
+            if self._granted[run_id, call.id] < 0:
+                self._says(f"call {call.id} of run {run_id} writes, and nobody approved that")
 
     def runs(self, run_id: str, call_id: str) -> None:
         """A call that was put to the gate runs."""
@@ -170,6 +227,13 @@ class WatchedStore(MemoryStore):
         drawn = await super().settle(run_id, used, epoch=epoch)
         self._witness.settled(run_id)
         return drawn
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """See `Store.prune`."""
+        left = await super().prune(event, up_to=up_to)
+        if left is not None:
+            self._witness.removed(event.session_id)
+        return left
 
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
         before: Any = len(self._records.log)

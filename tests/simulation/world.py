@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import cycle
 from typing import Any, Final, cast
@@ -18,26 +19,7 @@ from anyio.lowlevel import checkpoint
 from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import (
     TERMINAL,
-    BudgetReserved,
-    ErrorOccurred,
-    ErrorRecovered,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    PolicyViolated,
-    RecordPruned,
-    RunCompleted,
-    SessionPaused,
-    SessionResumed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallFailed,
-    TurnCompleted,
-    TurnStarted,
 )
-from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import (
     ApprovalError,
     ApprovalRequest,
@@ -46,31 +28,28 @@ from proctor.supervisor import (
     RecordOptions,
     Supervisor,
     create_run,
-    run_once,
 )
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.errors import ProviderError, StoreError
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.launch import plan as launch_plan
 from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
+from proctor.supervisor.ports.adapter import Approver
 from proctor.supervisor.ports.budget_ledger import window_at
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
 from proctor.supervisor.run.actor import RunActor
 from proctor.supervisor.run.provider_session import capabilities_of
 from proctor.supervisor.run.recovery import LEASE_S
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
-from proctor.supervisor.testing import Stop as StopTalking
-from proctor.supervisor.testing.fakes import Step as FakeStep
-from proctor.supervisor.testing.fakes import Together as FakeTogether
+from proctor.supervisor.store.maintenance import prune
 
 from . import plans
+from .agent import Agent
 from .boundary import Boundary
-from .plans import Call, End, Flood, Order, Person, Plan, Result, Says, Start, Stop, Together, Usage, Wait
+from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
-from .witness import A_WEEK, LIE, PLACES, WatchedStore, Witness
+from .witness import A_WEEK, CALLS, PLACES, WatchedStore, Witness
 
 SHARED: Final[dict[str, dict[str, Any]]] = {
     "tokens": {"name": "tokens", "max_total_tokens": 900},
@@ -105,120 +84,6 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-class Agent(FakeAdapter):
-    """An agent that does what a start says; the witness sees what it reports and runs."""
-
-    def __init__(self, start: Start, witness: Witness, policies: Sequence[Policy], record: dict[str, int]) -> None:
-        self._start = start
-        self._run = start.run
-        self._witness = witness
-        self._policies = policies
-        self._record = record
-        self._messages = 0
-        super().__init__(list(self._all(start)), gate=start.gate, deaf=start.deaf, rung_s=1.0)
-
-    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        """Start it, with a gate that the witness looks through."""
-        self._witness.opened(self._run)
-        ask = launch.gate
-
-        async def gate(call: ToolCall) -> GateAnswer:
-            answer = await ask(call)
-            if answer.allowed:
-                self._witness.permitted(self._run, call)
-            return answer
-
-        return super().open(msgspec.structs.replace(launch, gate=gate))
-
-    def _all(self, start: Start) -> Iterator[FakeStep]:
-        for step in start.steps:
-            match step:
-                case Call():
-                    yield self._ask(step)
-                case Together():
-                    yield FakeTogether(tuple(self._ask(call) for call in step.calls))
-                case Usage():
-                    yield self._reports(
-                        TokenUsageUpdated(
-                            input_tokens=step.tokens, scope="cumulative" if step.cumulative else "delta"
-                        )
-                    )
-                case Flood():
-                    for _ in range(step.messages):
-                        self._messages += 1
-                        yield self._reports(MessageReceived(content=f"m{self._messages}"))
-                case Wait():
-                    yield Pause(step.seconds)
-                case Says():
-                    yield from _session_events(step.what)
-                case Result():
-                    yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
-                case End():
-                    yield from self._ends(step.how)
-
-    def _ends(self, how: str) -> Iterator[FakeStep]:
-        if how == "crash":
-            yield Crash(ProviderError("the client crashed"))
-        elif how == "own":
-            yield ToolApprovalGranted(approval_id="a", tool_name="write", tool_call_id="c0", by="me")
-        elif how == "twice":
-            yield RunCompleted(output="one")
-            yield RunCompleted(output="two")
-        yield StopTalking()
-
-    def _ask(self, call: Call) -> Ask:
-        async def works() -> None:
-            if call.gated and self.gated:
-                self._witness.runs(self._run, call.id)
-            await anyio.sleep(call.seconds)
-            if call.starts:
-                await self._run_another(call)
-
-        return Ask(
-            id=call.id,
-            name=call.tool,
-            input={"path": "a.txt"},
-            error="it failed" if call.fails else None,
-            ungated=not call.gated,
-            meanwhile=works,
-        )
-
-    async def _run_another(self, call: Call) -> None:
-        run = f"{self._run}.{call.id}"
-        start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0, gate="all")
-        with suppress(ProctorError, ConnectionError):  # the agent goes on
-            given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
-            await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
-
-    def _reports(self, event: Event) -> Event:
-        what = event.content if isinstance(event, MessageReceived) else event.type
-        self._witness.reported[self._run, what] += 1
-        return event
-
-
-def _session_events(what: str) -> Iterator[Event]:
-    """What an agent may report, and what only a supervisor may."""
-    match what:
-        case "turn":
-            yield from (TurnStarted(turn=1), TurnCompleted(turn=1))
-        case "words":
-            yield from (MessageStreamed(delta="w"), MessageStreamed(delta="o"))
-        case "tool":
-            yield ToolCallFailed(tool_call_id="nowhere", tool_name="read", error="it was never there")
-        case "error":
-            yield ErrorOccurred(message="the network is slow", code="slow")
-        case "recovered":
-            yield ErrorRecovered(message="it is fast again", code="slow")
-        case "session":
-            yield from (SessionStarted(provider_session_id="p"), SessionPaused(), SessionResumed())
-        case "violation":
-            yield PolicyViolated(policy="team", rule=LIE, action="cancel")
-        case "budget":
-            yield BudgetReserved(budget=LIE, granted=True)
-        case "pruned":
-            yield RecordPruned(by=LIE, events=9)
-
-
 class World:
     """One simulation.
 
@@ -246,7 +111,10 @@ class World:
         self._ordered: set[str] = set()
         self._unfinished = len(plan.starts) + len(plan.orders)
         """Starts and orders whose course is not over."""
-        self._policies = _policies(plan.budget, plan.budgets, plan.quick)
+        self._policy = msgspec.json.encode((plan.budget, plan.budgets, plan.quick, [*plan.approval.items()]))
+        self._policies = _policies(self._policy)
+        self._freezes: set[Order] = set()
+        """Those that are in force."""
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
@@ -384,7 +252,7 @@ class World:
 
         async def approver(request: ApprovalRequest) -> ApprovalAnswer:
             await anyio.sleep(found[0].every_s)
-            return ApprovalAnswer(granted=next(answers), by=found[0].name, input_digest=request.input_digest)
+            return _reply(found[0], next(answers), request)
 
         return approver
 
@@ -396,16 +264,21 @@ class World:
         await anyio.sleep(start.at)
         agent = Agent(start, self.witness, self._policies, self.plan.record)
         given: dict[str, Any] = {"policies": self._policies, "continuation": "replay"}
+        frozen = set[Order]()
         try:
             if start.created:
                 await create_run(self._store, "go", run_id=start.run, session_id=start.session)
                 await anyio.sleep(0.5)
+            frozen = {freeze for freeze in self._freezes if freeze.value in ("", start.session)}
+            if start.created:
                 handle = await supervisor.execute(agent, start.run, **given)
             else:
                 handle = await supervisor.start(agent, "go", run_id=start.run, session_id=start.session, **given)
             self._handles[start.run] = handle
         except ProctorError:
             return
+        if frozen & self._freezes:
+            self.witness.found.append(f"run {start.run} was started while starts were frozen")
         with suppress(ProctorError):
             await handle.wait()
         await self._check_folded(start, handle)
@@ -415,10 +288,10 @@ class World:
         live = handle._actor.monitor
         assert isinstance(live, Monitor)
         troubled = {fault.owner for fault in self.plan.faults} | {stop.owner for stop in self.plan.stops}
-        if start.owner in troubled:
-            return  # it may have judged what was never stored
+        if start.owner in troubled or start.session in self.witness.pruned:
+            return  # it may have judged what was never stored, or is gone
         state = _state(live)
-        folded = _compiled(self.plan.budget, self.plan.budgets, self.plan.quick).monitor()
+        folded = _compiled(self._policy).monitor()
         is_over = False
         async for event in self._store.read(start.session):
             if not is_over:
@@ -439,6 +312,12 @@ class World:
             scope = self._callers[order.value] if order.what == "caller" else self._scopes[int(order.value)]
             scope.cancel()
             return
+        if order.what == "freeze":
+            await self._freeze(order)
+            return
+        if order.what == "prune":
+            await prune(self._store, older_than=timedelta(0), by="cy", now=datetime.now(UTC) + timedelta(days=1))
+            return
         if order.what == "handle" and order.value in self._handles:
             owner = next(start.owner for start in self.plan.starts if start.run == order.value)
             if not self._freezer.is_frozen(owner):
@@ -452,6 +331,14 @@ class World:
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
 
+    async def _freeze(self, order: Order) -> None:
+        scope: Any = {"session_id": order.value} if order.value else {"everything": True}
+        await KillSwitch(self._store).block_starts(by="cy", reason="look first", **scope)
+        self._freezes.add(order)
+        await anyio.sleep(order.seconds)
+        self._freezes.remove(order)
+        await KillSwitch(self._store).lift(by="cy", **scope)
+
     async def _answers(self, person: Person) -> None:
         answered = 0
         while True:
@@ -460,7 +347,7 @@ class World:
                 for request in await approval_inbox.pending(self._peoples):
                     granted = person.answers[answered % len(person.answers)]
                     answered += 1
-                    given = ApprovalAnswer(granted=granted, by=person.name, input_digest=request.input_digest)
+                    given = _reply(person, granted, request)
                     with suppress(ApprovalError):  # somebody was quicker, or its run is over
                         await approval_inbox.answer(self._peoples, request.approval_id, given, wait_s=5)
 
@@ -489,7 +376,8 @@ class World:
         except StoreError:  # it is told, and may follow again
             return
         finally:
-            if seen != list(range(1, len(seen) + 1)):
+            first = seen[0] if seen and session_id in self.witness.pruned else 1
+            if seen != list(range(first, first + len(seen))):
                 self.witness.found.append(f"a follower of session {session_id} saw the events {seen}")
 
     def _wall_clock(self) -> float:
@@ -526,7 +414,8 @@ class World:
         tokens = sum(run.usage.total_tokens for run in runs)
         spent: dict[str, float] = {"tool_calls": started, "total_tokens": tokens, "running": 0}
         for budget in await self._store.budgets():
-            unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
+            # calls that a store never acknowledged count all the same, and those of sessions that were removed
+            unsure = self.plan.faults or self.plan.stops or self.witness.pruned
             amount = most = spent[budget.counts]
             if budget.window:  # and where the clock was put back, one that was over goes on
                 put_back = any(seconds < 0 for _, seconds in self.plan.jumps)
@@ -535,6 +424,11 @@ class World:
             if budget.used < amount or (budget.used > most and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
+
+
+def _reply(person: Person, granted: bool, request: ApprovalRequest) -> ApprovalAnswer:
+    about: Any = {"by": person.name, "input_digest": request.input_digest, "scope": person.scope}
+    return ApprovalAnswer(granted=granted, **about)
 
 
 def _state(monitor: Monitor) -> dict[str, Any]:
@@ -547,11 +441,12 @@ def _state(monitor: Monitor) -> dict[str, Any]:
 
 
 @cache
-def _policies(budget: int, shared: tuple[str, ...], quick: int | None) -> list[Policy]:
+def _policies(described: bytes) -> list[Policy]:
+    budget, shared, quick, approval = msgspec.json.decode(described)
     policy: dict[str, Any] = {
         "name": "team",
-        "approval": {"timeout_s": 30},
-        "limits": {"max_tool_calls": {"max": 6, "action": "deny"}, "max_total_tokens": 1_000},
+        "approval": {"timeout_s": 30, **dict(approval)},
+        "limits": {"max_tool_calls": {"max": CALLS, "action": "deny"}, "max_total_tokens": 1_000},
         "budgets": [
             {"name": "calls", "max_tool_calls": budget, "action": "deny"},
             *(SHARED[name] for name in shared),
@@ -568,8 +463,8 @@ def _policies(budget: int, shared: tuple[str, ...], quick: int | None) -> list[P
 
 
 @cache
-def _compiled(*about: Any) -> CompiledPolicy:
-    return compile_policy(merge_policies(_policies(*about)))
+def _compiled(described: bytes) -> CompiledPolicy:
+    return compile_policy(merge_policies(_policies(described)))
 
 
 _plans: Final[dict[Any, Any]] = {}

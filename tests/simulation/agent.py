@@ -1,0 +1,157 @@
+"""An agent of a simulation: it does what its start says, and the witness sees what it reports and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+import anyio
+import msgspec
+
+from proctor.policies import Policy
+from proctor.policies.events import (
+    BudgetReserved,
+    ErrorOccurred,
+    ErrorRecovered,
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    PolicyViolated,
+    RecordPruned,
+    RunCompleted,
+    SessionPaused,
+    SessionResumed,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallFailed,
+    TurnCompleted,
+    TurnStarted,
+)
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor import ProctorError, run_once
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.testing import Stop as StopTalking
+from proctor.supervisor.testing.fakes import Step as FakeStep
+from proctor.supervisor.testing.fakes import Together as FakeTogether
+
+from .plans import Call, End, Flood, Result, Says, Start, Together, Usage, Wait
+from .witness import LIE, Witness
+
+
+class Agent(FakeAdapter):
+    """An agent that does what a start says; the witness sees what it reports and runs."""
+
+    def __init__(self, start: Start, witness: Witness, policies: Sequence[Policy], record: dict[str, int]) -> None:
+        self._start = start
+        self._run = start.run
+        self._witness = witness
+        self._policies = policies
+        self._record = record
+        self._messages = 0
+        super().__init__(list(self._all(start)), gate=start.gate, deaf=start.deaf, rung_s=1.0)
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        """Start it, with a gate that the witness looks through."""
+        self._witness.opened(self._run)
+        ask = launch.gate
+
+        async def gate(call: ToolCall) -> GateAnswer:
+            answer = await ask(call)
+            if answer.allowed:
+                self._witness.permitted(self._run, call)
+            return answer
+
+        return super().open(msgspec.structs.replace(launch, gate=gate))
+
+    def _all(self, start: Start) -> Iterator[FakeStep]:
+        for step in start.steps:
+            match step:
+                case Call():
+                    yield self._ask(step)
+                case Together():
+                    yield FakeTogether(tuple(self._ask(call) for call in step.calls))
+                case Usage():
+                    yield self._reports(
+                        TokenUsageUpdated(
+                            input_tokens=step.tokens, scope="cumulative" if step.cumulative else "delta"
+                        )
+                    )
+                case Flood():
+                    for _ in range(step.messages):
+                        self._messages += 1
+                        yield self._reports(MessageReceived(content=f"m{self._messages}"))
+                case Wait():
+                    yield Pause(step.seconds)
+                case Says():
+                    yield from _session_events(step.what)
+                case Result():
+                    yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
+                case End():
+                    yield from self._ends(step.how)
+
+    def _ends(self, how: str) -> Iterator[FakeStep]:
+        if how == "crash":
+            yield Crash(ProviderError("the client crashed"))
+        elif how == "own":
+            yield ToolApprovalGranted(approval_id="a", tool_name="write", tool_call_id="c0", by="me")
+        elif how == "twice":
+            yield RunCompleted(output="one")
+            yield RunCompleted(output="two")
+        yield StopTalking()
+
+    def _ask(self, call: Call) -> Ask:
+        async def works() -> None:
+            if call.gated and self.gated:
+                self._witness.runs(self._run, call.id)
+            await anyio.sleep(call.seconds)
+            if call.starts:
+                await self._run_another(call)
+
+        return Ask(
+            id=call.id,
+            name=call.tool,
+            input={"path": "a.txt"},
+            error="it failed" if call.fails else None,
+            ungated=not call.gated,
+            meanwhile=works,
+        )
+
+    async def _run_another(self, call: Call) -> None:
+        run = f"{self._run}.{call.id}"
+        start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0, gate="all")
+        with suppress(ProctorError, ConnectionError):  # the agent goes on
+            given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
+            await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
+
+    def _reports(self, event: Event) -> Event:
+        what = event.content if isinstance(event, MessageReceived) else event.type
+        self._witness.reported[self._run, what] += 1
+        return event
+
+
+def _session_events(what: str) -> Iterator[Event]:
+    """What an agent may report, and what only a supervisor may."""
+    match what:
+        case "turn":
+            yield from (TurnStarted(turn=1), TurnCompleted(turn=1))
+        case "words":
+            yield from (MessageStreamed(delta="w"), MessageStreamed(delta="o"))
+        case "tool":
+            yield ToolCallFailed(tool_call_id="nowhere", tool_name="read", error="it was never there")
+        case "error":
+            yield ErrorOccurred(message="the network is slow", code="slow")
+        case "recovered":
+            yield ErrorRecovered(message="it is fast again", code="slow")
+        case "session":
+            yield from (SessionStarted(provider_session_id="p"), SessionPaused(), SessionResumed())
+        case "violation":
+            yield PolicyViolated(policy="team", rule=LIE, action="cancel")
+        case "budget":
+            yield BudgetReserved(budget=LIE, granted=True)
+        case "pruned":
+            yield RecordPruned(by=LIE, events=9)
