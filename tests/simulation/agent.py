@@ -134,6 +134,15 @@ class Agent(FakeAdapter):
         return event
 
 
+class QueuedAgent(Agent):
+    """The agent of a queued run: it may be opened for the run and for its retries."""
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        """Start one of that run."""
+        start = msgspec.structs.replace(self._start, run=launch.run_id)
+        return Agent(start, self._witness, self._policies, self._record).open(launch)
+
+
 def _session_events(what: str) -> Iterator[Event]:
     """What an agent may report, and what only a supervisor may."""
     match what:

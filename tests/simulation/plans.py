@@ -101,7 +101,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`. A `caller`,
     the task that starts a run, is cancelled, or the whole supervisor of an `owner`. With `freeze`, no run of a
-    session, or none at all, starts for so many seconds; with `prune`, every session is removed that is over.
+    session, or none at all, starts for so many seconds; with `prune`, every session is removed that is over; with
+    `drain`, a worker takes no more runs.
     `rounds`: how often everybody who is ready runs before, as much happens at one moment.
     """
 
@@ -154,7 +155,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
     somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
     week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
-    and read again.
+    and read again. In a `fleet` starts are queued, and each owner is a worker.
     """
 
     seed: int
@@ -175,6 +176,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     to_monday: float = 230_400.0
     restored: float = 0.0
     approval: dict[str, Any] = {}
+    fleet: bool = False
 
 
 def drawn(seed: int) -> Plan:
@@ -254,6 +256,11 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
         if not chance.randrange(4):
             at, seconds = round(chance.uniform(0, 14), 2), chance.choice((0.0, 2.0, 20.0))
             orders.append(Order(at=at, what=what, value=chance.choice(("", *sessions)), seconds=seconds))
+    fleet = not chance.randrange(5)
+    if fleet and not chance.randrange(4):
+        drained = str(chance.randrange(plan.owners))
+        orders.append(Order(at=round(chance.uniform(0, 20), 2), what="drain", value=drained))
+    record = {} if fleet else plan.record
     is_asking = not chance.randrange(3)
     approval: dict[str, Any] = {}
     if is_asking or chance.randrange(2):
@@ -272,7 +279,9 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
             )
             for name in ("ana", "ben")
         )
-    return msgspec.structs.replace(plan, orders=tuple(orders), people=people, approval=approval)
+    return msgspec.structs.replace(
+        plan, orders=tuple(orders), people=people, approval=approval, fleet=fleet, record=record
+    )
 
 
 def _asking(chance: random.Random, start: Start) -> Start:
@@ -422,7 +431,7 @@ def _less(plan: Plan) -> Iterator[Plan]:
         for k in range(len(start.steps)):
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
-    for name in ("budgets", "record", "quick", "restored", "latency", "approval"):
+    for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet"):
         if getattr(plan, name):
             yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
     for n, order in enumerate(plan.orders):

@@ -16,6 +16,9 @@ import msgspec
 import trio
 from anyio.lowlevel import checkpoint
 
+from proctor.adapters.fleet import worker as fleet_worker
+from proctor.adapters.fleet.queue import RunSpec, enqueue
+from proctor.adapters.fleet.worker import Worker
 from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import (
     TERMINAL,
@@ -45,7 +48,7 @@ from proctor.supervisor.run.recovery import LEASE_S
 from proctor.supervisor.store.maintenance import prune
 
 from . import plans
-from .agent import Agent
+from .agent import Agent, QueuedAgent
 from .boundary import Boundary
 from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
@@ -56,6 +59,7 @@ SHARED: Final[dict[str, dict[str, Any]]] = {
     "places": {"name": "places", "max_running": PLACES},
     "week": {"name": "week", "max_tool_calls": A_WEEK, "window": "week", "action": "deny"},
 }
+RETRIES: Final = 2
 HORIZON_S: Final = 300.0
 """Virtual seconds until all that the plan says has happened, and what it broke is over."""
 QUIET_S: Final = 60.0
@@ -71,7 +75,8 @@ def simulate(plan: Plan) -> list[str]:
     """Carry a plan out; gives what must not have happened."""
     world = World(plan)
     try:
-        with world.restoring(), changed((launch_plan, "make_plan", _plan_once)):
+        nothing_left = (fleet_worker, "end_orphans", None)
+        with world.restoring(), changed((launch_plan, "make_plan", _plan_once), nothing_left):
             run_seeded(world.run, plan.seed, backend=plan.backend)
     except BaseException as error:
         world.witness.found.append(f"{_innermost(error)!r}")
@@ -113,6 +118,7 @@ class World:
         """Starts and orders whose course is not over."""
         self._policy = msgspec.json.encode((plan.budget, plan.budgets, plan.quick, [*plan.approval.items()]))
         self._policies = _policies(self._policy)
+        self._workers: dict[int, Worker] = {}
         self._freezes: set[Order] = set()
         """Those that are in force."""
 
@@ -202,6 +208,8 @@ class World:
             self._unfinished -= 1
 
     def _script(self, start_soon: Callable[..., Any]) -> None:
+        for start in self.plan.starts if self.plan.fleet else ():
+            start_soon(self._enqueue, start)
         for order in self.plan.orders:
             start_soon(self._carry_out, order)
         for person in self.plan.people:
@@ -226,6 +234,9 @@ class World:
         OWNER.set(number)
         boundary = self._boundaries[number]
         with self._scopes[number]:
+            if self.plan.fleet:
+                await self._work(number)
+                return
             async with (
                 Supervisor(
                     boundary,  # type: ignore[arg-type]
@@ -243,6 +254,25 @@ class World:
                         tasks.start_soon(self._follow, supervisor, session_id)
                 await self._finish.wait()
                 tasks.cancel_scope.cancel()
+
+    async def _work(self, number: int) -> None:
+        starts = {start.run: start for start in self.plan.starts}
+
+        def agent(name: str, run: str) -> Agent:
+            return QueuedAgent(starts[run], self.witness, self._policies, self.plan.record)
+
+        self._workers[number] = worker = Worker(self._boundaries[number], max_running=3, adapters=agent)  # type: ignore[arg-type]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run)
+            await self._finish.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _enqueue(self, start: Start) -> None:
+        with self._course(), suppress(ProctorError):
+            await anyio.sleep(start.at)
+            given: Any = {"options": {"run": start.run}, "continuation": "replay", "take_overs": RETRIES}
+            spec = RunSpec.of("scripted", "go", policies=self._policies, **given)
+            await enqueue(self._peoples, spec, run_id=start.run, session_id=start.session)
 
     def _approver(self, number: int) -> Approver | None:
         found = [person for person in self.plan.people if person.owner == number]
@@ -311,6 +341,9 @@ class World:
         if order.what in ("caller", "owner"):
             scope = self._callers[order.value] if order.what == "caller" else self._scopes[int(order.value)]
             scope.cancel()
+            return
+        if order.what == "drain":
+            self._workers[int(order.value)].drain()
             return
         if order.what == "freeze":
             await self._freeze(order)
@@ -391,7 +424,8 @@ class World:
         unstarted = {start.run for start in self.plan.starts} - {event.run_id for event in self.witness.events}
         for start in self.plan.starts:
             run = await self._store.run(start.run) if start.run in self._ordered - unstarted else None
-            if run is not None and run.status in NOT_OVER and start.owner not in stopped:
+            fit = not stopped if self.plan.fleet else start.owner not in stopped
+            if run is not None and run.status in NOT_OVER and fit:
                 self.witness.found.append(f"run {start.run} was ordered to end, and goes on: it is {run.status}")
 
     async def _check_the_end(self) -> None:
@@ -401,12 +435,16 @@ class World:
             stop.owner for stop in self.plan.stops
         }  # by its lease, it may be gone before it has undone all
         unstarted = {start.run for start in self.plan.starts if start.created or start.owner in lost_starts}
+        if self.plan.fleet:
+            unstarted = set()
         unstarted -= self.witness.ended.keys() | {event.run_id for event in self.witness.events}
         owners = {start.run: start.owner for start in self.plan.starts}
         runs = await self._store.runs()
         for run in runs:
             top = run.run_id.partition(".")[0]
             lost = top != run.run_id and run.status == "created" and owners[top] in lost_starts
+            if run.run_id.endswith(f".{RETRIES + 2}"):
+                found.append(f"run {run.run_id} is one retry too many")
             if run.status in NOT_OVER and run.run_id not in unstarted and not lost:
                 found.append(f"run {run.run_id} never ended: it is {run.status}")
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
