@@ -313,7 +313,14 @@ class Supervisor:
         `end_orphans` ends what a lost run of its session left running on this machine. Raises as `execute` does.
         """
         self._check_open()
-        return await self._starting.claim(await self._created(run_id), end_orphans)
+        info = await self._created(run_id)
+        try:
+            return await self._starting.claim(info, end_orphans)
+        except UsageError:  # another has it
+            raise
+        except BaseException:
+            await self._starting.let_go(info)
+            raise
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any

@@ -260,7 +260,13 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
     if fleet and not chance.randrange(4):
         drained = str(chance.randrange(plan.owners))
         orders.append(Order(at=round(chance.uniform(0, 20), 2), what="drain", value=drained))
-    record = {} if fleet else plan.record
+    if fleet:  # of workers that die while runs go on, if it can be
+        stops = [
+            Stop(at=round(chance.uniform(0.5, 20), 2), owner=chance.randrange(2), seconds=chance.choice((None, 45.0)))
+            for _ in range(chance.choice((0, 1, 2)) if plan.backend == "trio" else 0)
+        ]
+        stops = [*plan.stops, *stops]
+        plan = msgspec.structs.replace(plan, owners=max(plan.owners, 2), stops=tuple(stops), record={})
     is_asking = not chance.randrange(3)
     approval: dict[str, Any] = {}
     if is_asking or chance.randrange(2):
@@ -279,9 +285,7 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
             )
             for name in ("ana", "ben")
         )
-    return msgspec.structs.replace(
-        plan, orders=tuple(orders), people=people, approval=approval, fleet=fleet, record=record
-    )
+    return msgspec.structs.replace(plan, orders=tuple(orders), people=people, approval=approval, fleet=fleet)
 
 
 def _asking(chance: random.Random, start: Start) -> Start:

@@ -134,3 +134,15 @@ def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent
 def test_a_seed_that_found_a_fault_finds_none(seed: int) -> None:
     """A reservation was read otherwise than written, so a unit that was told again was refused, and its run stuck."""
     assert simulate(drawn(seed)) == []
+
+
+def test_a_queued_run_is_started_though_its_worker_was_not_told_that_it_has_it() -> None:
+    """The worker's first claim was stored, and the connection lost before the answer (seed 51,002,396)."""
+    plan = Plan(
+        seed=1,
+        starts=(Start(at=0, owner=0, run="r0", session="s0", steps=()),),
+        faults=(Fault(owner=0, operation="claim_run", nth=1, kind="unheard"),),
+        fleet=True,
+    )
+
+    assert simulate(plan) == []

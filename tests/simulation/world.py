@@ -271,7 +271,7 @@ class World:
         with self._course(), suppress(ProctorError):
             await anyio.sleep(start.at)
             given: Any = {"options": {"run": start.run}, "continuation": "replay", "take_overs": RETRIES}
-            spec = RunSpec.of("scripted", "go", policies=self._policies, **given)
+            spec = RunSpec.of("agent", "go", policies=self._policies, **given)
             await enqueue(self._peoples, spec, run_id=start.run, session_id=start.session)
 
     def _approver(self, number: int) -> Approver | None:
