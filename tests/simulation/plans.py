@@ -265,6 +265,10 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
             Stop(at=round(chance.uniform(0.5, 20), 2), owner=chance.randrange(2), seconds=chance.choice((None, 45.0)))
             for _ in range(chance.choice((0, 1, 2)) if plan.backend == "trio" else 0)
         ]
+        for stop in stops:  # an order about the time at which its runs are lost, and tried again
+            named = chance.choice(plan.starts)
+            what, value = chance.choice((("run", named.run), ("session", named.session), ("all", "")))
+            orders.append(Order(at=round(stop.at + chance.uniform(20, 36), 2), what=what, value=value))
         stops = [*plan.stops, *stops]
         plan = msgspec.structs.replace(plan, owners=max(plan.owners, 2), stops=tuple(stops), record={})
     is_asking = not chance.randrange(3)

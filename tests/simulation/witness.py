@@ -13,6 +13,7 @@ from proctor.policies.events import (
     Event,
     MessageReceived,
     RecordPruned,
+    RunStarted,
     TokenUsageUpdated,
     ToolApprovalDenied,
     ToolApprovalExpired,
@@ -42,6 +43,11 @@ CLOSING = 40
 AFTER_THE_END = (ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired)
 
 
+def first_of(run_id: str) -> str:
+    """The run of the plan that a run belongs to, as its retry or its agent's."""
+    return run_id.partition(".")[0]
+
+
 class Witness:
     """Sees every event that is stored and every call that is permitted and run; `found` is what must not be.
 
@@ -66,6 +72,8 @@ class Witness:
         self._may_run: Counter[tuple[str, str]] = Counter()
         self._kept: Counter[tuple[str, str]] = Counter()
         self.pruned: set[str] = set()
+        self.stopped: set[str] = set()
+        """Runs of which somebody was told that an order has ended them."""
         self._granted: Counter[tuple[str, str]] = Counter()
         self._grants: dict[str, ToolApprovalGranted] = {}
         self._read_in: set[str] = set()
@@ -87,6 +95,8 @@ class Witness:
             self._says(f"run {run_id} has `{event.type}` after its end, `{self.ended[run_id]}`")
         if LIE in map(str, msgspec.structs.astuple(event)):
             self._says(f"run {run_id} has stored `{event.type}` that its agent made up")
+        if isinstance(event, RunStarted) and first_of(run_id) in self.stopped:
+            self._says(f"run {run_id} has begun, and an order had ended {first_of(run_id)}")
         if isinstance(event, TERMINAL):
             self.ended.setdefault(run_id, event.type)
             self.settled(run_id)

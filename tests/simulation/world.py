@@ -52,7 +52,7 @@ from .agent import Agent, QueuedAgent
 from .boundary import Boundary
 from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
-from .witness import A_WEEK, CALLS, PLACES, WatchedStore, Witness
+from .witness import A_WEEK, CALLS, PLACES, WatchedStore, Witness, first_of
 
 SHARED: Final[dict[str, dict[str, Any]]] = {
     "tokens": {"name": "tokens", "max_total_tokens": 900},
@@ -363,6 +363,7 @@ class World:
         with suppress(ProctorError):  # it is not there yet
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
+            self.witness.stopped |= {first_of(outcome.run_id) for outcome in outcomes if outcome.ended}
 
     async def _freeze(self, order: Order) -> None:
         scope: Any = {"session_id": order.value} if order.value else {"everything": True}
@@ -441,7 +442,7 @@ class World:
         owners = {start.run: start.owner for start in self.plan.starts}
         runs = await self._store.runs()
         for run in runs:
-            top = run.run_id.partition(".")[0]
+            top = first_of(run.run_id)
             lost = top != run.run_id and run.status == "created" and owners[top] in lost_starts
             if run.run_id.endswith(f".{RETRIES + 2}"):
                 found.append(f"run {run.run_id} is one retry too many")
