@@ -99,6 +99,7 @@ ROOMS = (
     "components",
     "limit_checks",
     "name_checks",
+    "void_checks",
     "net_checks",
     "order_checks",
     "findings",

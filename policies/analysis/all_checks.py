@@ -31,7 +31,7 @@ def findings_of(
     checks.run("the adapter", lambda: adapter_findings(stack, clauses, capabilities))
     checks.run("the context", lambda: context_findings(stack, clauses, context))
     checks.run("limits and budgets", lambda: limit_findings(stack, capabilities, work))
-    checks.run("odd names", lambda: odd_names(clauses))
+    checks.run("odd names", lambda: odd_names(clauses, capabilities))
     checks.run("lines that surprise", lambda: surprise_findings(clauses))
     checks.run("unknown names", lambda: unknown_names(stack, clauses, capabilities, work))
     checks.run("rules taken together", lambda: _together(checks, stack, clauses, work), whole=True)

@@ -42,6 +42,7 @@ CODES = {
     "limit_effect": CodeMeaning("report", "what a limit will do on this adapter"),
     "loosened": CodeMeaning("report", "something that would weaken a locked policy, and has no effect"),
     "loosened_limit": CodeMeaning("report", "a limit that would weaken a locked one, and has no effect"),
+    "matches_nothing": CodeMeaning("report", "a regular expression that no text matches"),
     "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never let it through"),
     "never_satisfied": CodeMeaning(
         "refuse", "something must be called that never can be, or not so often, or not all in one run"
@@ -52,6 +53,7 @@ CODES = {
     "no_approver": CodeMeaning("report", "approvers of several policies who have nobody in common"),
     "none_in_context": CodeMeaning("report", "a `when` that does not hold for a context of None"),
     "shadowed": CodeMeaning("report", "another rule denies the same calls"),
+    "taken_literally": CodeMeaning("report", "an operand that is compared as a text or a whole list, as it stands"),
     "understood_in_part": CodeMeaning("report", "a tool goes by a portable name, and takes what nobody understands"),
     "starts_full": CodeMeaning("report", "a line that lets the first calls through before what allows more of them"),
     "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),
@@ -63,6 +65,7 @@ CODES = {
     "uncounted_budget": CodeMeaning("report", "a shared budget of something that the adapter does not report"),
     "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and there is no price"),
     "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
+    "unused_name": CodeMeaning("report", "an alias or a virtual tool that no clause of its policy names"),
     "zero_budget": CodeMeaning("refuse", "a shared budget of nothing"),
     "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from unicodedata import normalize
 
 import msgspec
 from msgspec import UNSET
@@ -160,14 +161,22 @@ def _listed(names: Iterable[str]) -> str:
 
 _UNSEEN = r"[\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
 _TWO_ALPHABETS = r"[A-Za-z][\u0370-\u052f]|[\u0370-\u052f][A-Za-z]"
-_OTHERS = re.compile(rf"[(){{}}|,\\^$]|^[!/]|^\s|\s$|{_UNSEEN}|{_TWO_ALPHABETS}")
-"""Signs of a client's permission, of alternatives, of a regular expression; blanks at an edge; what nobody sees."""
+_COMMAND = "(?:not|git|rm|mv|npm|pip|curl|docker|kubectl|sudo) "
+_OTHERS = re.compile(
+    rf"[(){{}}|,\\^$;<>\"'`]|^[!/]|^\.\*|^\s|\s$|^{_COMMAND}|{_UNSEEN}|{_TWO_ALPHABETS}", re.IGNORECASE
+)
+"""Signs of a client's permission, of alternatives, of a regular expression; quotes; blanks at an edge; a command;
+what nobody sees.
+"""
 
 
-def odd_names(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
+def odd_names(clauses: Iterable[Clause], capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
     """Names that hold nothing, as no tool goes by them."""
+    offered = _names(capabilities.table) if capabilities else set()
     for clause in clauses:
-        odd = [name for name in dict.fromkeys(clause.patterns(*clause.roles.all())) if _OTHERS.search(name)]
+        own = {*offered, *(virtual.name for virtual in clause.scope.virtual_names)}
+        named = (name for name in dict.fromkeys(clause.patterns(*clause.roles.all())) if name not in own)
+        odd = [name for name in named if _OTHERS.search(name) or normalize("NFKC", name) != name]
         if odd:
             yield finding(
                 "odd_name",

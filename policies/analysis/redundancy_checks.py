@@ -310,7 +310,7 @@ def contradiction_findings(policy: Policy) -> Iterator[PreflightFinding]:
                 yield finding(
                     "contradictory_conditions",
                     clause,
-                    f"no call meets these conditions together: {condition_words(conditions)}",
+                    f"no call meets these conditions: {condition_words(conditions)}",
                     suggestion="write `any_of` for alternatives; as it is they never hold",
                 )
     if left:
@@ -335,11 +335,11 @@ def _conditions(clause: Clause) -> Iterator[tuple[ToolWhere, Sequence[Condition]
 
 
 def _compares(conditions: Sequence[Condition]) -> bool:
-    """Whether two operators look at one path."""
+    """Whether two operators look at one path, or one looks for none of all values."""
     if has_references(conditions):
         return False
     paths = Counter(path for path, _ in atoms_of(conditions))
-    return any(count > 1 for count in paths.values())
+    return any(count > 1 for count in paths.values()) or any(condition.in_ == [] for condition in all_in(conditions))
 
 
 def _never(names: Policy, where: ToolWhere, work: Work) -> bool:

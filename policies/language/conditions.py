@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, UnsetType, field
 
 from ..values import paths, regexes
 from ..values.globs import glob_problems
-from ..values.json_values import is_number, scalars_in
+from ..values.json_values import is_number, number_of, order, scalars_in
 from ..values.model_base import Issue, Positive, Record
 from .operators import ALL_OPERATORS, LENGTHS, MEMBERSHIPS, ORDERINGS
 
@@ -60,21 +60,44 @@ def operand_problems(name: str, operand: Any) -> Iterator[Issue]:
         yield (name,), f"`{name}` takes a list"
     elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
         yield (name,), f"`{name}` compares with a number or a text"
+    elif name in ORDERINGS and AMOUNT.fullmatch(str(operand)) and number_of(operand, loose=True) is None:
+        yield (name,), f"`{name}` compares numbers with a number alone, as in 5000: `{operand}` is a text"
     elif name in LENGTHS and not (type(operand) is int and operand >= 0):
         yield (name,), f"`{name}` takes a whole number, 0 or more"
     elif name == "type" and not operand:
         yield (name,), "`type` names no type"
+    elif name == "contains" and operand == "":
+        yield (name,), "`contains` is empty: every text has that in it"
+    elif any(map(_refers, [operand, *(operand if isinstance(operand, list | tuple) else ())])):
+        yield (
+            (name,),
+            f"`{name}` takes one reference alone, as in `{name}: {{arg: $.ids[*]}}`; list others in `any_of`",
+        )
     elif any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
         yield (name,), f"`{name}`: not a number"
 
 
+AMOUNT = re.compile(r"[-+]*\s*[$€£¥]?\s*\d[\d,_' ]*(\.\d+)?\s*([a-z%€£¥$]{0,3})", re.IGNORECASE)
+"""What looks like a number, with a unit or with marks between its digits."""
+
+
+def _refers(value: Any) -> bool:
+    """Whether an object looks meant as a reference."""
+    return isinstance(value, dict) and ("output_of" in value or str(value.get("arg")).startswith("$"))
+
+
 def _directory_problems(directory: str) -> Iterator[Issue]:
-    if paths.place_of(directory) is None:
+    if "*" in directory or "?" in directory:
+        yield ("within",), f"`within` means all that is in a directory: leave out `*` and `?` in `{directory}`"
+    elif paths.place_of(directory) is None:
         yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
 
 
 _SHELLS_OWN = frozenset("*?;&|<>()`$\n\"'\\")
 """No command's name: what a line has between commands, and what quotes a word."""
+
+_SEVERAL = re.compile(r",(\s|$)|^\s*(\[\S|[^\s,]*,|\w+=)")
+"""Several commands in one text, a list in quotes, a variable that is set for a command."""
 
 _STANDARD = re.compile(r"\s*/(usr/)?(local/)?s?bin/")
 
@@ -86,6 +109,8 @@ def _command_problems(commands: str | Sequence[str]) -> Iterator[Issue]:
     for command in named:
         if not command.split() or set(command) & _SHELLS_OWN or command.lstrip().startswith("^"):
             yield ("runs",), f"`runs` takes commands by their first words, as in `git push`, not `{command}`"
+        elif _SEVERAL.search(command):
+            yield ("runs",), f"`runs` lists commands, as in `[rm, git push]`, without variables, not `{command}`"
         elif _STANDARD.match(command):
             name = command.split()[0].rpartition("/")[2]
             yield ("runs",), f"`runs` takes a command by its name, wherever it stands: `{name}`, not `{command}`"
@@ -116,6 +141,18 @@ def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Issue]:
         yield (name, "path"), "`path` takes a path, as in `$.id`"
     else:
         yield from paths.problems(path, (name, "path"))
+
+
+_BOUNDS = (("gt", "lt"), ("gt", "lte"), ("gte", "lt"), ("gte", "lte"), ("length_gte", "length_lte"))
+
+
+def _crossed(given: Mapping[str, Any]) -> Iterator[Issue]:
+    """Bounds of one value between which there is none."""
+    for low, high in _BOUNDS:
+        if low in given and high in given:
+            found = order(given[low], given[high], loose=True)
+            if found == 1 or (found == 0 and not (low.endswith("e") and high.endswith("e"))):
+                yield (high,), f"no value meets both `{low}: {given[low]}` and `{high}: {given[high]}`"
 
 
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
@@ -195,6 +232,7 @@ class Condition(Record, frozen=True):
             yield (), f"a condition needs an operator: one of {', '.join(ALL_OPERATORS)}"
         for name, operand in given:
             yield from operand_problems(name, operand)
+        yield from _crossed(dict(given))
 
     def _group_problems(self, given: Sequence[tuple[str, Any]]) -> Iterator[Issue]:
         name, inner = ("any_of", self.any_of) if self.any_of is not UNSET else ("not", self.not_)

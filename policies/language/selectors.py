@@ -7,7 +7,7 @@ predicate on the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,7 @@ class ToolWhere(Record, frozen=True):
     """
 
     tool: Name | Sequence[Name]
-    where: Sequence[Condition] = ()
+    where: Annotated[Sequence[Condition], msgspec.Meta(min_length=1)] = ()
 
     def problems(self) -> Iterator[Issue]:
         return selector_problems(self.tool, ("tool",))

@@ -257,6 +257,9 @@ class Converter:
         return INVALID if any(value is INVALID for value in values.values()) else values
 
     def _list(self, shape: Items, node: ListNode) -> Any:
+        if shape.filled and not node.items:
+            self._report.add("must not be empty", node.span, node.path, "leave it out if nothing is meant")
+            return INVALID
         values = tuple(self.value(shape.item, child) for child in node.items)
         return INVALID if any(value is INVALID for value in values) else values
 

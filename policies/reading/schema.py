@@ -100,9 +100,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A list."""
+    """A list; `filled` if it must hold something."""
 
     item: Shape
+    filled: bool = False
 
 
 class MapOf(msgspec.Struct, frozen=True):
@@ -186,6 +187,8 @@ def _bounded(shape: Shape, metas: list[msgspec.Meta]) -> Shape:
     for meta in metas:
         if isinstance(shape, Text) and meta.min_length:
             shape = Text(filled=True)
+        elif isinstance(shape, Items) and meta.min_length:
+            shape = Items(shape.item, filled=True)
         elif isinstance(shape, Number):
             shape = Number(shape.whole, meta.ge, meta.gt, meta.le, meta.lt)
     return shape
@@ -256,7 +259,8 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
     if isinstance(shape, Choice):
         return {"enum": list(shape.values)} if len(shape.values) > 1 else {"const": shape.values[0]}
     if isinstance(shape, Items):
-        return {"type": "array", "items": _schema(shape.item, definitions)}
+        least = {"minItems": 1} if shape.filled else {}
+        return {"type": "array", "items": _schema(shape.item, definitions), **least}
     if isinstance(shape, MapOf):
         names = {"propertyNames": {"pattern": r"\S"}} if shape.filled_keys else {}
         return {"type": "object", "additionalProperties": _schema(shape.value, definitions), **names}

@@ -205,7 +205,7 @@ def record_node(value: msgspec.Struct, depth: int = 0) -> MapNode:
         entries[value.__struct_config__.tag_field] = Scalar(tag)
     for each in _fields(type(value)):
         given = getattr(value, each.name)
-        if given is not msgspec.UNSET and not (given is None and each.default is None):
+        if given is not msgspec.UNSET and given is not each.default:
             entries[each.encode_name] = node_of(given, depth + 1)
     return MapNode(entries, record=type(value))
 

@@ -39,6 +39,8 @@ class Count(Rule, tag="count", frozen=True):
         yield from super().problems()
         if self.max is None and self.min is None and self.exact is None:
             yield (), "a `count` rule needs `max`, `min` or `exact`"
+        if self.min == 0 and self.max is None and self.exact is None:
+            yield ("min",), "`min: 0` asks for nothing"
         if self.exact is None and None not in (self.min, self.max) and (self.min or 0) > (self.max or 0):
             yield ("min",), f"`min` {self.min} is more than `max` {self.max}"
         if self.within_turns is not None and self.max is None:

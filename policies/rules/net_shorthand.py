@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..language.selectors import HUMAN, NameScope, VirtualTool, selector_problems
+from ..values import regexes
 from ..values.globs import overlap
 from ..values.model_base import Issue, Where
 from .petri_net import Net, Transition
@@ -161,6 +162,10 @@ def _map(line: str, match: re.Match[str]) -> VirtualTool:
         pattern = words[1:-1]
     else:
         text = words.strip("\"'")
+        if (meant := regexes.of_javascript(words)) is not None:
+            raise BadLineError(f"`{line}`: flags stand in the expression: `/{meant}/`")
+        if not text.strip():
+            raise BadLineError(f"`{line}`: it names no words")
         pattern = r"\s+".join(re.escape(word) for word in text.split())
         # Between two characters that are no letters there is no `\b`: such a word stands between blanks.
         start = r"\b" if re.match(r"\w", text.strip()) else r"(?:^|\s)"

@@ -53,6 +53,9 @@ _ESCAPED_BY_THE_FILE = {"\b": "\\b", "\u2029": "\\P"}
 _PLAIN = re.compile(r"(\^?)([\w \t/:@%=,;<>!\"'&~#-]+)", re.ASCII)
 """A pattern that is a text, anywhere or at the start: Python finds that in a tenth of the time."""
 
+_OF_JAVASCRIPT = re.compile(r"/(\^.*|.*(?<!\\)\$|.+(?=/[gmsuy]*i))/([gimsuy]*)", re.DOTALL)
+"""`/^rm/`, `/rm/i`: another language's way to write a pattern; `/etc/` may be meant as it is."""
+
 _AT_MOST = re.compile(r"(?<!\\)(?:\\\\)*(\{,\d*\})")
 """`{,2}`, which is a quantity to Python's `re` and a text to RE2."""
 
@@ -75,6 +78,12 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
         if character in pattern:
             yield where, f"{bad}: double quotes made one character of `{meant}`; use single quotes, or `\\{meant}`"
             return
+    if not pattern:
+        yield where, "an empty regular expression is found in every text; leave it out, or write what to search for"
+        return
+    if (own := of_javascript(pattern)) is not None:
+        yield where, f"{bad}: no `/` stand around it; write `{_shown(own)}`"
+        return
     if pattern.endswith("\n"):
         yield where, f"{bad}: it ends with a new line; write `|-` where `|` is, or `\\n` if that is meant"
         return
@@ -114,6 +123,15 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
 
 def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def of_javascript(pattern: str) -> str | None:
+    """A pattern between slashes as it is written here; None for any other."""
+    written = _OF_JAVASCRIPT.fullmatch(pattern)
+    if written is None:
+        return None
+    flags = "".join(flag for flag in "ims" if flag in written[2])
+    return f"(?{flags}){written[1]}" if flags else written[1]
 
 
 class Regex:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.analysis import redundancy_checks as checked
 from proctor.policies.analysis.redundancy_checks import contradiction_findings
+from proctor.policies.analysis.void_checks import void_findings
 
 
 def found(*where: dict[str, Any], **more: Any) -> list[str]:
@@ -32,6 +33,7 @@ def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
         [at(equals="a", regex="^b")],
         [{"path": "$.a", "in": ["a", "b"], "not_in": ["a", "b"]}],
         [at(exists=False), at(equals=1)],
+        [{"path": "$.a", "in": []}],
         [at(gt=5), at(equals=3)],
         [at(runs="git"), at(equals="ls")],
         [{"any_of": [at(equals="a"), at(equals="b")]}, at(equals="c")],
@@ -55,6 +57,7 @@ def test_conditions_that_no_call_meets_are_found(where: list[dict[str, Any]]) ->
         [at(gte=1, lte=5), at(not_equals=3)],
         [at(within="src"), {"not": [at(within="src/x")]}],
         [at(equals={"arg": "$.b"}), at(equals="x")],  # depends on the call
+        [{"not": [{"path": "$.a", "in": []}]}],  # nothing is fine yet
     ],
     ids=repr,
 )
@@ -73,6 +76,45 @@ def test_a_when_that_no_context_meets_is_found() -> None:
     assert of(at("$.tenant", equals="a"), at("$.tenant", equals="b")) == ["contradictory_conditions"]
     assert of(at("$.tenant", equals="a"), at("$.user_role", equals="b")) == []
     assert of(at("$.labels.n", equals=7), at("$.labels.n", not_equals="7")) == []  # of two types in a context
+
+
+def virtual(match: str, **more: Any) -> dict[str, Any]:
+    return {"virtual_tools": [{"tool": "bash", "path": "$.command", "match": match, "as": "push"}], **more}
+
+
+def denying(*where: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"tool_rules": [{"deny": [{"tool": "write", "where": list(where)}], **more}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "codes"),
+    [
+        (denying(at(regex="a$b")), ["matches_nothing"]),
+        (denying({"not": [at(regex="^rm -rf$ ")]}), ["matches_nothing"]),
+        (virtual("a^b", nets=["block push"]), ["matches_nothing"]),
+        ({"nets": ["map bash.command /$HOME/ as push", "block push"]}, ["matches_nothing"]),
+        (denying(at(regex=r"(?m)^\$HOME|a$\n^b|x\b y")), []),
+        (denying(at(equals="true")), ["taken_literally"]),
+        (denying({"path": "$.a", "in": ["5,000", "ok"]}), ["taken_literally"]),
+        (denying(at(equals="$.b")), ["taken_literally"]),
+        (denying(at(equals=["a", "b"])), ["taken_literally"]),
+        (denying(at(equals="yes"), at("$.b", equals=5000), at("$.c", equals="007")), []),
+        (denying(at("$.b", equals=1), when=[at("$.tenant", equals=5)]), ["taken_literally"]),
+        (denying(at("$.b", equals=1), when=[at("$.role", equals="admin")]), ["context_missing"]),
+        (denying(at("$.b", equals=1), when=[at("$.tenant", equals=None), at("$.labels.n", equals=5)]), []),
+        (virtual("rm"), ["unused_name"]),
+        ({"aliases": {"Identify": ["a"]}, "nets": ["require Identfy before pay"]}, ["unused_name"]),
+        (virtual("rm", tool_rules=[{"deny": ["pu*"]}]), []),
+        ({"aliases": {"A": ["B"], "B": ["c"]}, "nets": ["block A"]}, []),
+        ({"aliases": {"A": ["b"]}, **denying({"path": "$.a", "not_in": {"output_of": "A"}})}, []),
+    ],
+    ids=repr,
+)
+def test_what_is_written_to_no_effect_is_found(policy: dict[str, Any], codes: list[str]) -> None:
+    """By `proctor check`: a pattern that nothing matches, a text for something else, a name that nothing uses."""
+    policy = {"name": "p", "on_violation": "deny", **policy}
+
+    assert [each.code for each in void_findings(merge_policies(parse_policies(policy)))] == codes
 
 
 def test_what_took_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,18 @@ def test_what_was_forgotten_at_the_bound_refuses() -> None:
         ({"path": "$.a", "runs": ["rm", " "]}, "first words"),
         ({"path": "$.a", "runs": "git *"}, "first words"),
         *(({"path": "$.a", "runs": odd}, "first words") for odd in ("^rm", '"rm"', "git 'push'", "git\\ push")),
+        *(({"path": "$.a", "runs": odd}, "lists commands") for odd in ("rm, mv", "rm,mv", "[rm]", "FOO=1 rm")),
+        *(({"path": "$.a", "within": odd}, "leave out") for odd in ("*", "src/**", "a?")),
+        *(({"path": "$.a", "gt": odd}, "a number alone") for odd in ("5,000", "$5", "1_000", "5k", "5 %", "--5")),
+        ({"path": "$.a", "contains": ""}, "every text"),
+        ({"path": "$.a", "regex": ""}, "every text"),
+        ({"path": "$.a", "regex": "/rm -rf/gi"}, "write `(?i)rm -rf`"),
+        ({"path": "$.a", "regex": "/^rm/"}, "write `^rm`"),
+        ({"path": "$.a", "gt": 5, "lt": 3}, "no value meets both"),
+        ({"path": "$.a", "gte": "2026-02", "lt": "2026-02"}, "no value meets both"),
+        ({"path": "$.a", "length_gte": 5, "length_lte": 3}, "no value meets both"),
+        ({"path": "$.a", "in": [{"arg": "$.b"}]}, "one reference alone"),
+        ({"path": "$.a", "equals": {"arg": "$.b", "x": 1}}, "one reference alone"),
         ({"path": "$.a", "runs": {"output_of": "t"}}, ""),
         ({"path": "$.a", "type": "text"}, ""),
     ],
@@ -270,6 +282,28 @@ def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, An
 
     assert found
     assert word in found[0]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"regex": "/etc/"},
+        {"regex": "/etc/$|^/x/s"},
+        {"gt": "2026-11-20T10:00:00Z", "lte": "2026-11-20T10:00:01Z"},
+        {"gte": "2026-02", "lte": "2026-02"},
+        {"gt": "v5"},
+        {"gt": "1.2.3"},
+        {"gt": "09:30"},
+        {"within": "app/[slug]"},
+        {"runs": ["./run.sh a,b", "kubectl get pods,svc", "["]},
+        {"equals": {"arg": 1, "x": 2}},
+        {"set_equals": []},
+    ],
+    ids=repr,
+)
+def test_a_condition_that_may_be_meant_is_none(condition: dict[str, Any]) -> None:
+    """Paths between slashes, times, versions, names with signs."""
+    assert [*msgspec.convert({"path": "$.a", **condition}, Condition).problems()] == []
 
 
 @pytest.mark.parametrize(

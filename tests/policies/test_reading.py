@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,24 @@ def test_a_policy_made_in_python_is_checked_as_strictly(policy: Any, message: st
         check_policy(policy)
 
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (
+            {"tool_rules": [{"allow": [{"tool": "a", "where": []}]}]},
+            "must not be empty at `tool_rules[0].allow[0].where`",
+        ),
+        ({"rules": [{"type": "count", "tool": "a", "min": 0}]}, "asks for nothing"),
+        ({"nets": ["map bash.command /rm/i as x"]}, "flags stand in the expression: `/(?i)rm/`"),
+        ({"nets": ['map bash.command "" as x']}, "names no words"),
+    ],
+)
+def test_what_asks_for_nothing_is_an_error(policy: dict[str, Any], message: str) -> None:
+    """An empty list of conditions would allow every input."""
+    with pytest.raises(PolicyError, match=re.escape(message)):
+        parse_policies({"name": "p", **policy})
 
 
 def test_a_check_rule_may_only_be_made_in_python() -> None:

@@ -73,6 +73,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
     """
     from proctor.policies.analysis.redundancy_checks import contradiction_findings
+    from proctor.policies.analysis.void_checks import void_findings
 
     check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
@@ -87,7 +88,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     findings = preflight(merged, capabilities)
     if capabilities is None:
         findings.extend(_unknown_to_every_agent(merged))
-    findings.extend(contradiction_findings(merged))
+    findings.extend([*contradiction_findings(merged), *void_findings(merged)])
     levels = _levels(merged, findings, named_adapter=capabilities is not None)
     bad = {"refused", "error"} | ({"warning"} if strict else set())
     fine = bad.isdisjoint(levels)
@@ -100,7 +101,10 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     return FINE if fine else VIOLATED
 
 
-EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "none_in_context", "links_not_followed")
+EFFECTS = (
+    *("limit_effect", "budget_effect", "unknown_model", "starts_full", "none_in_context", "links_not_followed"),
+    "taken_literally",
+)
 """Findings that say how something works; all others are warnings."""
 
 

@@ -1,0 +1,164 @@
+"""Checks of what is written to no effect: what no value matches, what is compared as something else than it looks
+like, names that nothing uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from ..events.run_context import RunContext
+from ..language.conditions import AMOUNT, Condition, as_written, is_output
+from ..language.operators import MEMBERSHIPS, ORDERINGS
+from ..policy import Policy, members_of, virtual_tools_of
+from ..stack.clauses import Clause, clauses_of, scope_of
+from ..stack.merge import checked_stack
+from ..values.globs import matcher
+from ..values.json_values import number_of
+from ..values.paths import keys_of
+from .findings import PreflightFinding, finding
+from .texts import texts_apart
+from .values import EQUALITIES
+
+_PATTERNS = frozenset({"regex", "match", "extract", "user_said", "prior_output_regex"})
+"""The fields that hold a regular expression."""
+_TYPED = re.compile(r"(?i)true|false|null|none|~")
+_TEXTS_OF_CONTEXT = frozenset(RunContext.__struct_fields__) - {"labels", "metadata"}
+
+
+def void_findings(policy: Policy) -> Iterator[PreflightFinding]:
+    """What is written in a stack to no effect, as far as a person should know who writes it."""
+    stack = checked_stack(policy)
+    clauses = clauses_of(stack)
+    for n, member in enumerate(members_of(stack)):
+        yield from _unmatched((member.name, ""), [*virtual_tools_of(member)])
+        yield from _unused(member, [clause for clause in clauses if clause.member == n])
+    for clause in clauses:
+        yield from _unmatched(clause, clause.record)
+        yield from _taken_literally(clause)
+        yield from _of_context(clause)
+
+
+def _records_in(value: Any) -> Iterator[msgspec.Struct]:
+    """The records in a value, however deep."""
+    if isinstance(value, msgspec.Struct):
+        yield value
+        value = [getattr(value, name) for name in value.__struct_fields__]
+    for each in value if isinstance(value, tuple | list) else ():
+        yield from _records_in(each)
+
+
+def _unmatched(about: Clause | tuple[str, str], records: Any) -> Iterator[PreflightFinding]:
+    fields = ((name, getattr(each, name)) for each in _records_in(records) for name in each.__struct_fields__)
+    patterns = dict.fromkeys(value for name, value in fields if name in _PATTERNS and isinstance(value, str))
+    unmatched = [pattern for pattern in patterns if _matches_nothing(pattern)]
+    if unmatched:
+        yield finding(
+            "matches_nothing",
+            about,
+            f"no text has a match of {_listed(unmatched)}",
+            witness=unmatched,
+            suggestion="`^` is the start of a text and `$` its end; `\\$` is the sign itself",
+        )
+
+
+def _matches_nothing(pattern: str) -> bool:
+    apart = texts_apart((pattern,))
+    return apart.complete and (True,) not in apart.texts
+
+
+def _unused(member: Policy, clauses: Sequence[Clause]) -> Iterator[PreflightFinding]:
+    """Aliases and virtual tools of a policy that none of its clauses names."""
+    scope = scope_of([member])
+    written = [name for clause in clauses for each in _records_in(clause.record) for name in _names_in(each)]
+    written += [name for tools in member.aliases.values() for name in tools]
+    written += [virtual.tool for virtual in virtual_tools_of(member)]
+    named, meant = {name.casefold() for name in written}, matcher(scope.expand(written))
+    unused = [alias for alias in member.aliases if alias.casefold() not in named]
+    unused += [virtual.name for virtual in scope.virtual_names if not meant(virtual.name)]
+    if unused:
+        yield finding(
+            "unused_name",
+            (member.name, ""),
+            f"nothing in this policy names {_listed(unused)}",
+            witness=unused,
+            suggestion="name it in a rule, or remove it",
+        )
+
+
+def _names_in(record: msgspec.Struct) -> Iterator[str]:
+    """The texts of a record's own fields, tools' names among them."""
+    for field in record.__struct_fields__:
+        value = getattr(record, field)
+        for each in value if isinstance(value, tuple | list) else [value]:
+            if isinstance(each, str):
+                yield each
+            elif is_output(each):
+                yield from as_written(each["output_of"])
+
+
+def _taken_literally(clause: Clause) -> Iterator[PreflightFinding]:
+    """Operands that are texts or whole lists to the comparison, and look meant as something else."""
+    conditions = [each for each in _records_in(clause.record) if isinstance(each, Condition)]
+    compared = [(name, operand) for each in conditions for name, operand in each.operators() if name in EQUALITIES]
+    lists = [operand for name, operand in compared if name not in MEMBERSHIPS and isinstance(operand, list)]
+    values = [each for name, operand in compared for each in (operand if name in MEMBERSHIPS else [operand])]
+    texts = [each for each in values if isinstance(each, str) and _looks_otherwise(each)]
+    if texts:
+        yield finding(
+            "taken_literally",
+            clause,
+            f"{_listed(texts)} is compared as a text",
+            witness=texts,
+            suggestion="write `true`, `null` and numbers without quotes and marks, another input as `{arg: $.other}`",
+        )
+    if any(lists):
+        yield finding(
+            "taken_literally",
+            clause,
+            f"{', '.join(map(_shown, filter(None, lists)))} is compared with a whole list, in this order",
+            suggestion="`in` compares with each of them, `set_equals` with all in any order",
+        )
+
+
+def _looks_otherwise(text: str) -> bool:
+    if text.startswith("$."):
+        return bool(keys_of(text))
+    return bool(_TYPED.fullmatch(text) or AMOUNT.fullmatch(text)) and number_of(text, loose=True) is None
+
+
+def _of_context(clause: Clause) -> Iterator[PreflightFinding]:
+    """Conditions on the run's context that ask for a field it never has, or compare a text with something else."""
+    conditions = [each for each in _records_in(clause.record.when) if isinstance(each, Condition)]
+    read = [(each.path, keys_of(each.path), each.operators()) for each in conditions if each.path is not UNSET]
+    unknown = [path for path, keys, _ in read if keys and keys[0] not in RunContext.__struct_fields__]
+    if unknown:
+        yield finding(
+            "context_missing",
+            clause,
+            f"its `when` asks for {_listed(unknown)}, which no run's context has: no run can start",
+            witness=unknown,
+            suggestion="anything of your own is in `$.labels.NAME` or `$.metadata.NAME`",
+        )
+    for path, keys, operators in read:
+        for name, operand in operators if len(keys) == 1 and keys[0] in _TEXTS_OF_CONTEXT else ():
+            values = operand if name in MEMBERSHIPS else [operand]
+            if name in EQUALITIES | ORDERINGS and values and not any(isinstance(v, str | None) for v in values):
+                yield finding(
+                    "taken_literally",
+                    clause,
+                    f"`{path}` of a run's context is a text, and never {_shown(operand)}",
+                    suggestion="write the text in quotes",
+                )
+
+
+def _shown(value: Any) -> str:
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in dict.fromkeys(texts))
