@@ -87,13 +87,21 @@ class HookedSession:
         return self.hook("UserPromptSubmit", prompt=text)
 
     def used(
-        self, message: str, *, log: str = "", model: str = "claude-sonnet-4-5", call: str = "", **usage: Any
+        self,
+        message: str,
+        *,
+        log: str = "",
+        model: str = "claude-sonnet-4-5",
+        call: str = "",
+        text: str = "",
+        **usage: Any,
     ) -> None:
         """The client writes a line of a response into its log, or into that of a sub-agent."""
         path = self.log.with_suffix("") / "subagents" / f"{log}.jsonl" if log else self.log
         path.parent.mkdir(parents=True, exist_ok=True)
         output_of: dict[str, Any] = {"id": message, "role": "assistant", "model": model, "usage": usage}
         output_of["content"] = [{"type": "tool_use", "id": call, "name": "Bash", "input": {}}] if call else []
+        output_of["content"] += [{"type": "text", "text": text}] if text else []
         line = {"type": "assistant", "timestamp": datetime.now(UTC).isoformat(), "message": output_of}
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")

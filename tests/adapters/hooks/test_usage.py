@@ -141,7 +141,8 @@ async def test_a_run_is_one_prompt_and_a_session_all_of_them(session: Any) -> No
 
 async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(session: Any) -> None:
     """A fork's log begins with a copy of the session it came from, which does not count; half a line is no error and
-    is not lost; of a log that was written anew what was counted stays counted, and what is new comes on top.
+    is not lost; of a log that was written anew what was counted stays counted, and what is new comes on top, a
+    sub-agent's meanwhile, too.
     """
     session.policy.write_text(DENY_PAST_1000)
     session.used("old", input_tokens=5000)
@@ -157,18 +158,24 @@ async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(ses
     session.pre("t3")
     session.log.write_text("")
     session.used("m1", input_tokens=600)
+    session.used("s1", log="agent-1", input_tokens=50)
     fourth = session.pre("t4").verdict
     session.used("m3", input_tokens=500)
     fifth = session.pre("t5").verdict
 
     assert (first, fourth, fifth) == ("allow", "allow", "deny")
     assert half == [(600, 0)]
-    assert await tokens(session) == [(600, 0), (300, 0), (500, 0)]
+    assert await tokens(session) == [(600, 0), (300, 0), (50, 0), (500, 0)]
 
 
 @pytest.mark.parametrize("how", ["gone", "folder", "fifo", "garbage", "unnamed"])
-async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(session: Any, how: str) -> None:
-    """After the first call, before which there need not be one; without such a limit it is not needed."""
+async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
+    session: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first call, before which there need not be one, however long it is waited for; without such a limit
+    it is not needed.
+    """
+    monkeypatch.setattr(usage, "WAIT_S", 0.001)
     session.policy.write_text(DENY_PAST_1000)
     session.prompt("p1")
     first = session.pre("t1").verdict
@@ -206,8 +213,10 @@ async def test_a_limit_that_only_warns_is_reported_to_the_person_once(session: A
     assert (len(first.notes), len(second.notes)) == (1, 0)
 
 
-def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client starts the hook while it writes the response into its log: the limit sees that response."""
+async def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client starts the hook while it writes the response into its log: the limit sees that response. So does the
+    end, which waits for the last message.
+    """
     session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 100, action: deny}}}")
     session.prompt("p1")
     session.used("m1", call="t1", input_tokens=60)
@@ -215,8 +224,13 @@ def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: 
     monkeypatch.setattr(usage, "WAIT_S", 60.0)
     monkeypatch.setattr(time, "sleep", lambda _: session.used("m2", call="t2", input_tokens=60))
     second = session.pre("t2")
+    monkeypatch.setattr(usage, "WAIT_AT_THE_END_S", 60.0)
+    monkeypatch.setattr(time, "sleep", lambda _: session.used("m3", text="It is done.", input_tokens=7))
+    session.hook("Stop", last_assistant_message="It is done.")
+    monkeypatch.undo()
 
     assert (first.verdict, second.verdict) == ("allow", "deny")
+    assert await tokens(session) == [(60, 0), (60, 0), (7, 0)]
 
 
 @pytest.mark.parametrize("action", ["cancel", "deny", "warn"])
