@@ -263,7 +263,7 @@ def _sourced(
             if text and not use.call.user.contain(text)
         },
     )
-    sources = _sources(open, tool)
+    sources = _sources(open)
     left = {
         session: {text for text, suppliers in found if not suppliers & {*sources}} for session, found in open.items()
     }
@@ -305,7 +305,7 @@ def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
     return ", ".join(["the user", *tools, *values])
 
 
-def _sources(open: Mapping[str, set[tuple[str, frozenset[Supplier]]]], tool: str) -> list[Supplier]:
+def _sources(open: Mapping[str, set[tuple[str, frozenset[Supplier]]]]) -> list[Supplier]:
     """The outputs that supply most values that users did not write, each in several sessions."""
     left = {session: {*found} for session, found in open.items()}
     chosen: list[Supplier] = []

@@ -36,8 +36,6 @@ from . import delegate
 from .translation import AmpTranslation, their_names
 
 COMPILES: Final = ("deny",)
-OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
-"""Settings that the gate depends on; the caller's values of them may only reject."""
 _SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
 """A name, or the beginning of names, that the client reads literally."""
 

@@ -374,7 +374,7 @@ _ALL_PAGES = -1
 """Copies in one step, as a copy in several starts again whenever another process writes."""
 
 
-def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int:
+def copy_store(path: Path, target: Path) -> int:
     """Copy a store to a new file, readable for its owner only; returns its size in bytes.
 
     The copy is a complete store, or does not exist. Writers do not wait.
@@ -386,7 +386,7 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
     if target.exists() or target.is_symlink():
         raise UsageError(f"`{target}` exists; name a new file")
     try:
-        with closing(connect(path, "ro", busy_timeout_s=busy_timeout_s)) as source:
+        with closing(connect(path, "ro", busy_timeout_s=30.0)) as source:
             check_version(source, path)
             with atomic_write(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
                 source.backup(copy, pages=_ALL_PAGES)
