@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Queue
+from typing import Self
+
+import anyio
 
 from proctor.adapters.stores import open_store
 from proctor.policies.events import TERMINAL, Event, ToolCallStarted
-from proctor.supervisor import all_runs
+from proctor.supervisor import StoreError, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -76,6 +82,75 @@ def process(name: str, *arguments: str, program: Path = PROGRAM) -> Iterator[Pro
 
 async def recorded(store: Store, session_id: str) -> list[Event]:
     return [event async for event in store.read(session_id)]
+
+
+async def in_the_end(name: str) -> list[Event]:
+    """The record of session `s`."""
+    async with open_store(name) as store:
+        return await recorded(store, "s")
+
+
+async def ended_by_another(name: str) -> list[Event]:
+    """The record of session `s`, once its run `held` was lost and is ended here. That is tried again as a supervisor
+    does: a database keeps the locks of who is stopped for some seconds.
+    """
+    async with open_store(name) as store:
+        token = 0
+        while (run := await store.run("held")) is None or run.status != "lost":
+            token = await store.wait(token, 0.1)
+        with anyio.fail_after(PATIENCE_S):
+            while (await store.run("held")).status != "failed":  # type: ignore[union-attr]
+                with suppress(StoreError):
+                    assert [run.run_id for run in await reap(store)] == ["held"]
+    return await in_the_end(name)
+
+
+class Workers:
+    """Processes that work on runs which are created meanwhile, on each of these stores one, until they are killed."""
+
+    def __init__(self, store: str, names: Sequence[str]) -> None:
+        self._store = store
+        self._names = names
+        self._created = 0
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.create()
+            self._workers = [stack.enter_context(process(name, "work")) for name in self._names]
+            self._pids = [self._start(worker) for worker in self._workers]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._stack:
+            for worker, pid in zip(self._workers, self._pids, strict=True):
+                worker.end_input()
+                os.kill(pid, signal.SIGKILL)
+            self.lines = [line for worker in self._workers for line in worker.rest()]
+
+    def create(self) -> None:
+        """Create some more runs, and wait for a moment."""
+
+        async def create() -> None:
+            async with open_store(self._store) as store:
+                for _ in range(8):
+                    session_id = f"s{random.randrange(SESSIONS)}"
+                    await create_run(store, "go", run_id=f"r{self._created}", session_id=session_id)
+                    self._created += 1
+            await anyio.sleep(random.uniform(0, 0.15))  # real processes, in trouble at any moment
+
+        anyio.run(create)
+
+    def kill(self, victim: int) -> None:
+        """Kill one; another goes on in its place."""
+        os.kill(self._pids[victim], signal.SIGKILL)
+        self._workers[victim].until("dead")
+        self._pids[victim] = self._start(self._workers[victim])
+
+    def _start(self, worker: Process) -> int:
+        worker.go_on("start")
+        return int(worker.until("pid").split()[1])
 
 
 async def check_record(name: str, lines: list[str]) -> None:

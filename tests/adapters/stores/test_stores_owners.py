@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import anyio
 import pytest
-from owning_processes import SESSIONS, Process, check_record, process, recorded
+from owning_processes import Process, Workers, check_record, ended_by_another, in_the_end, process, recorded
 from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
 
@@ -24,7 +23,7 @@ from proctor.adapters.stores import SQLiteStore, open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies.events import TERMINAL, Event, RunCompleted, RunFailed
-from proctor.supervisor import KillOutcome, KillSwitch, RunInfo, Store, StoreError, all_runs, create_run
+from proctor.supervisor import KillOutcome, KillSwitch, RunInfo, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -75,39 +74,17 @@ def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
 
 def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
     """Its lease was over and its run ended meanwhile: what its agent asks for then does not run."""
-
-    async def ended_by_another() -> list[Event]:
-        async with open_store(name) as store:
-            token = 0
-            while (run := await store.run("held")) is None or run.status != "lost":
-                token = await store.wait(token, 0.1)
-            assert await reaped(store) == ["held"]
-            events: list[Event] = await recorded(store, "s")
-            return events
-
-    async def reaped(store: Store) -> list[str]:
-        """Tried again as a supervisor does: a database keeps the locks of who is stopped for some seconds."""
-        with anyio.fail_after(PATIENCE_S):
-            while True:
-                with suppress(StoreError):
-                    return [run.run_id for run in await reap(store)]
-
-    async def in_the_end() -> list[Event]:
-        async with open_store(name) as store:
-            events: list[Event] = await recorded(store, "s")
-            return events
-
     with process(name, "hold", "1") as owner:
         owner.until("ran held c0")
         if is_url(name):
             owner.process.send_signal(signal.SIGSTOP)
         else:
             stop_between_writes(owner.process, Path(name))
-        before = anyio.run(ended_by_another)
+        before = anyio.run(ended_by_another, name)
         owner.process.send_signal(signal.SIGCONT)
         owner.go_on()
         lines = owner.rest()
-    after = anyio.run(in_the_end)
+    after = anyio.run(in_the_end, name)
 
     assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
     assert lines[-1].startswith("refused fenced")
@@ -140,37 +117,12 @@ def test_an_owner_that_lives_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("kills", [KILLS])
 def test_killing_one_of_three_owners_at_random_moments_loses_nothing(name: str, kills: int) -> None:
     """No acknowledged event is lost, there is no gap, every run has one end, and no call ran twice or unrecorded."""
-    created = 0
-
-    async def more_runs() -> None:
-        nonlocal created
-        async with open_store(name) as store:
-            for _ in range(8):
-                session_id = f"s{random.randrange(SESSIONS)}"
-                await create_run(store, "go", run_id=f"r{created}", session_id=session_id)
-                created += 1
-
-    anyio.run(more_runs)
-    with process(name, "work") as one, process(name, "work") as two, process(name, "work") as three:
-        workers = [one, two, three]
-        pids: list[int] = []
-        for worker in workers:
-            worker.go_on("start")
-            pids.append(int(worker.until("pid").split()[1]))
+    with Workers(name, [name] * 3) as workers:
         for n in range(kills):
-            victim = n % 3
-            anyio.run(more_runs)
-            anyio.run(anyio.sleep, random.uniform(0, 0.15))  # real processes, killed at any moment
-            os.kill(pids[victim], signal.SIGKILL)
-            workers[victim].until("dead")
-            workers[victim].go_on("start")
-            pids[victim] = int(workers[victim].until("pid").split()[1])
-        for worker, pid in zip(workers, pids, strict=True):
-            worker.end_input()
-            os.kill(pid, signal.SIGKILL)
-        lines = [line for worker in workers for line in worker.rest()]
+            workers.create()
+            workers.kill(n % 3)
 
-    anyio.run(check_record, name, lines)
+    anyio.run(check_record, name, workers.lines)
     assert audited(name).findings == ()
 
 
