@@ -67,17 +67,19 @@ class HookMonitor(Monitor):
         """Decide on a call; only one that may run under the supposition, too, is let through."""
         self.admitted = self.admission(call)
         unmatched = self._denies_unmatched and not self.admitted.rules
-        decision = self._if_granted(call, checks) if self._agreed or unmatched else None
-        if isinstance(decision, NeedsChecks):
-            return decision
-        if unmatched and decision is not None and decision.action in _RUNS:
-            decision = self._unmatched(call)
-        elif decision is None or decision.action in (*_RUNS, "request_approval"):
-            decided = super().decide(call, checks)
-            if isinstance(decided, NeedsChecks):
-                return decided
-            decision = decided
-        self.latest = decision
+        supposed = self._supposing(self._agreed, call, checks) if self._agreed or unmatched else None
+        if isinstance(supposed, NeedsChecks):
+            return supposed
+        decision: Decision | NeedsChecks
+        if supposed is None or supposed.action in _RUNS:
+            decision = self._unmatched(call) if unmatched else super().decide(call, checks)
+        elif supposed.action == "request_approval":
+            now = self._supposing((), call, checks)
+            decision = now if isinstance(now, NeedsChecks) or now.action not in _RUNS else supposed
+        else:
+            decision = supposed
+        if isinstance(decision, Decision):
+            self.latest = decision
         return decision
 
     def _unmatched(self, call: ToolCall) -> Decision:
@@ -96,9 +98,12 @@ class HookMonitor(Monitor):
         )
         return decision_on(call, [violation], ())
 
-    def _if_granted(self, call: ToolCall, checks: Mapping[str, Any] | None) -> Decision | NeedsChecks:
+    def _supposing(
+        self, agreed: Sequence[ApprovalRequest], call: ToolCall, checks: Mapping[str, Any] | None
+    ) -> Decision | NeedsChecks:
+        """The decision if these were granted and ran; nothing is changed by it."""
         trial = self._compiled.restore(self.snapshot())
-        for request in self._agreed:
+        for request in agreed:
             trial.observe(granted(request, by="", reason=None))
             trial.observe(ToolCallStarted(**call_fields(request.call)))
         return trial.decide(call, checks)

@@ -84,18 +84,29 @@ async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> No
     assert "t1" not in [event.tool_call_id for event in await session.events("tool_call_denied")]
 
 
-def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any) -> None:
+@pytest.mark.parametrize(("action", "answer"), [("deny", "deny"), ("request_approval", "ask")])
+def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any, action: str, answer: str) -> None:
     """While a person is asked about one call, another is judged as if they had agreed."""
     session.policy.write_text(
-        "{name: p, limits: {max_tool_calls: {max: 1, action: deny}},"
-        " tool_rules: [{deny: [Bash], action: request_approval}]}"
+        f"{{name: p, limits: {{max_tool_calls: {{max: 1, action: {action}}}}},"
+        " tool_rules: [{deny: [Write], action: request_approval}]}"
     )
-    first = session.pre("t1")
+    first = session.pre("t1", "Write")
     second = session.pre("t2")
     session.batch("t1")
-    third = session.pre("t3")
+    third = session.pre("t3", "Write")
 
-    assert [first.verdict, second.verdict, third.verdict] == ["ask", "deny", "ask"]
+    assert [first.verdict, second.verdict, third.verdict] == ["ask", answer, "ask"]
+
+
+def test_a_question_at_once_with_another_is_denied_where_only_that_call_would_allow_it(session: Any) -> None:
+    """For the other may never run."""
+    session.policy.write_text(
+        "{name: p, on_violation: deny, rules: [{type: before, first: Write, then: Bash, first_must: started}],"
+        " tool_rules: [{deny: [Write, Bash], action: request_approval}]}"
+    )
+
+    assert [session.pre("t1", "Write").verdict, session.pre("t2").verdict] == ["ask", "deny"]
 
 
 def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
