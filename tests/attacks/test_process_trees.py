@@ -17,7 +17,7 @@ import pytest
 
 from proctor.adapters.agents.shell import ShellAdapter
 from proctor.adapters.kit.client_process import ClientProcess, start_client
-from proctor.adapters.kit.process_tree import end_orphans
+from proctor.adapters.kit.process_tree import end_orphans, guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, Supervisor
@@ -154,7 +154,8 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, leaves: boo
 
     async with client_of(line, tmp_path) as client:
         if leaves:
-            await client.wait_exit()
+            await ended(client)
+            assert still_hidden(71400) == []
         else:
             await until(lambda: still_hidden(71400) == HIDING)
 
@@ -166,23 +167,36 @@ def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProc
     return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), mark=uuid4().hex)
 
 
+async def ended(client: ClientProcess) -> None:
+    """Wait until a client has ended."""
+    with anyio.fail_after(PATIENCE_S):
+        while client.exit_code is None:
+            await client.wait_exit()
+
+
 SUPERVISOR = """
-import anyio, sys
+import anyio, os, sys
 from pathlib import Path
 from uuid import uuid4
+from proctor.adapters.kit.client_process import start_client
 from proctor.adapters.kit.subprocesses import Subprocesses
 
 async def main():
-    await Subprocesses(uuid4().hex).run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
+    command = ["bash", "-c", sys.argv[1]]
+    if sys.argv[2] == "command":
+        await Subprocesses(uuid4().hex).run(command, cwd=Path.cwd())
+    async with start_client("agent", command, cwd=Path.cwd(), env=os.environ, mark=uuid4().hex):
+        await anyio.sleep_forever()
 
 anyio.run(main)
 """
 
 
-async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["command", "client"])
+async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, of: str) -> None:
     """It had no time to end anything: the guardian sees that its parent is gone."""
     line = f"{hidden(71500)}; sleep 71005"
-    supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR, line], cwd=tmp_path)
+    supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR, line, of], cwd=tmp_path)
     await until(lambda: still_hidden(71500) == HIDING)
 
     supervisor.kill()
@@ -203,18 +217,31 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
     assert sleepers(71006) == []
 
 
-@pytest.mark.parametrize(("line", "code"), [("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)])
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        *(("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)),
+        *(("kill -9 0", -9), ("kill -HUP $PPID; kill -INT $PPID; exit 7", 7)),
+    ],
+)
 async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
     """For a command of a run, and for a client."""
     commands = Subprocesses(uuid4().hex)
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
     await commands.end()
     async with client_of(line, tmp_path) as client:
-        with anyio.fail_after(PATIENCE_S):
-            while client.exit_code is None:
-                await client.wait_exit()
+        await ended(client)
 
     assert (done.exit_code, client.exit_code) == (code, code)
+
+
+async def test_a_client_is_asked_to_end_by_its_guardian(tmp_path: Path) -> None:
+    """A library that has started it knows the guardian only."""
+    line = "trap 'exit 5' TERM; kill -TERM $PPID; sleep 71013 & wait"
+    async with client_of(line, tmp_path) as client:
+        await ended(client)
+
+    assert client.exit_code == 5
 
 
 async def test_no_guardian_stays(tmp_path: Path) -> None:
@@ -226,6 +253,21 @@ async def test_no_guardian_stays(tmp_path: Path) -> None:
     await commands.end()
 
     assert guardians() == []
+
+
+async def test_a_guardian_whose_pipe_nobody_holds_ends_what_it_guards(tmp_path: Path) -> None:
+    """Though its parent lives: it has missed what the guardian adopted meanwhile."""
+    reader, writer = os.pipe()
+    command = ["bash", "-c", "(setsid sleep 71012 &)"]
+    line = guarded(command, cwd=tmp_path, env=os.environ, mark=uuid4().hex, status_fd=writer)
+    async with await anyio.open_process(line, stdout=None, stderr=None, pass_fds=[writer]) as guardian:
+        os.close(writer)
+        await until(lambda: sleepers(71012) != [])
+        os.close(reader)
+        with anyio.fail_after(PATIENCE_S):
+            await guardian.wait()
+
+    assert sleepers(71012) == []
 
 
 def guardians() -> list[int]:
@@ -322,9 +364,7 @@ async def test_a_client_whose_guardian_is_killed_has_failed(tmp_path: Path) -> N
     with pytest.raises(ProviderError, match=r"was killed \(signal 9\)"):  # noqa: PT012 - leaving is what raises
         async with client_of(f"{killing(tmp_path)}; sleep 71010", tmp_path) as client:
             await until(lambda: (tmp_path / "killed").exists())
-            with anyio.fail_after(PATIENCE_S):
-                while client.exit_code is None:
-                    await client.wait_exit()
+            await ended(client)
             assert "was killed" in str(client.exit_error("it has ended"))
 
     assert sleepers(71010) == []
@@ -337,6 +377,7 @@ async def test_what_is_left_of_a_lost_run_is_found_without_environment_and_paren
     async with start_client("agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=mark) as client:
         client.guardian_killed = lambda: None  # type: ignore[method-assign]  # its supervisor is gone, too
         await until(lambda: len(sleepers(71010)) == 1)
+        await until(lambda: sleepers(71011) == [])  # the client itself ends with its guardian
 
         others = await end_orphans(uuid4().hex)
         left = len(sleepers(71010))
