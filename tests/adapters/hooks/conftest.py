@@ -33,6 +33,7 @@ class HookedSession:
         self._judge: HookDecider | None = None
         self.client: Owner | None = None
         self.unmatched: Unmatched | None = None
+        self.context = RunContext()
         self.policy = folder / "policy.yaml"
         self.store = folder / "store.db"
         self.log = folder / "log" / "s.jsonl"
@@ -60,7 +61,7 @@ class HookedSession:
         """A hook's command line here."""
         policies = (str(policy or self.policy),)
         line = HookOptions(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
-        return msgspec.structs.replace(line, unmatched=self.unmatched)
+        return msgspec.structs.replace(line, unmatched=self.unmatched, context=self.context)
 
     def end(self) -> None:
         """The process that judges ends."""

@@ -19,7 +19,7 @@ from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import load_policies
+from proctor.policies import RunContext, load_policies
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillSwitch, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
@@ -200,20 +200,40 @@ async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_becam
     assert await session.events("tool_approval_granted") == []
 
 
-async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any) -> None:
-    """Siblings and sub-agents of the ended response are refused; the next prompt is a new run."""
+@pytest.mark.parametrize("named", [True, False])
+async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any, named: bool) -> None:
+    """Siblings and sub-agents of the ended response are refused, also while the next prompt, a new run, goes on; one
+    that does not name its prompt is of the latest.
+    """
     session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
-    session.prompt("p1")
+    session.prompt("p1" if named else "")
     cancelled = session.pre("t1", "Write")
     sibling = session.pre("t2")
+    question = session.hook("PermissionRequest", tool_name="Bash", tool_input={})
     session.hook("Stop")
-    session.prompt("p2")
+    session.prompt("p2" if named else "")
     allowed = session.pre("t3")
+    session.prompt_id = "p1" if named else ""
+    late = session.pre("t4")
 
     assert (cancelled.verdict, cancelled.stop) == ("deny", True)
     assert (sibling.verdict, sibling.stop) == ("deny", True)
-    assert allowed.verdict == "allow"
+    assert question.verdict == "deny"
+    assert (allowed.verdict, late.verdict) == ("allow", "deny" if named else "allow")
+    assert not late.stop
     assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
+
+
+async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_owners_change(session: Any) -> None:
+    """A repository's settings could take the hooks out."""
+    session.policy.write_text("{name: p}")
+    session.prompt("p1")
+    changed = [session.hook("ConfigChange", source=source) for source in ("policy_settings", "project_settings")]
+    session.hook("SessionEnd", reason="clear")
+    [end] = await session.events("run_cancelled", "run_completed")
+
+    assert [answer.verdict for answer in changed] == ["allow", "deny"]
+    assert end.reason == "the session ended: clear"
 
 
 def test_what_a_prompt_still_owes_is_reported_to_the_person(session: Any) -> None:
@@ -235,14 +255,17 @@ def test_a_limit_that_is_almost_reached_is_reported_to_the_person_once(session: 
     assert [note for note in notes if note] == [("`max_tool_calls`: 2 of 4 used",)]
 
 
-def test_turns_are_counted_by_the_responses_that_are_over(session: Any) -> None:
-    """`max_parallel` counts within one response."""
+async def test_turns_are_counted_by_the_responses_that_are_over(session: Any) -> None:
+    """`max_parallel` counts within one response, which is not over with one of a sub-agent."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: max_parallel, max: 2}]}")
     first = [session.pre(f"a{n}").verdict for n in range(3)]
-    session.batch("a0", "a1", "a2")
-    second = [session.pre(f"b{n}").verdict for n in range(3)]
+    session.hook("PostToolBatch", tool_calls=[], agent_id="a")
+    first.append(session.pre("a3").verdict)
+    session.batch("a0", "a1", "a2", "a3")
+    second = [session.pre(f"b{n}").verdict for n in range(4)]
 
-    assert first == second == ["allow", "allow", "deny"]
+    assert first == second == ["allow", "allow", "deny", "deny"]
+    assert [event.tool_call_id for event in await session.events("tool_call_failed")] == ["a0", "a1"]
 
 
 def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
@@ -273,20 +296,22 @@ async def using(session: Any, use: Callable[[KillSwitch], Any]) -> Any:
         return await use(KillSwitch(store))
 
 
-async def test_nothing_begins_while_starts_are_blocked(session: Any) -> None:
+@pytest.mark.parametrize("scope", [{"everything": True}, {"tenant": "acme"}, {"label": "team=x"}], ids=str)
+async def test_nothing_begins_while_starts_are_blocked(session: Any, scope: dict[str, Any]) -> None:
     """The person is told who, when and why. A call of a prompt that was not seen ends its response, and the model is
     told nothing of why.
     """
     session.policy.write_text(NINE_CALLS)
+    session.context = RunContext(tenant="acme", labels={"team": "x"})
     session.prompt("p1")
-    await using(session, lambda switch: switch.block_starts(by="ana", reason="an incident", everything=True))
+    await using(session, lambda switch: switch.block_starts(by="ana", reason="an incident", **scope))
     blocked = session.prompt("p2")
     session.hook("Stop")
     unseen = session.pre("c1", command="ls")
-    await using(session, lambda switch: switch.lift(by="ana", everything=True))
+    await using(session, lambda switch: switch.lift(by="ana", **scope))
 
     assert blocked.verdict == "deny"
-    assert blocked.reason.startswith("no run starts: `ana` blocked them at")
+    assert " starts: `ana` blocked them at" in blocked.reason
     assert "an incident" in blocked.reason
     assert (unseen.verdict, unseen.stop) == ("deny", True)
     assert "incident" not in unseen.reason
@@ -327,15 +352,16 @@ async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
 
 async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_it(session: Any) -> None:
     """Nobody is asked, and the record says by which approval and by whom. A file that allows less counts from the
-    next hook on.
+    next hook on, also in a folder of files.
     """
-    session.policy.write_text(ASKS % "scope: session")
+    session.policy.mkdir()
+    (session.policy / "one.yaml").write_text(ASKS % "scope: session")
     await granted(session, "session")
     session.prompt("p2")
     allowed = session.pre("c2", command="make all").verdict
     first, covered = await session.events("tool_approval_granted")
     questions = [event.tool_call_id for event in await session.events("tool_approval_requested")]
-    session.policy.write_text(ASKS % "scope: once, timeout_s: 60")
+    (session.policy / "one.yaml").write_text(ASKS % "scope: once, timeout_s: 60")
     session.prompt("p3")
 
     assert (covered.tool_call_id, covered.covered_by, covered.by) == ("c2", first.approval_id, "ana")

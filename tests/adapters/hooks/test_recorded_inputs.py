@@ -182,7 +182,7 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
 
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
 def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
-    """Two calls of a tool, the second ends first; both are over, and a third outcome is of none."""
+    """Two calls of a tool, the second ends first; both are over. With another input it is of one that ran with it."""
     session = Session(agent, tmp_path)
     for command in ("ls", "echo a"):
         session.call(command)
@@ -190,10 +190,25 @@ def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str,
     for command in ("echo a", "ls"):
         session.hook(event, tool_name=tool, tool_input={"command": command})
     (kept, _), *_ = session.judge._sessions.values()
+    none_left = not kept.machine.calls and kept.goes_on
+    session.call("pwd")
+    session.hook(event, tool_name=tool, tool_input={"command": "rm x"})
     session.judge.close()
 
-    assert not kept.machine.calls
-    assert kept.goes_on
+    assert none_left
+    assert not kept.goes_on
+
+
+def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Session, tmp_path: Path) -> None:
+    """Of a client that does not say which calls of a response are over."""
+    session.call("ls")
+    session.hook(next(event for event, kind in CLIENTS[session.agent].events.items() if kind == "stop"))
+
+    async def ends() -> list[str]:
+        async with SQLiteStore(tmp_path / "store.db") as store:
+            return [event.type async for event in store.read("s") if event.type.endswith(("_failed", "_completed"))]
+
+    assert anyio.run(ends) == ["tool_call_failed", "turn_completed", "run_completed"]
 
 
 @pytest.mark.parametrize("agent", sorted(CLIENTS))

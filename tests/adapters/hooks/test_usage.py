@@ -168,7 +168,7 @@ async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(ses
     assert await tokens(session) == [(600, 0), (300, 0), (50, 0), (500, 0)]
 
 
-@pytest.mark.parametrize("how", ["gone", "folder", "fifo", "garbage", "unnamed"])
+@pytest.mark.parametrize("how", ["gone", "gone, under a budget", "folder", "fifo", "garbage", "unnamed"])
 async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
     session: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +176,8 @@ async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
     it is not needed.
     """
     monkeypatch.setattr(usage, "WAIT_S", 0.001)
-    session.policy.write_text(DENY_PAST_1000)
+    budget = "{name: p, budgets: [{name: b, max_total_tokens: 1000, window: day, action: deny}]}"
+    session.policy.write_text(budget if "budget" in how else DENY_PAST_1000)
     session.prompt("p1")
     first = session.pre("t1").verdict
     session.used("m1", input_tokens=1)
