@@ -26,7 +26,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import RepeatedKeyError, json_words, unique_members
 
 
 class TraceError(ProctorError, ValueError):
@@ -45,6 +45,7 @@ MAX_LINE_BYTES = 256 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _anything = msgspec.json.Decoder()
+_unique = json.JSONDecoder(object_pairs_hook=unique_members)
 
 
 class TraceLines:
@@ -104,8 +105,18 @@ class TraceLines:
     def _next(self) -> tuple[int, bytes] | None:
         numbered = self._ahead.pop(0) if self._ahead else self._read()
         if numbered is not None:
-            self.number = numbered[0]
+            self.number, line = numbered
+            self._check_keys(line)
         return numbered
+
+    def _check_keys(self, line: bytes) -> None:
+        """Raises TraceError for a key that is given twice; what else is wrong is said where the line is read."""
+        try:
+            _unique.decode(line.decode())
+        except RepeatedKeyError as error:
+            raise self.fail(str(error)) from None
+        except (ValueError, RecursionError):
+            return
 
     def _read(self) -> tuple[int, bytes] | None:
         number = self.looked_at
@@ -173,17 +184,18 @@ def is_whole(line: bytes) -> bool:
 
 def _laid_out(lines: TraceLines) -> Iterator[Any]:
     text = lines.rest()
-    decoder = json.JSONDecoder()
     lines.number = 1
     at = 0
     while (start := _skip_blanks(text, at)) < len(text):
         lines.number += text.count("\n", at, start)
         try:
-            value, at = decoder.raw_decode(text, start)
+            value, at = _unique.raw_decode(text, start)
         except RecursionError:
             raise lines.fail("nested too deeply") from None
         except json.JSONDecodeError as error:
             raise TraceError(f"not JSON: {_lower(error.msg)}", place=f"{lines.name}:{error.lineno}") from None
+        except RepeatedKeyError as error:
+            raise lines.fail(str(error)) from None
         except ValueError:
             raise lines.fail("a number has too many digits") from None
         yield value

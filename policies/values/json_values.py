@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
+
+from .model_base import aliased
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400
@@ -56,12 +58,35 @@ def text_of(scalar: Any) -> str:
     return str(scalar)
 
 
+class RepeatedKeyError(ValueError):
+    """An object of a JSON text has a key twice: programs differ in which of the values counts."""
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, for a decoder of JSON. Raises RepeatedKeyError."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKeyError(f"the key `{next(key for key in keys if keys.count(key) > 1)}` is given twice")
+    return members
+
+
+def _all_members(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    """The members of an object; of a key that is given twice, paths find each value, as programs differ."""
+    members = dict(pairs)
+    others: dict[str, list[Any]] = {}
+    for key, value in pairs if len(members) != len(pairs) else ():
+        if value is not members[key]:
+            others.setdefault(key, []).append(value)
+    return aliased(members, others)
+
+
 def container_of(text: str) -> dict[str, Any] | list[Any] | None:
     """The object or list that a text is as JSON: many MCP servers take such an argument for what it says."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_all_members)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) else None

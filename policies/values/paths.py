@@ -163,10 +163,10 @@ def _elements(value: Any, lone: list[Any]) -> list[Any]:
 
 _UNTOLD = re.compile(
     r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$|\{[^{}]*(?:,|\.\.)[^{}]*\}"
-    r"|:\$|(?:^|/)[^/.]{1,6}~[0-9]{1,2}(?:\.[^/]{0,3})?(?:/|$)"
+    r"|:\$|(?:^|/)[^/.]{1,6}~[0-9]{1,2}(?:\.[^/]{0,3})?(?:/|$)|(?:^|/)\.\. [ .]*(?:/|$)"
 )
-"""Texts that some tools read as another path: Windows paths, its short names and streams, URLs, variables, blanks at
-an edge, `{a,b}`.
+"""Texts that some tools read as another path: Windows paths, its short names and streams, what it leaves out behind
+`..`, URLs, variables, blanks at an edge, `{a,b}`.
 """
 _LINKS = {
     "proc": {"root", "cwd", "fd", "task", "exe", "map_files"},

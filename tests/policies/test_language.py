@@ -233,6 +233,16 @@ def test_what_was_forgotten_at_the_bound_refuses() -> None:
     assert not holds({"path": "$.a", "not_in": source}, {"a": 1}, permits=True, about=full)
 
 
+def test_of_a_key_twice_in_a_text_each_value_is_seen() -> None:
+    """Programs differ in which of them they take."""
+    first, last = ({"o": f'{{"x": "{a}", "x": "{b}"}}'} for a, b in ("ab", "ba"))
+    condition = {"path": "$.o.x", "equals": "a"}
+
+    assert [holds(condition, each) for each in (first, last)] == [True, True]
+    assert [holds(condition, each, permits=True) for each in (first, last)] == [False, False]
+    assert holds(condition, {"o": '{"x": "a", "x": "a"}'}, permits=True)
+
+
 @pytest.mark.parametrize(
     ("condition", "word"),
     [
@@ -328,6 +338,9 @@ def test_a_condition_that_may_be_meant_is_none(condition: dict[str, Any]) -> Non
         ("/e\u0301/x", "/\u00e9", None),
         ("a\\..\\b", ".", None),
         ("a\0", ".", None),
+        ("a/.. /b", ".", None),
+        ("a/.../b", ".", True),
+        ("a/..b/.c.", "a", True),
         (" a", ".", None),
         ("$HOME/a", ".", None),
         ("a/${X}/b", ".", None),

@@ -27,6 +27,7 @@ from agents.tool_context import ToolContext
 
 from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
 from proctor.policies.events.calls import ToolCall, same_input
+from proctor.policies.values.json_values import unique_members
 
 from ...kit.values import is_finite, to_jsonable
 from ..loop.gate import LoopGate, ToolRefused
@@ -56,18 +57,11 @@ def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
 
 def _decoded(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}", object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(text or "{}", object_pairs_hook=unique_members, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise UnreadableArgumentsError(f"the arguments are not a JSON object: {error}") from error
     if not isinstance(found, dict):
         raise UnreadableArgumentsError("the arguments are not a JSON object")
-    return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
     return found
 
 

@@ -74,6 +74,10 @@ SESSIONS: list[tuple[str | None, bytes, str]] = [
             b'{"id": "s", "events": [{"type": "tool_call", "id": 5, "name": "x"}]}\n',
             "trace.jsonl:1: `events[0]`: expected text, got a whole number",
         ),
+        (
+            b'{"id": "s", "events": []}\n{"id": "t", "events": [{"input": {"a": 1, "\\u0061" : 2}}]}\n',
+            "trace.jsonl:2: the key `a` is given twice",
+        ),
         (b'{"id": "s", "events": [{"text": "x"}]}\n', "trace.jsonl:1: `events[0]` has no `type`"),
         (
             b'{"id": "s", "events": [{"type": "tool_call", "id": "c", "name": "bash", "args": {"command": "ls"}}]}\n',
@@ -86,6 +90,8 @@ ANY: list[tuple[str | None, bytes, str]] = [
     (None, b'\n{\n\n"a":\n "\xff"}', "trace.jsonl:5: not valid UTF-8"),
     (None, b"\n\n{\n\n x}", "trace.jsonl:5: not JSON: "),
     (None, b'\n{"spans":\n []}\n\n{"b":\n 2}', "trace.jsonl:5: not an OpenTelemetry span: "),
+    ("otel", b'{"spans":\n [{"a": 2, "a": 3}]}', "trace.jsonl:2: the key `a` is given twice"),
+    ("otel", b'{"spans": [],\n "spans": 2}', "trace.jsonl:1: the key `spans` is given twice"),
     (None, b'\n{"a":\n' + b"[" * 100_000, "trace.jsonl:2: nested too deeply"),
     (None, b'\n{"a":\n' + b"9" * 5_000 + b"}", "trace.jsonl:2: a number has too many digits"),
 ]
