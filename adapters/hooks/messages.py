@@ -14,6 +14,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import json_words
 
 from ..kit.usage_log import UsageLog
+from ..kit.values import whole_characters
 
 Kind: TypeAlias = Literal[
     "prompt", "call", "permission", "completed", "failed", "batch", "stop", "session_end", "settings"
@@ -169,13 +170,18 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.tools if folded in map(str.casefold, (one.name, *one.synonyms))), None)
 
 
-def decoded(data: bytes, type: type[Any], title: str) -> Any:
-    """A client's message, decoded as its own type. Raises EventError for anything else."""
+def decoded(data: bytes, type: type[Any], client: HookClient) -> Any:
+    """A client's message, decoded as its own type. What a call has put out may be cut within a character.
+
+    Raises EventError for anything else.
+    """
     try:
         data.decode()  # all of it is text, also what is not looked at
-        return msgspec.json.decode(data, type=type)
+        message = msgspec.json.decode(whole_characters(data), type=type)
+        kind = client.events.get(getattr(message, "event", ""))
+        return msgspec.json.decode(data, type=type) if kind in (None, "permission", *REFUSABLE) else message
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventError(f"standard input is not a hook of {title}: {json_words(error)}") from None
+        raise EventError(f"standard input is not a hook of {client.title}: {json_words(error)}") from None
 
 
 def hook_input(client: HookClient, message: Any, **changed: Any) -> HookInput:

@@ -6,6 +6,7 @@ after another, in order.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -13,6 +14,8 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from proctor.policies.values.foreign_code import error_text
+
+from .values import whole_characters
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -64,9 +67,19 @@ class ByteLines:
 
 
 METHOD_NOT_FOUND: Final = -32601
+INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 Params: TypeAlias = dict[str, Any]
+
+
+class _Request(msgspec.Struct):
+    id: int | str
+    method: str
+
+
 _decoder = msgspec.json.Decoder(dict[str, Any])
+_requests = msgspec.json.Decoder(_Request)
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _encoder = msgspec.json.Encoder()
 
 
@@ -189,10 +202,12 @@ class Peer:
     async def _handle_line(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
         if not line.strip():
             return
+        message: Params | None
         try:
             message = _decoder.decode(line)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            await self._handler.on_garbage(line)
+        except _UNREADABLE:
+            message = await self._handle_unread(line)
+        if message is None:
             return
         method, message_id = message.get("method"), message.get("id")
         params = message.get("params")
@@ -206,6 +221,21 @@ class Peer:
             pending.arrived.set()
         else:
             await self._handler.on_garbage(line)
+
+    async def _handle_unread(self, line: bytes) -> Params | None:
+        """The message, if only halves of characters are wrong with it; a request is not read so, but answered."""
+        whole = whole_characters(line)
+        try:
+            request = _requests.decode(whole)
+        except _UNREADABLE:
+            with suppress(*_UNREADABLE):
+                return _decoder.decode(whole)
+        else:
+            error = {"code": INVALID_REQUEST, "message": f"`{request.method}` cannot be read"}
+            with suppress(RpcClosedError):
+                await self._send({"id": request.id, "error": error})
+        await self._handler.on_garbage(line)
+        return None
 
     def _waiting_for(self, message_id: Any) -> _Pending | None:
         return self._pending.get(message_id) if isinstance(message_id, int) else None

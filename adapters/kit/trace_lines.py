@@ -28,6 +28,8 @@ from proctor.policies.events import (
 )
 from proctor.policies.values.json_values import RepeatedKeyError, json_words, unique_members
 
+from .values import whole_characters
+
 
 class TraceError(ProctorError, ValueError):
     """A recorded session that cannot be read; `place` is `file:line`, or `file` for the whole file."""
@@ -93,7 +95,7 @@ class TraceLines:
     def decode(self, decoder: msgspec.json.Decoder[T], line: bytes | msgspec.Raw) -> T:
         """The line as a value. Raises TraceError with the place if it is none."""
         try:
-            return decoder.decode(line)
+            return decoder.decode(whole_characters(line) if isinstance(line, bytes) else line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.fail(json_words(error)) from None
 

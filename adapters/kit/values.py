@@ -6,6 +6,7 @@ import getpass
 import math
 import os
 import pkgutil
+import re
 import secrets
 import stat
 import sys
@@ -35,6 +36,18 @@ def _all_finite(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_all_finite(item) for item in value.values())
     return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
+
+
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+
+
+def whole_characters(data: bytes) -> bytes:
+    """JSON with U+FFFD for every half of a character: programs in JavaScript write halves where they cut a text."""
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], data)
 
 
 def login_name() -> str:

@@ -32,6 +32,7 @@ from proctor.supervisor.errors import ProviderError
 from ..kit.client_process import ClientProcess, start_client
 from ..kit.http_server import Server, StrictHttp, listening, url_of
 from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
+from ..kit.values import whole_characters
 from .messages import Incoming, Outgoing
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
@@ -328,7 +329,7 @@ class _ServerPipes:
         try:
             async for line in ByteLines(self._process.stdout):
                 if line.strip():
-                    yield _parsed(line)
+                    yield _parsed(whole_characters(line))
         except EndlessLineError:
             raise ProviderError(f"the MCP server wrote a line of more than {MAX_LINE_BYTES:,} bytes") from None
 

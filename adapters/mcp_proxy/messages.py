@@ -17,6 +17,7 @@ from proctor.policies.policy import Policy, members_of
 from proctor.policies.values.paths import keys_of
 
 from ..kit.display_text import escape_control
+from ..kit.values import whole_characters
 
 RequestId: TypeAlias = str | int
 PARSE_ERROR = -32700
@@ -87,6 +88,37 @@ def unread(error: Exception) -> str:
     return short(sent.decode(errors="replace") if isinstance(sent, bytes) else str(sent))
 
 
+class _Request(msgspec.Struct):
+    id: RequestId
+    method: str
+
+
+class _Answer(msgspec.Struct):
+    id: int
+    method: msgspec.UnsetType = msgspec.UNSET
+
+
+def unread_request(error: Exception) -> RequestId | None:
+    """The id of a request that could not be read; None for anything else."""
+    return _id_of(error, _Request)
+
+
+def unread_answer(error: Exception) -> RequestId | None:
+    """The id of an answer that could not be read; None for anything else."""
+    return _id_of(error, _Answer)
+
+
+def _id_of(error: Exception, kind: type[_Request | _Answer]) -> RequestId | None:
+    sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
+    sent = sent.encode() if isinstance(sent, str) else sent
+    try:
+        whole = whole_characters(sent) if isinstance(sent, bytes) else b""
+        read = msgspec.json.decode(whole, type=kind) if whole else msgspec.convert(sent, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return read.id
+
+
 def short(text: str) -> str:
     """A foreign text as one short line for people."""
     return escape_control(text)[:_SHORT]
@@ -148,8 +180,8 @@ _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})
 def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str | None:
     """Why the parameters of a tool call cannot be judged as what a server will read; None if they can.
 
-    Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does). `keys` are
-    those of inputs that the policy names.
+    Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does), or every
+    number as a float (JavaScript does). `keys` are those of inputs that the policy names.
     """
     if "task" in params:
         return "a tool call as a task cannot be held at the gate; call it without `task`"
@@ -172,16 +204,18 @@ def looks_otherwise(name: str) -> bool:
 
 def _ambiguous(value: Any, folded: Mapping[str, str], keys: Collection[str]) -> str | None:
     """Why a value is not the same for every server, at any depth; `folded` are the policy's `keys` by their fold."""
-    rest = [value]
+    rest = [(value, False)]
     while rest:
-        each = rest.pop()
-        if isinstance(each, float) and not math.isfinite(each):
-            return "the arguments have a number that JSON does not have"
+        each, named = rest.pop()
+        if isinstance(each, int | float) and not _is_same(each, exactly=named):
+            return "the arguments have a number that JSON does not have, or that a server may round to another"
         if isinstance(each, list):
-            rest += each
+            rest += [(item, named) for item in each]
         if not isinstance(each, dict):
             continue
-        rest += each.values()
+        rest += [(item, named or key in keys) for key, item in each.items()]
+        if "__proto__" in each:
+            return "the arguments have a `__proto__`; a server may find in it what no policy looks for there"
         seen: dict[str, str] = {}
         for key in each:
             fold = key.casefold().partition("\0")[0]  # where a string of C ends
@@ -192,6 +226,15 @@ def _ambiguous(value: Any, folded: Mapping[str, str], keys: Collection[str]) -> 
                 either = f"`{short(other)}` and `{short(key)}`"
                 return f"the arguments {either} are alike; a server may take either for the other"
     return None
+
+
+def _is_same(number: float, *, exactly: bool) -> bool:
+    """Whether a number is one to a server that reads all of them as floats; `exactly`: this one."""
+    try:
+        read = float(number)
+    except OverflowError:
+        return False
+    return math.isfinite(read) and (read == number or not exactly)
 
 
 def named_keys(policy: Policy) -> frozenset[str]:

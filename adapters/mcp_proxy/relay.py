@@ -151,6 +151,7 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
 
 
 LOST = "the MCP server ended before it answered"
+UNREAD = "the MCP server's answer cannot be read"
 _MOST_ASKED = 1000
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
@@ -230,7 +231,9 @@ class Relay:
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
             if isinstance(item, Exception):
-                await self._send(messages.failure(None, messages.PARSE_ERROR, "not a JSON-RPC message"))
+                request_id = messages.unread_request(item)
+                request_id = None if self._pending.has(request_id) else request_id
+                await self._send(messages.failure(request_id, messages.PARSE_ERROR, "not a JSON-RPC message"))
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
@@ -356,7 +359,10 @@ class Relay:
         async for item in self._from_server:
             if isinstance(item, Exception):
                 self._shared.warn(f"the MCP server wrote something that is not a message: {messages.unread(item)}")
-                continue
+                number = messages.unread_answer(item)
+                if number is None:
+                    continue
+                item = messages.failure(number, messages.INTERNAL_ERROR, UNREAD)
             answer = await self._handle_answer(item)
             if answer is not None:
                 await self._send(answer)

@@ -53,9 +53,11 @@ def _has_repr(error: Exception) -> bool:
 
 
 def error_text(error: object, how: Callable[[object], str] = str) -> str:
-    """The text of an exception or another foreign object; if it raises, a text that says so."""
+    """The text of an exception or another foreign object, halves of characters escaped, as no record holds them; if
+    it raises, a text that says so.
+    """
     try:
-        return isolated(how, error)
+        return isolated(how, error).encode("utf-8", "backslashreplace").decode()
     except Exception:
         return f"a `{type(error).__name__}` that cannot be shown"
 
@@ -70,7 +72,7 @@ def to_jsonable(value: Any) -> Any:
     try:
         return msgspec.json.decode(isolated(msgspec.json.encode, value, enc_hook=as_data))
     except Exception:
-        return error_text(value).encode("utf-8", "backslashreplace").decode()
+        return error_text(value)
 
 
 def as_data(value: Any) -> Any:

@@ -140,8 +140,7 @@ def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any])
 
 def described(error: BaseException | None) -> dict[str, Any]:
     """An error as it is recorded."""
-    message = error_text(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
-    record: dict[str, Any] = {"type": type(error).__name__, "message": message}
+    record: dict[str, Any] = {"type": type(error).__name__, "message": error_text(error)}
     code = _attribute(error, "code")
     if isinstance(code, (str, int)):
         record["code"] = code

@@ -157,12 +157,13 @@ def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -
 
 
 BIG = "9" * 400
-NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{BIG}.0"]
+NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{BIG}.0", BIG, f"-{BIG}"]
 
 
 def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_it(tmp_path: Path) -> None:
-    """Numbers that JSON does not have would go on as `null`, which may be read as no limit at all. Go's encoding/json
-    fills `path` from `Path`, and an `s` from the long one, at every depth.
+    """Numbers that JSON does not have would go on as `null`, and JavaScript reads a huge one so: no limit at all. It
+    rounds 2**53 + 1, which matters where a policy compares it, and finds `path` in what `__proto__` holds. Go's
+    encoding/json fills `path` from `Path`, and an `s` from the long one, at every depth.
     """
     allowed = "{allow: [{tool: pay, where: [{path: $.most, gte: 1}]}, save]}"
     policy = PATHS.replace("tool_rules: [", f"tool_rules: [{allowed}, ")
@@ -171,11 +172,16 @@ def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_
     inside = [{"Path": "/etc/x"}, {"path": "safe", "PATH": "/etc/x"}, {"more": [{"pAth": 1}]}, {"path\0": "/etc/x"}]
     keys = [call("save", n, to=arguments) for n, arguments in enumerate(inside)]
     keys += [call("save", 5, To={"path": "/etc/x"}), call("save", 6, a={"\u017f": 1, "s": 2})]
+    keys += [call("pay", 30, most=2**53 + 1), call("save", 31, to={"path": [{"id": 2**53 + 1}]})]
+    keys.append(call("save", 32, to={"__proto__": {"path": "/etc/x"}}))
     fine = [call("save", 7, to={}), call("pay", 99, most=5)]
-    answers, server_log = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 99))
+    fine += [call("pay", 98, most=2**53 + 2, user=2**53 + 1)]
+    answers, server_log = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 98, 99))
 
-    assert (server_log.count('"pay"'), server_log.count('"save"')) == (1, 1)
-    assert {error_code(answers, n) for n in (*range(10, 16), *range(20, 26), 0, 1, 2, 3, 5, 6)} == {-32602}
+    assert (server_log.count('"pay"'), server_log.count('"save"')) == (2, 1)
+    assert {error_code(answers, n) for n in (*range(10, 18), *range(20, 28), 30, 31, 32, 0, 1, 2, 3, 5, 6)} == {
+        -32602
+    }
 
 
 ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001
@@ -188,7 +194,9 @@ def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_serve
     names = [call(name, 100 + n) for n, name in enumerate(ODD_NAMES)]
     denied = call("write", 7).encode()
     ping = json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"}).encode()
+    cut = call("read", 9, text="@").encode().replace(b'"@"', b'"\\ud83d"')
     odd = [
+        cut,
         b"\xef\xbb\xbf" + denied,
         b"\x00" + denied,
         denied + b"\x00",
@@ -210,4 +218,5 @@ def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_serve
     assert "wr" not in server_log
     assert server_log.count("tools/call") == 1
     assert {error_code(answers, 100 + n) for n in range(len(ODD_NAMES))} == {-32602}
+    assert error_code(answers, 9) == -32700, "whoever asked need not wait"
     assert any(answer.get("id") == "last" for answer in answers)

@@ -324,6 +324,19 @@ def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, 
     assert len(done.shown.splitlines()) >= 2 * len(WRITTEN) - 3
 
 
+def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    """Its client would wait for ever. Half a character is read: JavaScript writes one where it cuts a text."""
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
+    results = [{"structuredContent": deep}, {"content": [{"type": "text", "text": "cut \ud83d"}]}]
+    calls = (call("read", 7), call("read", 8))
+    done = spoken(tmp_path, *calls, until=(7, 8), server=HOSTILE, answers={"tools/call": results})
+
+    assert done.error(7) == -32603
+    assert done.result(8)["content"][0]["text"] == "cut \ufffd"
+
+
 def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
     """It is bounded, as a client's is, and every open request is answered."""
     done = spoken(

@@ -425,4 +425,5 @@ def test_the_wrapper_gives_what_it_is_given_and_shows_what_it_can() -> None:
         isolated(fails)
     assert raised.value is error
     assert error_text(error) == "mine"
+    assert error_text(ValueError("a \udcff")) == "a \\udcff"
     assert error_text(UnspeakableError()) == "a `UnspeakableError` that cannot be shown"

@@ -32,6 +32,7 @@ from ...kit.launch_options import denied, options_for
 from ...kit.process_tree import ProcessTree, end_orphans
 from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
+from ...kit.values import whole_characters
 from . import delegate
 from .translation import AmpTranslation, their_names
 
@@ -256,7 +257,7 @@ class AmpSession(ClientSession):
             return
         self._mark_active()
         try:
-            record = _decoder.decode(line)
+            record = _decoder.decode(whole_characters(line))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             self.report_bad_line(line, "record")
             return

@@ -6,8 +6,10 @@ prompt or the client's own text, never the user's.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -31,6 +33,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 from ...kit.call_book import Turns, check_growth, dollars, tokens
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.process_tree import GUARDS
+from ...kit.values import whole_characters
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient
@@ -297,10 +300,11 @@ class Wire:
         code: int | None = self._process.returncode
         return code
 
-    def records(self) -> AsyncGenerator[dict[str, Any]]:
+    async def records(self) -> AsyncGenerator[dict[str, Any]]:
         """Every record of the session, in order; close it when done."""
-        records: AsyncGenerator[dict[str, Any]] = self._query.receive_messages()
-        return records
+        async with aclosing(self._query.receive_messages()) as records:
+            async for record in records:
+                yield json.loads(whole_characters(json.dumps(record).encode()))
 
     async def model_usage(self) -> dict[str, Any]:
         """The session's totals per model, subagents and earlier runs included.

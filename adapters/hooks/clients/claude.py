@@ -64,7 +64,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CLAUDE.title)
+    message: _Input = decoded(data, _Input, CLAUDE)
     if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
     return hook_input(CLAUDE, message, own_settings=message.source == "policy_settings")

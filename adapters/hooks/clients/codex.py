@@ -63,7 +63,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CODEX.title)
+    message: _Input = decoded(data, _Input, CODEX)
     tool_input = as_object(message.tool_input)
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}

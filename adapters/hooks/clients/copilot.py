@@ -61,7 +61,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, COPILOT.title)
+    message: _Input = decoded(data, _Input, COPILOT)
     kind, result = EVENTS.get(message.event), message.tool_result
     if kind == "completed" and result.result_type not in ("", "success"):
         kind = "failed"

@@ -67,12 +67,12 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CURSOR.title)
+    message: _Input = decoded(data, _Input, CURSOR)
     name, tool_input = message.tool_name, message.tool_input
     if message.event == "beforeShellExecution":
         name, tool_input = "Shell", {"command": message.command or ""}
     elif isinstance(tool_input, str):
-        tool_input = decoded(tool_input.encode(), dict, CURSOR.title)
+        tool_input = decoded(tool_input.encode(), dict, CURSOR)
     cwd = message.workspace_roots[0] if message.workspace_roots else message.cwd
     return hook_input(CURSOR, message, tool_name=name, tool_input=as_object(tool_input), cwd=cwd)
 

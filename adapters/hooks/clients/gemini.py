@@ -62,7 +62,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, GEMINI.title)
+    message: _Input = decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
     error = result.get("error") if kind == "completed" and isinstance(result, dict) else None
     return hook_input(GEMINI, message, kind="failed" if error else kind, error=error)

@@ -176,7 +176,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, OPENCODE.title)
+    message: _Input = decoded(data, _Input, OPENCODE)
     tool_input = message.tool_input
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}

@@ -52,6 +52,16 @@ async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: 
     assert await session.events("policy_violation") == []
 
 
+async def test_an_output_that_is_cut_within_a_character_is_recorded(session: Any) -> None:
+    """As programs in JavaScript cut it; an input with half a character never runs."""
+    session.policy.write_text("{name: p, on_violation: deny}")
+    session.pre("t1", command="x")
+    session.post("t1", command="x", response="cut \ud83d")
+    (completed,) = await session.events("tool_call_completed")
+
+    assert completed.tool_output == "cut \ufffd"
+
+
 async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_with_its_rule(session: Any) -> None:
     """As of a newer version that names the command otherwise; a rule about another tool changes nothing."""
     push = "{tool: bash, where: [{path: $.command, runs: git push}]}"

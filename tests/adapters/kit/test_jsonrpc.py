@@ -158,6 +158,17 @@ async def test_a_line_that_is_not_a_message_is_reported_and_reading_continues() 
     assert talk.heard == [b"text", b"[1]", stray, ("note", {}), ("last", {})]
 
 
+async def test_half_a_character_is_replaced_but_in_a_request() -> None:
+    """JavaScript writes one where it cuts a text. A request must be read as it is; whoever asked need not wait."""
+    cut = rb'"params": {"text": "\\\ud83d \ud83d\ude00 \ud83d"}}'
+    async with conversation() as talk:
+        await talk.say(b'{"method": "note", ' + cut + b"\n", b'{"id": 1, "method": "quick", ' + cut + b"\n")
+        refused = await talk.hear()
+
+    assert talk.heard[0] == ("note", {"text": "\\\ufffd \U0001f600 \ufffd"})
+    assert refused["error"] == {"code": -32600, "message": "`quick` cannot be read"}
+
+
 async def test_waiting_requests_fail_when_the_other_side_hangs_up() -> None:
     """So does every later one."""
     failures: list[str] = []

@@ -225,7 +225,9 @@ async def test_a_client_that_dies_or_ends_without_a_result_is_an_error(bench: An
 
 
 async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: Any) -> None:
-    """A line that is none is passed over, a record of another shape kept; one may be as long as an image."""
+    """A line that is none is passed over, a record of another shape kept; one may be as long as an image, one
+    has half a character, as JavaScript writes it where it cuts a text.
+    """
     records = [
         'type="assistant", message=7',
         'type="assistant", message={"id": "m", "content": [7]}',
@@ -236,7 +238,7 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     ]
     long = 'type="assistant", message={"id": "n", "content": [{"type": "text", "text": "x" * 3_000_000}]}'
     lines = ['[{"type": "result"}]', "7", "\\ud800", ""]
-    result = 'say(type="result", subtype="success", result="done", session_id="s")'
+    result = 'say(type="result", subtype="success", result="done \\ud83d", session_id="s")'
     steps = [*(f"print({line!r}, flush=True)" for line in lines), *(f"say({one})" for one in (*records, long))]
     cli = client_that(bench, *steps, result, "sys.stdin.read()")
 
@@ -245,7 +247,7 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     assert len([event for event in events if isinstance(event, Unrecognized)]) == len(records)
     assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
     assert isinstance(events[-1], RunCompleted)
-    assert events[-1].output == "done"
+    assert events[-1].output == "done \ufffd"
 
 
 async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
