@@ -42,7 +42,7 @@ from . import handlers
 from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState, RuleName
 from .handlers import HANDLERS, add_net, remove_net
 from .limit_checker import LimitStatus
-from .program import CompiledRule
+from .program import CompiledRule, Probe
 from .snapshots import write
 from .state import MonitorState
 from .violations import id_in_use, of_rule, unreadable
@@ -356,16 +356,18 @@ class Monitor:
 
     def _refusing(self, tool: str, kind: NamingKind) -> Iterator[str]:
         on = self.state
-        count = on.session.count
-        ahead = CallState("", tool, None, on.session.turn + 1, on.memory, kind=kind)
+        session = on.session
+        ahead = CallState("", tool, None, session.turn + 1, on.memory, kind=kind)
         probes = on.program.probes(kind)
-        named = {probe.rule.number for probe in probes}
-        due = [(number, 0, 0) for number in on.due_next() if number not in named]
-        for number, sure, maybe in [*((probe.rule.number, *probe.forecast(ahead)) for probe in probes), *due]:
-            rule = on.rules[number]
-            if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.failed_rules:
+        if due := on.due_next():
+            due -= {probe.rule.number for probe in probes}
+            probes = (*probes, *(Probe(on.rules[number], 0, (), 0) for number in due))
+        for probe in probes:
+            rule = probe.rule
+            if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in session.failed_rules:
                 continue
-            if rule.machine.refuses_all(on.states[number], sure, maybe, count, ahead):
+            sure, maybe = probe.forecast(ahead)
+            if rule.machine.refuses_all(on.states[rule.number], sure, maybe, session.count, ahead):
                 yield rule.id
 
     def finish(self) -> Report:

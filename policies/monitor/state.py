@@ -128,7 +128,7 @@ class MonitorState:
         check_input(input)
         session = self.session
         offset = session.turn_offset
-        turn = session.turn_ahead(0) if turn <= 0 else session.session_turn(turn) if offset is None else turn + offset
+        turn = turn + offset if turn > 0 and offset is not None else session.session_turn(turn)
         if self.portable:
             call = self.subject(id, name, input, turn, status)
             bound = self._bound.get(call.kind)
