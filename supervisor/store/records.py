@@ -301,34 +301,48 @@ class CallsInFlight:
         text: an earlier value of `text`.
     """
 
-    __slots__ = ("_calls",)
+    # Most calls end in the append that they start in, and are never digested.
+    __slots__ = ("_earlier", "_fresh")
 
     def __init__(self, text: str = "") -> None:
         whole = 2 * _HALF
-        self._calls = {text[n : n + _HALF]: text[n + _HALF : n + whole] for n in range(0, len(text), whole)}
+        self._earlier = {text[n : n + _HALF]: text[n + _HALF : n + whole] for n in range(0, len(text), whole)}
+        self._fresh: dict[str, ToolCallStarted] = {}
 
     @property
     def text(self) -> str:
         """These calls as one text, for the run's row."""
-        return "".join(map("".join, self._calls.items()))
+        fresh = ((_digest(call_id), _does(started)) for call_id, started in self._fresh.items())
+        return "".join(map("".join, (*self._earlier.items(), *fresh)))
 
     def observe(self, event: Event) -> None:
         """Apply one of `CALLS`. Raises StoreError for the start of a call in flight; a start with another input
         replaces the call's input.
         """
-        call_id = _digest(event.tool_call_id)  # type: ignore[attr-defined]  # every event of `CALLS` has one
+        call_id: str = event.tool_call_id  # type: ignore[attr-defined]  # every event of `CALLS` has one
+        earlier = _digest(call_id) if self._earlier else ""
         if not isinstance(event, ToolCallStarted):
-            self._calls.pop(call_id, None)
+            self._fresh.pop(call_id, None)
+            self._earlier.pop(earlier, None)
             return
-        does = _digest(_encode((event.tool_name, event.tool_input)))
-        if self._calls.get(call_id) == does:
+        before = self._fresh.get(call_id)
+        does = self._earlier.get(earlier) if before is None else _does(before)
+        if does is not None and does == _does(event):
             raise StoreError(
                 f"call `{event.tool_call_id}` of run `{event.run_id}` was started and is not over: it starts once",
                 kind="call_started",
             )
-        self._calls[call_id] = does
-        if len(self._calls) > _MOST_IN_FLIGHT:  # of an agent that never says how its calls went
-            del self._calls[next(iter(self._calls))]
+        if earlier in self._earlier:
+            self._earlier[earlier] = _does(event)
+        else:
+            self._fresh[call_id] = event
+        if len(self._earlier) + len(self._fresh) > _MOST_IN_FLIGHT:  # of an agent that never says how its calls went
+            oldest: dict[str, Any] = self._earlier or self._fresh
+            del oldest[next(iter(oldest))]
+
+
+def _does(started: ToolCallStarted) -> str:
+    return _digest(_encode((started.tool_name, started.tool_input)))
 
 
 def unit_start(events: Sequence[Event]) -> int:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from proctor.policies.events import Event, RunCompleted, RunStarted, TokenUsageUpdated
+from proctor.policies.events import (
+    Event,
+    RunCompleted,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
 from proctor.policies.events.run_context import Usage
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.records import RunDelta, owners
+from proctor.supervisor.store import records
+from proctor.supervisor.store.records import CallsInFlight, RunDelta, owners
 
 RUN = RunInfo(run_id="r", session_id="s")
 
@@ -70,3 +80,27 @@ def test_a_tenant_and_labels_are_those_the_run_was_created_with_else_those_of_it
     assert (after(created, start).tenant, after(created, start).labels) == ("t", {"a": "b"})
     assert (first.tenant, first.labels, first.started_seq) == ("late", {"a": "late"}, 1)
     assert after(first, RunCompleted(), RunStarted()).started_seq == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_in_flight_are_the_same_in_one_append_and_in_many(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which are refused as well, and which are forgotten as too many."""
+    monkeypatch.setattr(records, "_MOST_IN_FLIGHT", 3)
+    drawn, whole, text = random.Random(seed), CallsInFlight(), ""
+    for _ in range(60):
+        call: Any = {"tool_call_id": drawn.choice("abcde"), "tool_name": "t"}
+        start = ToolCallStarted(**call, tool_input={"n": drawn.choice([1, 2])})
+        event = drawn.choice([start, start, ToolCallCompleted(**call)])
+        each = CallsInFlight(text)
+        assert _refusal(whole, event) == _refusal(each, event)
+        text = each.text
+
+        assert whole.text == text
+
+
+def _refusal(calls: CallsInFlight, event: Event) -> str | None:
+    try:
+        calls.observe(event)
+    except StoreError as error:
+        return error.kind
+    return None
