@@ -176,7 +176,7 @@ class Monitor:
         try:
             subject = self._requested(call)
             if subject is None:
-                return self._used(call)
+                return self._deny_used_id(call)
             if checks is None:
                 if subject.bound.plan.async_checks and (needed := self._needed(subject)):
                     return NeedsChecks(checks=needed)
@@ -214,7 +214,7 @@ class Monitor:
             if id in on.calls or id in session.finished or id in session.earlier:
                 subject = self._subject_of(call)
                 if subject is None:
-                    return self._used(call)
+                    return self._deny_used_id(call)
             else:
                 subject = on.request(id, call.name, call.input, call.turn, REQUESTED, True, call.parent_tool_call_id)
             errors: list[str] = []
@@ -294,7 +294,7 @@ class Monitor:
         after = on.describe(subject.bound.plan.rules)
         return msgspec.structs.replace(decision, steps=explained(before, after, violations))
 
-    def _used(self, call: ToolCall) -> Decision:
+    def _deny_used_id(self, call: ToolCall) -> Decision:
         """Deny a call whose id belongs to an open call, or to another one."""
         on = self.state
         on.come_to(call.turn)
