@@ -188,7 +188,7 @@ class Budget(ClauseRecord, frozen=True):
         if len(given) != 1:
             names = ", ".join(f"`{name}`" for name in BUDGETS)
             given_names = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
-            yield tuple(given[1:2]), f"a budget counts one thing, this one {given_names}; say one of {names}"
+            yield tuple(given[1:2]), f"a budget counts one thing, this one {given_names}; use one of {names}"
         for n, path in enumerate(self.paths):
             where = ("per",) if isinstance(self.per, str) else ("per", n)
             yield from paths.problems(path, where)

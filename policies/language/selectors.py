@@ -53,7 +53,7 @@ def is_person(item: Any) -> bool:
 def person_problems(name: str, where: Where) -> Iterator[Issue]:
     """That a person's approval stands where a tool is named, if it does."""
     if is_person(name):
-        message = f"`{HUMAN}` is a person's approval, not a tool: it stands in `first` of `before` and "
+        message = f"`{HUMAN}` is a person's approval, not a tool: use it in `first` of `before` and "
         yield where, f"{message}`immediately_before`, in `prior`, and in `require {HUMAN} before TOOL`"
 
 

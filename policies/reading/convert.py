@@ -93,8 +93,9 @@ def spelling_hint(shape: Shape, node: Node) -> str:
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
         return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
-    if isinstance(value, str) and any(isinstance(option, schema.Items) for option in options):
-        return f"put it in brackets: `[{value[:80]}]`"
+    one = "{...}" if isinstance(node, MapNode) else value[:80] if isinstance(value, str) else ""
+    if one and any(isinstance(option, schema.Items) for option in options):
+        return f"put it in brackets: `[{one}]`"
     text = any(isinstance(option, schema.Text) for option in options)
     return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
 
@@ -243,7 +244,8 @@ class Converter:
         if not isinstance(name, str):
             return self._wrong(Text(), tag)
         if name not in self._rules:
-            hint = did_you_mean(name, self._rules) or f"one of: {', '.join(self._rules)}"
+            python = "a `check` is written in Python, not in a file" if name == "check" else ""
+            hint = python or did_you_mean(name, self._rules) or f"one of: {', '.join(self._rules)}"
             self._report.add(f"unknown rule type `{name}`", tag.span, tag.path, hint)
             return INVALID
         return self.record(self._rules[name], node)

@@ -115,7 +115,7 @@ def test_elsewhere_it_is_an_error_that_says_where_it_belongs(written: dict[str, 
     with pytest.raises(PolicyError) as caught:
         parse_policies({"name": "p", **written})
 
-    assert ["it stands in `first`" in problem.message for problem in caught.value.problems] == [True]
+    assert ["use it in `first`" in problem.message for problem in caught.value.problems] == [True]
 
 
 def test_an_approval_has_no_values_to_compare() -> None:

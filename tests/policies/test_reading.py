@@ -118,6 +118,7 @@ def test_a_problem_shows_the_line_it_is_on() -> None:
         ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
         ({"name": 3}, "name", "put it in quotes"),
         ({"name": "p", "tool_rules": [{"deny": "bash"}]}, "tool_rules[0].deny", "put it in brackets: `[bash]`"),
+        ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
     ],
 )
 def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggestion: str) -> None:
