@@ -16,6 +16,7 @@ import msgspec
 import re2
 
 from proctor.policies.events import Encoded, Event
+from proctor.policies.values.json_values import json_words
 
 from .errors import UsageError
 from .secret_patterns import COMMANDS, PROGRAMS, TRIGGERS, names_secret, shipped, words_of
@@ -50,8 +51,11 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return cls(off=True)
         try:
             return msgspec.yaml.decode(Path(named).read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise UsageError(f"`{VARIABLE}` is `off` or a YAML file; `{named}` cannot be used: {error}") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        except msgspec.MsgspecError as error:
+            reason = json_words(error)
+        raise UsageError(f"`{VARIABLE}` is `off` or a YAML file; `{named}` cannot be used: {reason}")
 
 
 PLACEHOLDER = b"[redacted:"
@@ -168,7 +172,9 @@ def _compiled(kind: str, regex: str, *, grouped: bool = True) -> _Compiled:
     try:
         compiled = re2.compile(regex.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
-        raise UsageError(f"redaction pattern `{kind}` cannot be read: {error}") from None
+        message = error.args[0]
+        reason = message.decode(errors="replace") if isinstance(message, bytes) else error
+        raise UsageError(f"redaction pattern `{kind}` cannot be read: {reason}") from None
     return kind, compiled, compiled.groups if grouped else 0
 
 

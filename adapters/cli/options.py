@@ -31,6 +31,7 @@ from proctor.policies import (
 )
 from proctor.policies.errors import PolicyError, Problem, read_each
 from proctor.policies.reading.schema import did_you_mean
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 
@@ -281,7 +282,7 @@ def _fact(pair: str) -> tuple[str, Any]:
     try:
         return key[:-1], msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise click.UsageError(f"`--context {pair}`: what follows `:=` is not JSON: {error}") from None
+        raise click.UsageError(f"`--context {pair}`: what follows `:=` is {json_words(error)}") from None
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

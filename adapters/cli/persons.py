@@ -70,7 +70,7 @@ def check_person(what: str, store: str | None, role: Role) -> str | None:
         return _holder(token, what, file, role)
     if why := _no_terminal(store):
         raise UsageError(
-            f"`{what}` is for people, and {why}. Run it in a terminal, or set {TOKEN} to a token of `{file}`"
+            f"`{what}` is for people: {why}; run it in a terminal, or set {TOKEN} to a token of `{file}`"
         )
     return None
 

@@ -463,7 +463,7 @@ class ExpectedProof(Record, frozen=True):
         """Exactly one question, in a form that can be read."""
         given = [kind for kind in _KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
-            yield (), f"it has one of {', '.join(f'`{kind}`' for kind in _KINDS)}; here are {len(given)}"
+            yield (), f"a question has one of {', '.join(f'`{kind}`' for kind in _KINDS)}, this has {len(given)}"
         for kind in ("reach", "unreachable"):
             if (call := getattr(self, kind)) is not None:
                 try:

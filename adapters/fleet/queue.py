@@ -12,6 +12,7 @@ import msgspec
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.rules.python_check import Check
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.arguments import Continuation, policies_given
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import as_sub_run
@@ -75,7 +76,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             plain = {"adapter": adapter, "prompt": prompt, "policies": written(given), **more}
             return msgspec.convert(msgspec.to_builtins(plain), RunSpec)
         except (msgspec.ValidationError, TypeError) as error:
-            raise UsageError(f"this is not a run that workers can execute: {error}") from None
+            raise UsageError(f"this is not a run that workers can execute: {json_words(error)}") from None
 
 
 FIELD: Final = "fleet"
@@ -115,7 +116,7 @@ def spec_of(run: RunInfo) -> RunSpec | None:
     try:
         return msgspec.convert(run.spec[FIELD], RunSpec)
     except msgspec.ValidationError as error:
-        raise UsageError(f"run `{run.run_id}` was put down by another version: {error}") from None
+        raise UsageError(f"run `{run.run_id}` was queued by another version: {json_words(error)}") from None
 
 
 def is_free(run: RunInfo, mine: int = 0) -> bool:

@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
+from proctor.policies.values.json_values import json_words
 
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
@@ -215,7 +216,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
+        raise EventError(f"the session's log `{path}` cannot be read: {json_words(error)}") from error
 
 
 def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError
 
 from ..kit.values import login_name
@@ -138,10 +139,9 @@ def _parsed(data: bytes, file: str, kind: type[T]) -> T:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         raise UsageError(f"`{file}` is not YAML" + (f", in line {line + 1}" if line is not None else "")) from None
     except (msgspec.ValidationError, UnicodeError) as error:
-        words = str(error)
-        if words.startswith("Invalid enum value"):
-            words = words.replace("Invalid enum value", "unknown role") + f"; a role is one of {', '.join(ROLES)}"
-        raise UsageError(f"`{file}`: {words[0].lower()}{words[1:]}") from None
+        words = json_words(error)
+        roles = f"; a role is one of {', '.join(ROLES)}" if words.startswith("unknown value") else ""
+        raise UsageError(f"`{file}`: {words}{roles}") from None
 
 
 def _digest_of(line: TokenLine, file: str) -> bytes:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.policies.errors import PolicyError, ProctorError
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 
 from ..operations.identities import Identity, Role
@@ -145,7 +146,7 @@ def _query(request: Request, wanted: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.convert(dict(given), wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(json_words(error)) from None
 
 
 async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
@@ -162,7 +163,7 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
     try:
         return msgspec.json.decode(bytes(data), type=wanted)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(json_words(error)) from None
 
 
 _REFUSALS = {

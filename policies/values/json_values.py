@@ -242,6 +242,7 @@ _PHRASES = (
     (re.compile(r"^Input data was truncated$"), "not JSON: it ends too early"),
     (re.compile(r"^Object missing required field `(.*?)`"), r"`\1` is missing"),
     (re.compile(r"^Object contains unknown field `(.*?)`"), r"unknown key `\1`"),
+    (re.compile(r"^Invalid enum value '(.*?)'"), r"unknown value `\1`"),
     (re.compile(r"^Invalid RFC3339 encoded datetime"), "not a time such as `2026-11-20T10:00:00Z`"),
     (re.compile(r" - at `"), " at `"),
 )

@@ -347,8 +347,8 @@ def test_test_files_prove_as_well(cli: Cli, proved: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("block", "words"),
     [
-        ("{name: nothing}", "it has one of"),
-        ("{reach: pay, unreachable: pay}", "here are 2"),
+        ("{name: nothing}", "a question has one of"),
+        ("{reach: pay, unreachable: pay}", "this has 2"),
         ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
         ("{property: missing.yaml}", "missing.yaml"),
         ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),

@@ -448,7 +448,7 @@ def _hook_store(store: str | None) -> Path:
     path = store_named(store)
     if isinstance(path, str):
         raise UsageError(
-            "hooks keep their record in a SQLite file, as each call waits for it, and settings are no place for a "
-            "database's password; name a file with `--store`"
+            "hooks need a SQLite file: each call waits for the store, and settings must not hold a database's "
+            "password; name a file with `--store`"
         )
     return path

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from proctor.policies.events import at_ms
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.ports.stored_types import (
     AnswerGiven,
@@ -329,7 +330,7 @@ def read_heads(path: Path) -> Heads:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Heads)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"`{path}` is not a checkpoint of `proctor audit head`: {error}") from None
+        raise UsageError(f"`{path}` is not a checkpoint of `proctor audit head`: {json_words(error)}") from None
 
 
 def signed(heads: Heads, key_file: Path) -> Heads:

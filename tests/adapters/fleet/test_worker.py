@@ -308,13 +308,13 @@ async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
     """A check in Python, an unknown field, no policy: refused when the run is put down."""
     with pytest.raises(UsageError, match="check in Python"):
         RunSpec.of("scripted", "Go", policies=[Policy(name="p", rules=(Check(check=lambda call: True),))])
-    with pytest.raises(UsageError, match="unknown field `colour`"):
+    with pytest.raises(UsageError, match="unknown key `colour`"):
         RunSpec.of("scripted", "Go", policies=[Policy(name="p")], colour="red")
     with pytest.raises(UsageError, match="no policy"):
         RunSpec.of("scripted", "Go", policies=[])
     with pytest.raises(UsageError, match="no policy"):
         await enqueue(store, RunSpec(adapter="scripted", prompt="Go"))
-    with pytest.raises(UsageError, match="unknown field `policy`"):
+    with pytest.raises(UsageError, match="unknown key `policy`"):
         RunSpec.of("scripted", "Go", policies=[Policy(name="p")], policy=Policy(name="q"))
     assert [policy["name"] for policy in RunSpec.of("scripted", "Go", policies=()).policies] == ["no policy"]
 

@@ -147,7 +147,7 @@ def test_no_url_of_a_database_gets_into_settings(
     beside = run(capsys, command, "--policy", "policy.yaml", "--store", "runs.db")
 
     assert (code, written) == (2, False)
-    assert "hooks keep their record in a SQLite file" in err
+    assert "hooks need a SQLite file" in err
     assert "s3cret" not in out + err
     assert (beside[0], "postgres" in beside[1]) == (0, False)
 

@@ -217,7 +217,7 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
     [
         ("notify: {to: ['nonsense://x']}\n", 0o600, "an address that apprise does not know: `nonsense://...`"),
         ("notify: {to: []}\n", 0o600, "`notify.to` names nobody"),
-        ("notify: {too: []}\n", 0o600, "unknown field `too`"),
+        ("notify: {too: []}\n", 0o600, "unknown key `too`"),
         ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),
         ("notify: {to: ['json://ana:hunter2@localhost']}\n", 0o644, "chmod 600"),
         ("notify: [", 0o600, "is not YAML"),
@@ -280,5 +280,5 @@ def test_an_unknown_role_is_named_with_those_there_are(tmp_path: Path) -> None:
     file.write_text("tokens: [{name: a, token: 0123456789abcdef0123, roles: [see, Explode]}]")
     file.chmod(0o600)
 
-    with pytest.raises(UsageError, match=r"unknown role 'Explode'.*; a role is one of see, answer, stop"):
+    with pytest.raises(UsageError, match=r"unknown value `Explode`.*; a role is one of see, answer, stop"):
         read_tokens(str(file))

@@ -109,7 +109,7 @@ def test_the_caller_adds_patterns_allows_values_and_turns_it_off() -> None:
     example = "AKIA" + "IOSFODNN7EXAMPLE"
     assert Redactor(Redaction(allow=(example,))).redact(example) == example
     assert Redactor(Redaction(off=True)).redact(SECRETS["jwt"]) == SECRETS["jwt"]
-    with pytest.raises(UsageError, match=r"redaction pattern `mine` cannot be read"):
+    with pytest.raises(UsageError, match=r"redaction pattern `mine` cannot be read: missing \)"):
         Redactor(Redaction(patterns={"mine": "("}))
 
 
