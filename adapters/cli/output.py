@@ -285,12 +285,28 @@ def replaced(path: str | Path) -> Iterator[IO[bytes]]:
 
     folder = Path(path).parent
     with ExitStack() as stack:
+        if _is_database(Path(path)):
+            raise click.UsageError(f"`{path}` is a database, as a store is one; choose another file")
         try:
             file = stack.enter_context(atomic_write(path))
         except OSError as error:
             why = f"there is no folder `{folder}`" if not folder.is_dir() else (error.strerror or str(error)).lower()
             raise click.UsageError(f"`{path}` cannot be written: {why}") from error
         yield file
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def _is_database(path: Path) -> bool:
+    from ..stores.sqlite.file import MAGIC
+
+    try:
+        return path.is_file() and _beginning(path, len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def report_options(command: Callable[..., T]) -> Callable[..., T]:

@@ -116,6 +116,7 @@ def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Cli, kept
     for file, why in (
         ("nowhere/kept.txt", "`nowhere/kept.txt` cannot be written: there is no folder `nowhere`"),
         (".", "directory"),
+        ("state/proctor/runs.db", "`state/proctor/runs.db` is a database"),
     ):
         answer = cli(*words.split(), "-o", file)
 
