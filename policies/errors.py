@@ -158,12 +158,11 @@ class PolicyViolationError(ProctorError):
         message: The reason, in words.
         violations: The violations.
         violation: The violation that ended the run; None at preflight.
-        rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first that is
-            refused.
+        rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first finding.
         reason: The reason that this rule carries, if any.
         calls_before: The calls that ran in the session before this run; those of the run are in `partial.calls`.
         findings: The findings for which preflight refused the run.
-        partial: The run's result so far: output, usage, cost, calls; None where nothing ran.
+        partial: The run's result so far: output, usage, cost, calls; None if nothing ran.
         provider_error: The provider's own error, if there is one.
     """
 

@@ -31,7 +31,7 @@ class RunOptions(TypedDict, total=False):
         context: The user, tenant and labels of the run; rules read them in `when`.
         continuation: How to continue a session: `native` (the agent's own resume), `replay` (the conversation so
             far), `none`; `auto` resumes if it can, else replays.
-        validators: Callables that judge calls under a net, by the net's name.
+        validators: Callables that evaluate calls under a net, by the net's name.
         on_results: Callables that receive the results of such calls, by the net's name.
         mappers: Callables that give calls more names for a net, by the net's name.
     """

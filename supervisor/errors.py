@@ -132,7 +132,7 @@ class ProviderUnavailableError(ProviderError):
 
 
 class UnknownSessionError(ProviderError):
-    """The client does not have the session that it is to resume, or cannot read it; nothing was asked of it yet.
+    """The client does not have the session to resume, or cannot read it; the prompt was not sent.
 
     An adapter's `open` raises it. With `continuation="auto"` the supervisor opens the client once more, in a session
     of its own to which the conversation is replayed.

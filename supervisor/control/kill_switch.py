@@ -86,7 +86,7 @@ def scope_of(
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run ended that a command cancelled.
+    """The end of a run that a command cancelled.
 
     Attributes:
         run_id: The run.
@@ -136,8 +136,8 @@ class KillSwitch:
     ) -> list[KillOutcome]:
         """Cancel runs in every process, and wait up to `wait_s` seconds; returns how each ended.
 
-        Runs whose owner is gone, and created ones, are ended from here. With `block_starts`, none of the scope starts
-        until `lift`. A lost run stands for its retry. Raises StoreError, and UsageError for an invalid scope.
+        This call itself ends lost runs and created ones. The id of a lost run also names its retry. With
+        `block_starts`, no run of the scope starts until `lift`. Raises StoreError; UsageError for an invalid scope.
         """
         scope = scope_of(run_id=run_id, session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)

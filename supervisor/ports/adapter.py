@@ -68,7 +68,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         fork: Resume it as a new session.
         transcript: The session's events so far, the latest 64 MiB, if the conversation is to be replayed to a
             provider that cannot resume.
-        load_transcript: Loads the transcript for a client that does not have the session to resume; None if it must.
+        load_transcript: Loads the transcript for a client that does not have the session to resume; None if it must
+            have it.
         metadata: The run's metadata.
         narrow: Returns those of the given tools that could be called now.
     """

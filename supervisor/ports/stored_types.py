@@ -149,10 +149,10 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: One of these.
         tenant: This tenant.
-        labels: Each of these, with its value as text (anything but a text as in JSON).
+        labels: Each of these; values are compared as text, other values than texts as JSON.
         provider: This adapter.
-        since: Started, or created where it has not, at this time or later.
-        until: Started, or created where it has not, before this time.
+        since: Started (if it hasn't started, created) at this time or later.
+        until: Started (if it hasn't started, created) before this time.
         begins: The beginning of its id.
     """
 
@@ -279,9 +279,9 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         groups: The groups of that person, as the program that took the answer states them.
         scope: The coverage of a grant: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
-        like: An entry of an allow list: of later calls, the grant covers those that it admits, with no other inputs
-            than this call has.
-        expired: Given by the owner of the run because the time was up; of anybody else it is ignored.
+        like: An entry as in an allow list: the grant then covers only later calls that match it and have no other
+            inputs than this call.
+        expired: Set by the run's owner when the time is up; ignored from anybody else.
     """
 
     granted: bool
@@ -306,8 +306,8 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         request: The request.
-        state: Its state; `withdrawn`: nobody needs to answer any more, as its run is over.
-        answer: The answer that counts; of one that is withdrawn, an answer that came before, and did not count.
+        state: Its state; `withdrawn`: its run is over, so nobody needs to answer.
+        answer: The answer that counts; if the request is withdrawn, an earlier answer that did not count.
         answered_at: When that was given, UTC.
         recorded: Its owner has acted on the answer, and the session's record says so.
         number: Its number in the store, in the order of the requests.
@@ -372,7 +372,7 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Block(_Order, frozen=True, kw_only=True, tag="block"):
-    """A command that no run of its scope starts until it is lifted."""
+    """A freeze: no run of its scope starts until it is lifted."""
 
 
 class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):

@@ -242,7 +242,7 @@ class LoopGate:
     Every method that waits returns when the supervisor has processed the report; if the report ends the run, the
     loop is cancelled there.
 
-    # INVARIANT: a call runs after the gate allowed it, with the input the gate answered with.
+    A call runs only after the gate has allowed it, with the input of the answer.
     """
 
     def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider) -> None:
