@@ -9,7 +9,7 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .played_rule import PlayedRule, SplitComponent
 from .texts import texts_apart
 from .values import (
+    EQUALITIES,
     MISSING,
     MOST_LITERALS,
     OPAQUE,
@@ -192,6 +193,8 @@ class Alphabet:
                 self._portable[name, place] = path
                 tested[place] = [*tested.get(place, ()), *atoms]
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
+        for path in _also_of_elements(tested):
+            choices[path] += [*choices[f"{path}[*]"], []]
         for path in sorted(bound):
             if is_exact(tested.get(path, ())):  # all values but those that are followed are alike
                 choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
@@ -281,7 +284,8 @@ class Alphabet:
     def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
         """For each condition at a path: whether a document meets it where it permits, and where it refuses."""
         if (name, path) not in self._leaf_tests:
-            self._leaf_tests[name, path] = list(self._tests_at({path, self._portable.get((name, path), path)}))
+            wholes = {path, self._portable.get((name, path), path)}
+            self._leaf_tests[name, path] = list(self._tests_at(wholes | {f"{each}[*]" for each in wholes}))
         part = _inner(self._parts[0])
         call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
         return (
@@ -333,7 +337,8 @@ class Alphabet:
         """Whether the inputs that were tried meet every set of conditions that any input meets: members are apart,
         and the values of each cover what any value meets.
         """
-        roots = [path_steps(path)[0] for path in {*tested, *bound}]
+        together = {f"{path}[*]" for path in _also_of_elements(tested) if not bound & {path, f"{path}[*]"}}
+        roots = [path_steps(path)[0] for path in {*tested, *bound} - together]
         if len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
             return False
         if not all(is_exact(tested.get(path, ())) for path in bound):
@@ -441,6 +446,12 @@ def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
         if atom not in found.setdefault(path, []):
             found[path].append(atom)
     return found
+
+
+def _also_of_elements(tested: Mapping[str, Sequence[Atom]]) -> list[str]:
+    """The paths that are compared for equality as a whole and as `[*]`, where one value is all of a list."""
+    both = {path: {name for each in (path, f"{path}[*]") for name, _ in tested.get(each, ())} for path in tested}
+    return [path for path, names in both.items() if f"{path}[*]" in tested and names <= {*EQUALITIES, "exists"}]
 
 
 def _fits(name: VirtualName, input: Any, facts: Any) -> bool:
