@@ -289,7 +289,7 @@ class RunActor:
         self._release_priority()
 
     def _acquire_priority(self) -> None:
-        if self._machine.cancelling and not self._machine.ended:
+        if not self._machine.ended:
             self._has_priority = True
             self._services.cancel_priority.acquire()
 

@@ -282,10 +282,11 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
     assert flood.reported == MOST
 
 
+@pytest.mark.parametrize("deaf", [0, 1])
 async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_to_stop(
-    autojump_clock: trio.testing.MockClock, permissive: Policy
+    deaf: int, autojump_clock: trio.testing.MockClock, permissive: Policy
 ) -> None:
-    """However long the end of that run takes to be recorded: no time passes."""
+    """However long that one does not listen, or the end of its run takes to be recorded: no time passes."""
     answers = trio.Event()
 
     class Slow(MemoryStore):
@@ -294,7 +295,7 @@ async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_t
                 await answers.wait()
             return await super().append(events, **owned)
 
-    silent, flood = FakeAdapter([Pause()]), Flood(lambda reported: False)
+    silent, flood = FakeAdapter([Pause()], deaf=deaf), Flood(lambda reported: False)
     async with Supervisor(Slow()) as supervisor:
         slow = await supervisor.start(silent, "go", policies=[permissive])
         await trio.testing.wait_all_tasks_blocked()

@@ -141,16 +141,29 @@ async def test_nothing_is_due_before_the_soonest_alarm() -> None:
     assert rings == [3_000, 7_000]
 
 
-async def test_priority_is_held_until_all_have_released_it() -> None:
-    """Then nobody is held up."""
-    priority = CancelPriority(Clock())
-    held = []
+async def test_priority_is_held_until_all_have_released_it(autojump_clock: trio.testing.MockClock) -> None:
+    """Then nobody is held up: whoever waits goes on at once, or after 50 ms."""
+    priority, began = CancelPriority(Clock()), trio.current_time()
+    held, waited = [], []
+
+    async def wait() -> None:
+        await priority.wait()
+        waited.append(round(trio.current_time() - began, 3))
+
     acquire, release = priority.acquire, priority.release
     for step in (acquire, acquire, release, release, acquire, release):
         step()
         held.append(bool(priority.until_ms))
+    acquire()
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        release()
+    acquire()
+    await wait()
 
     assert held == [True, True, True, False, True, False]
+    assert waited == [0, 0.05]
 
 
 async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: trio.testing.MockClock) -> None:
