@@ -233,7 +233,21 @@ async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
         assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_store_is_another_one_after_its_database_was_restored_elsewhere(server: OwnServer, tmp_path: Path) -> None:
+CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["UPDATE replaced.store SET store_id = 'other'", CUT_OFF],
+        ["DROP SCHEMA replaced CASCADE", CUT_OFF],
+        ["DROP SCHEMA replaced CASCADE"],
+    ],
+    ids=["another", "none, seen anew", "none"],
+)
+def test_a_store_is_gone_after_its_database_was_restored_elsewhere(
+    server: OwnServer, tmp_path: Path, changes: list[str]
+) -> None:
     """Who goes on with a store that was replaced is refused: its cursors and claims mean nothing there."""
     import psycopg
 
@@ -241,10 +255,8 @@ def test_a_store_is_another_one_after_its_database_was_restored_elsewhere(server
         async with PostgresStore(server.url(), schema="replaced", patience_s=0.2) as store:
             await store.append([message("a")])
             with psycopg.connect(server.url(), autocommit=True) as connection:
-                connection.execute("UPDATE replaced.store SET store_id = 'other'")
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
-                )
+                for change in changes:
+                    connection.execute(change)
             try:
                 await store.append([message("b")])
             except StoreError as error:
