@@ -1,4 +1,4 @@
-"""Calls made readable: what is shown as a command or an edit, and that nothing of the input is left out."""
+"""Calls and events made readable: what is shown as a command or an edit; nothing of the input is left out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.adapters.kit import client_tools
-from proctor.adapters.operations.timeline import MOST_LINES, call_shown
+from proctor.adapters.operations.timeline import MOST_LINES, TimelineItems, call_shown
 from proctor.adapters.operations.views import CallShown
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Tool
 
@@ -75,18 +76,22 @@ def test_a_patch_and_a_new_file_are_lines_too() -> None:
 
 
 def test_what_an_edit_does_not_tell_stands_beside_it() -> None:
-    """An argument nobody foresaw, a line break that goes, lines beyond the bound."""
+    """An argument nobody foresaw, a line break that goes, another file, an edit of several, lines past the bound."""
     found = shown(
         "Edit",
         {"file_path": "f", "old_string": "a\n", "new_string": "a", "replace_all": True},
         client_tools.CLAUDE_TOOLS,
     )
     mixed = {"file_path": "f", "edits": [{"old_string": "a", "new_string": "b", "replace_all": True}]}
+    elsewhere = {"file_path": "f", "edits": [{"path": "g", "old_string": "a", "new_string": "b"}]}
+    unclear = {"file_path": "f", "edits": [{"old_string": "a", "new_string": "b"}, {"other": "c"}]}
     long = shown("write", {"path": "f", "content": "x\n" * (MOST_LINES + 5)})
 
     assert found.rest == {"replace_all": True}
     assert lines(found) == [" a", "+(no line break at the end)"]
     assert shown("MultiEdit", mixed, client_tools.CLAUDE_TOOLS).edits[0].rest == {"replace_all": True}
+    assert shown("MultiEdit", elsewhere, client_tools.CLAUDE_TOOLS).rest == {"file_path": "f"}
+    assert shown("MultiEdit", unclear, client_tools.CLAUDE_TOOLS).rest == unclear
     assert (len(long.edits[0].lines), long.edits[0].cut) == (MOST_LINES, 5)
 
 
@@ -147,3 +152,56 @@ def texts(value: Any) -> list[str]:
 def in_context(text: str, input: dict[str, Any]) -> bool:
     """Whether a text is the same before and after: then nothing of it changes."""
     return texts(input).count(text) > 1 or len(text.split("\n")) > 7
+
+
+CALL: dict[str, Any] = {"tool_call_id": "c", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+FOUND = {"policy": "p", "rule": "r", "message": "it is asked about"}
+
+
+@pytest.mark.parametrize(
+    ("how", "label", "answerable", "why"),
+    [
+        ({"held": True, "input_digest": "d"}, "pending", True, ("p/r: it is asked about",)),
+        ({"held": False, "input_digest": "d"}, "approval", True, ()),
+        ({"held": False}, "approval", False, ()),
+        ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
+    ],
+    ids=["held", "for a later run", "of no call", "of a call that ran"],
+)
+def test_an_approval_is_answered_where_the_answer_can_count(
+    how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
+) -> None:
+    """Not once the call ran; the rules that ask stand with a call that waits."""
+    item = TimelineItems().of(ev.ToolApprovalRequested(**CALL, approval_id="a", violations=(FOUND,), **how))
+
+    assert item is not None
+    assert (item.label, item.approval_id, item.why) == (label, "a" if answerable else None, why)
+
+
+def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
+    """With the request, and again where another one ran."""
+    items = TimelineItems()
+    other = {**CALL, "tool_input": {"command": "rm"}}
+    events = (ev.ToolCallRequested(**CALL), ev.ToolCallStarted(**CALL), ev.ToolCallStarted(**other))
+
+    assert [item.tool_input for item in map(items.of, events) if item] == [{"command": "ls"}, None, {"command": "rm"}]
+
+
+@pytest.mark.parametrize(
+    ("event", "tone", "text"),
+    [
+        (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="observed"), "care", "(observed)"),
+        (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="prevented"), "bad", "(prevented)"),
+        (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, reserved=2, granted=True), "soft", "2 reserved"),
+        (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, granted=False), "care", "nothing can be reserved"),
+        (ev.TokenUsageUpdated(input_tokens=5, scope="cumulative"), "soft", "5 in, 0 out so far"),
+        (ev.TokenUsageUpdated(input_tokens=5), "soft", "+ 5 in, 0 out"),
+    ],
+)
+def test_what_was_refused_or_used_up_stands_out(event: ev.Event, tone: str, text: str) -> None:
+    """What was only observed is no refusal; a total is told from what came on top."""
+    item = TimelineItems().of(event)
+
+    assert item is not None
+    assert item.tone == tone
+    assert text in item.text
