@@ -270,23 +270,23 @@ _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
 KEYS = {
     "j k, arrows": "select; in details, scroll",
     "Enter": "details: the whole call, or the run",
-    "a": "approve the call, with words for the record",
-    "d": "deny it, with words to the model",
-    "x": "end the run, with words for the record",
-    "/": "show only what has a text in it; Escape shows all",
+    "a": "approve the call; you can give a reason",
+    "d": "deny the call; you can tell the model why",
+    "x": "cancel the run; you can give a reason",
+    "/": "show only rows with a text; Escape shows all",
     "?": "these keys",
-    "q": "leave; the runs go on",
+    "q": "leave; the runs continue",
 }
 
 _ASKED = {
-    "approve": "Enter approves it, Escape does not. Words for the record",
-    "deny": "Enter denies it, Escape does not. Words to the model",
-    "end": "Enter ends {target}, Escape does not. Words for the record",
-    "find": "Enter shows only what has this text in it",
+    "approve": "Enter approves it, Escape does not. Reason, as recorded",
+    "deny": "Enter denies it, Escape does not. Text for the model",
+    "end": "Enter cancels {target}, Escape does not. Reason, as recorded",
+    "find": "Enter shows only rows with this text",
 }
 _HINTS = {
-    "board": "j k select   Enter details   a approve   d deny   x end   / find   ? keys   q leave",
-    "details": "a approve   d deny   x end   Escape back",
+    "board": "j k select  Enter details  a approve  d deny  x cancel  / find  ? keys  q leave",
+    "details": "a approve   d deny   x cancel   Escape back",
     "keys": "Escape back",
 }
 

@@ -109,18 +109,18 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str,
     board.press("k")
     board.until(f"> pending  {run}.{first + 1}")
     board.press("d")
-    board.until("Words to the model")
+    board.until("Text for the model")
     board.press("Erst dié\x7fe Prüfung\r")
     board.until(f"pending  {run}.{first + 2}")
     board.press("k")
     board.until(f"> pending  {run}.{first + 2}")
     board.press("x")
-    board.until(f"Enter ends {run}")
+    board.until(f"Enter cancels {run}")
     board.press("\x1b")
-    board.until("Enter ends", gone=True)
+    board.until("Enter cancels", gone=True)
     assert cli("runs", "--status", "waiting", "--json").lines
     board.press("x")
-    board.until(f"Enter ends {run}")
+    board.until(f"Enter cancels {run}")
     board.press("too dear\r")
     board.until("0 going on, 0 waiting for a person")
     assert cli("watch", "--json").lines[0]["blocks"] == []
@@ -160,7 +160,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board.press("?")
     board.until(f"> waiting  {run}")
     board.press("?")
-    board.until("approve the call, with words for the record")
+    board.until("approve the call; you can give a reason")
 
 
 def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str, terminal: Any) -> None:
