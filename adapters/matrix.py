@@ -115,7 +115,11 @@ def _row(spec: AgentSpec, kept: Shown | None) -> Row | None:
 COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("gate", "gate", lambda can: can.gate),
     ("rewrite", "rewrite", lambda can: _yes(can.rewrite)),
-    ("after a denial", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
+    (
+        "after a denial",
+        "deny_ends_turn",
+        lambda can: "-" if can.gate == "none" else _after_denial(can.deny_ends_turn),
+    ),
     ("usage", "usage", lambda can: can.usage.replace("_", " ")),
     ("cost", "reports_cost", lambda can: _yes(can.reports_cost)),
     ("cancel ends children", "cancel_kills_children", lambda can: _yes(can.cancel_kills_children)),
@@ -165,8 +169,8 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _refusal(ends_turn: bool) -> str:
-    return "ends the turn" if ends_turn else "goes on"
+def _after_denial(ends_turn: bool) -> str:
+    return "ends the turn" if ends_turn else "continues"
 
 
 def replaced(page: str, table: str) -> str:

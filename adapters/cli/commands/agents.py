@@ -143,10 +143,10 @@ def _table(rows: Sequence[Row]) -> None:
         table.add_row(*line)
     out = console()
     out.print(table)
-    out.print("\n* declared, and shown by no test of the conformance suite")
+    out.print("\n* declared by the adapter; no test has shown it")
     lacking = [(row.spec, lack) for row in rows if (lack := missing(row.spec))]
     if lacking:
-        out.print("\nnot here:")
+        out.print("\nmissing on this machine:")
     for spec, lack in lacking:
         out.print(f"  {spec.name}: {lack}; {spec.install}")
 
