@@ -34,9 +34,12 @@ def fleet() -> None:
 
 
 @fleet.command("up", short_help="Start workers.")
-@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Workers in all.")
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(min=1), default=2, show_default=True, help="Workers in all."
+)
 @click.option(
     "--max-running",
+    metavar="N",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
