@@ -135,7 +135,7 @@ def tokens(report: Mapping[str, Any], name: str) -> int:
 
     Raises EventError unless it is a whole number, 0 or more.
     """
-    value = report.get(name)
+    value = _figures(report).get(name)
     if value is None:
         return 0
     if type(value) is not int or value < 0:
@@ -148,12 +148,19 @@ def dollars(report: Mapping[str, Any], name: str) -> float:
 
     Raises EventError unless it is a number, 0 or more.
     """
-    value = report.get(name)
+    value = _figures(report).get(name)
     if value is None:
         return 0.0
     if type(value) not in (int, float) or not 0 <= value < math.inf:
         raise EventError(f"usage: `{name}` is {value!r:.100}, which is not an amount in USD")
     return float(value)
+
+
+def _figures(report: Any) -> Mapping[str, Any]:
+    """The report. Raises EventError if it is none: what it hides is nobody's."""
+    if not isinstance(report, Mapping):
+        raise EventError(f"usage: {report!r:.100} has no figures")
+    return report
 
 
 def check_growth(before: Mapping[str, float], now: Mapping[str, float]) -> None:

@@ -13,7 +13,8 @@ import anyio
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from proctor.policies.values.foreign_code import error_text
+from proctor.policies.values.foreign_code import error_text, named_error
+from proctor.supervisor.errors import ProviderError
 
 from .values import whole_characters
 
@@ -111,7 +112,7 @@ class RpcHandler:
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
     async def on_notification(self, method: str, params: Params) -> None:
-        """Handle a notification; the next line is read when this returns."""
+        """Handle a notification; the next line is read when this returns. One of another shape ends the reading."""
 
     async def on_garbage(self, line: bytes) -> None:
         """Take a line that is not a message, or an answer to nothing."""
@@ -215,12 +216,18 @@ class Peer:
             # each begins before the next line is read, so questions are taken in their order
             await answers.start(self._answer, message_id, method, params if isinstance(params, dict) else {})
         elif isinstance(method, str):
-            await self._handler.on_notification(method, params if isinstance(params, dict) else {})
+            await self._notified(method, params if isinstance(params, dict) else {})
         elif (pending := self._waiting_for(message_id)) is not None:
             pending.answer = message
             pending.arrived.set()
         else:
             await self._handler.on_garbage(line)
+
+    async def _notified(self, method: str, params: Params) -> None:
+        try:
+            await self._handler.on_notification(method, params)
+        except (AttributeError, LookupError, TypeError) as error:  # it may hide a call, or what was used
+            raise ProviderError(f"the client's `{method}` cannot be read: {named_error(error)}") from error
 
     async def _handle_unread(self, line: bytes) -> Params | None:
         """The message, if only halves of characters are wrong with it; a request is not read so, but answered."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
+from proctor.adapters.agents.amp.translation import AmpTranslation
 from proctor.adapters.agents.claude.translation import SessionMeter
 from proctor.adapters.agents.codex.translation import UsageCount
 from proctor.policies import EventError, Monitor, compile_policy, decode_event, parse_policies
@@ -129,6 +130,21 @@ def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) ->
         list(prompt_usage({"usage": {"inputTokens": 1, "outputTokens": lie}}, None))
     with pytest.raises(EventError, match="output_tokens"):
         list(prompt_usage({"_meta": {"quota": {"token_count": {"output_tokens": lie}}}}, None))
+
+
+@pytest.mark.parametrize("lie", ["12", 12, True, [1]], ids=repr)
+def test_a_clients_report_that_has_no_figures_is_an_error(lie: Any) -> None:
+    """It may stand for any usage."""
+    with pytest.raises(EventError, match="has no figures"):
+        UsageCount(fresh=True).update(lie, {}, None)
+    with pytest.raises(EventError, match="has no figures"):
+        list(SessionMeter().usage_of({"m": lie}))
+    with pytest.raises(EventError, match="has no figures"):
+        list(prompt_usage({"usage": lie}, None))
+    with pytest.raises(EventError, match="has no figures"):
+        CostMeter(0.0).usage_of({"cost": lie})
+    with pytest.raises(EventError, match="has no figures"):
+        list(AmpTranslation([]).events({"type": "result", "usage": lie}))
 
 
 @pytest.mark.parametrize("lie", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)

@@ -151,7 +151,7 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
     Raises EventError for a value that is not a figure.
     """
     usage = answer.get("usage")
-    if isinstance(usage, dict):
+    if usage:
         yield _of_usage(usage, model)
         return
     meta = answer.get("_meta")
@@ -162,7 +162,7 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
     models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     for entry in models or [{"token_count": quota.get("token_count"), "model": model}]:
         counts = entry.get("token_count")
-        if isinstance(counts, dict):
+        if counts:
             yield TokenUsageUpdated(
                 input_tokens=tokens(counts, "input_tokens"),
                 output_tokens=tokens(counts, "output_tokens"),
@@ -186,7 +186,7 @@ class CostMeter:
         Raises EventError for a value that is not an amount, or lower than before.
         """
         cost = update.get("cost")
-        if not isinstance(cost, dict) or cost.get("currency") != "USD" or cost.get("amount") is None:
+        if not cost or (isinstance(cost, dict) and (cost.get("currency") != "USD" or cost.get("amount") is None)):
             return None
         before, self.seen = self.seen, dollars(cost, "amount")
         check_growth({"cost": before or 0.0}, {"cost": self.seen})

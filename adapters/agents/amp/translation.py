@@ -184,7 +184,7 @@ class AmpTranslation:
 
     def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
         """A message's usage, which is repeated with each part of the message."""
-        if isinstance(usage, dict):
+        if usage is not None:
             now = _tokens(usage)
             before = self._used.get(message_id, dict.fromkeys(_TOKENS, 0))
             self._used[message_id] = {name: max(now[name], before[name]) for name in _TOKENS}

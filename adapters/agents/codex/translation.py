@@ -152,7 +152,7 @@ class UsageCount:
 
 
 def _read(breakdown: dict[str, Any]) -> dict[str, int]:
-    return {name: tokens(breakdown, own if own in breakdown else kept) for name, (own, kept) in _FIELDS.items()}
+    return {name: tokens(breakdown, own) or tokens(breakdown, kept) for name, (own, kept) in _FIELDS.items()}
 
 
 class CodexCall(ClientCall, kw_only=True):

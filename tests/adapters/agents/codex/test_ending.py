@@ -17,7 +17,7 @@ from proctor.adapters.kit import guardian
 from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCancelled, RunCompleted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor import MemoryStore, Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -133,6 +133,21 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
 
     assert [(step["rung"], "error" in step) for step in taken][:2] == [("interrupt", True), ("close", False)]
     assert run.error is None
+
+
+@pytest.mark.parametrize(
+    "message", ["item/started: item", "turn/completed: turn", "thread/tokenUsage/updated: tokenUsage"]
+)
+async def test_a_message_of_another_shape_is_an_error_that_names_it(
+    bench: Any, stand_in: Callable[[str], Any], message: str
+) -> None:
+    """It may hide a call, or what was used."""
+    method, _, field = message.partition(": ")
+    odd = {"method": method, "params": {"threadId": "t", "turnId": "u", field: 7}}
+    adapter = bench.adapter(codex_path=stand_in(f"say({odd!r}); say(DONE)"))
+
+    with pytest.raises(ProviderError, match=f"`{method}` cannot be read"):
+        await run_once(adapter, "go", policies=())
 
 
 async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: Any) -> None:
