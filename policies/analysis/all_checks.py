@@ -39,13 +39,13 @@ def findings_of(
 
 
 def misspelt_names(policy: Policy, offered: Capabilities) -> Findings:
-    """Names in a stack that are nearly those of a tool of these, and no tool's; the run may have other tools."""
+    """Names in a stack that are nearly those of a tool of these or of its inputs; the run may have other tools."""
     work = Work()
     checks = _Checks(work)
     unknown = (
         each
-        for each in unknown_names(policy, clauses_of(policy), offered, work)
-        if each.code == "unknown_tool" and each.severity == "report"
+        for each in unknown_names(policy, clauses_of(policy), offered, work, alike=0.8)
+        if each.code in ("unknown_tool", "unknown_input") and each.severity == "report"
     )
     checks.run("names of tools", lambda: unknown, whole=True)
     return Findings([*checks.found, *checks.unfinished_finding(policy)])

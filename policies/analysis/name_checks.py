@@ -34,16 +34,18 @@ _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 
 
 def unknown_names(
-    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work
+    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work, alike: float = 0
 ) -> Iterator[PreflightFinding]:
-    """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run."""
+    """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run. `alike`: how
+    much an input must be like a known one.
+    """
     if capabilities is None or not capabilities.table:
         return
     members = members_of(policy)
     for clause in clauses:
         required = members[clause.member].enforcement == "required"
         yield from _tools(clause, capabilities, required, work)
-        yield from _inputs(clause, capabilities, "refuse" if required else None)
+        yield from _inputs(clause, capabilities, "refuse" if required else None, alike)
         yield from _in_part(clause, capabilities.table)
 
 
@@ -78,7 +80,9 @@ def denies(clause: Clause) -> bool:
     return isinstance(clause.record, Deny | Blocklist)
 
 
-def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | None) -> Iterator[PreflightFinding]:
+def _inputs(
+    clause: Clause, capabilities: Capabilities, severity: Severity | None, alike: float
+) -> Iterator[PreflightFinding]:
     """The inputs that none of the tools meant has."""
     for selector, path in _input_paths(clause):
         key = _FIRST_KEY.match(path)
@@ -88,7 +92,9 @@ def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | Non
         meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)}
         inputs = [_known_inputs(tool) for tool in meant.values()]
         if inputs and all(inputs) and not any(key[1] in names for names in inputs):
-            close = _nearest(key[1], {name for names in inputs for name in names})
+            close = _nearest(key[1], {name for names in inputs for name in names}, alike or 0.6)
+            if alike and not close:
+                continue
             yield finding(
                 "unknown_input",
                 clause,
@@ -163,10 +169,11 @@ _UNSEEN = r"[\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
 _TWO_ALPHABETS = r"[A-Za-z][\u0370-\u052f]|[\u0370-\u052f][A-Za-z]"
 _COMMAND = "(?:not|git|rm|mv|npm|pip|curl|docker|kubectl|sudo) "
 _OTHERS = re.compile(
-    rf"[(){{}}|,\\^$;<>\"'`]|^[!/]|^\.\*|^\s|\s$|^{_COMMAND}|{_UNSEEN}|{_TWO_ALPHABETS}", re.IGNORECASE
+    rf"[(){{}}|,\\^$;<>\"'`]|^[!/]|^\.\*|^\s|\s$|^{_COMMAND}|^\[[^\]-]{{3,}}\]$|{_UNSEEN}|{_TWO_ALPHABETS}",
+    re.IGNORECASE,
 )
-"""Signs of a client's permission, of alternatives, of a regular expression; quotes; blanks at an edge; a command;
-what nobody sees.
+"""Signs of a client's permission, of alternatives, of a regular expression; quotes; blanks at an edge; a command; a
+list in quotes; what nobody sees.
 """
 
 

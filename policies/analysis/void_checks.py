@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from ..events.run_context import RunContext
-from ..language.conditions import AMOUNT, Condition, as_written, is_output
+from ..language.conditions import AMOUNT, Condition, as_written, crossed_bounds, is_output
 from ..language.operators import MEMBERSHIPS, ORDERINGS
+from ..language.predicates import condition_words
+from ..language.selectors import ToolWhere
 from ..policy import Policy, members_of, virtual_tools_of
 from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import checked_stack
@@ -40,6 +43,7 @@ def void_findings(policy: Policy) -> Iterator[PreflightFinding]:
     for clause in clauses:
         yield from _unmatched(clause, clause.record)
         yield from _taken_literally(clause)
+        yield from _crossed(clause)
         yield from _of_context(clause)
 
 
@@ -123,6 +127,20 @@ def _taken_literally(clause: Clause) -> Iterator[PreflightFinding]:
             f"{', '.join(map(_shown, filter(None, lists)))} is compared with a whole list, in this order",
             suggestion="`in` compares with each of them, `set_equals` with all in any order",
         )
+
+
+def _crossed(clause: Clause) -> Iterator[PreflightFinding]:
+    """Two conditions that bound one value so that there is none."""
+    wheres = [each.where for each in _records_in(clause.record) if isinstance(each, ToolWhere)]
+    for one, other in (pair for where in wheres for pair in combinations(where, 2)):
+        bounds = {**dict(one.operators()), **dict(other.operators())}
+        if one.path == other.path and not str(one.path).endswith("]") and any(crossed_bounds(bounds)):
+            yield finding(
+                "contradictory_conditions",
+                clause,
+                f"no value meets these conditions, only what cannot be ordered: {condition_words([one, other])}",
+                suggestion="write `any_of` for alternatives",
+            )
 
 
 def _looks_otherwise(text: str) -> bool:

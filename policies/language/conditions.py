@@ -146,7 +146,7 @@ def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Issue]:
 _BOUNDS = (("gt", "lt"), ("gt", "lte"), ("gte", "lt"), ("gte", "lte"), ("length_gte", "length_lte"))
 
 
-def _crossed(given: Mapping[str, Any]) -> Iterator[Issue]:
+def crossed_bounds(given: Mapping[str, Any]) -> Iterator[Issue]:
     """Bounds of one value between which there is none."""
     for low, high in _BOUNDS:
         if low in given and high in given:
@@ -232,7 +232,7 @@ class Condition(Record, frozen=True):
             yield (), f"a condition needs an operator: one of {', '.join(ALL_OPERATORS)}"
         for name, operand in given:
             yield from operand_problems(name, operand)
-        yield from _crossed(dict(given))
+        yield from crossed_bounds(dict(given))
 
     def _group_problems(self, given: Sequence[tuple[str, Any]]) -> Iterator[Issue]:
         name, inner = ("any_of", self.any_of) if self.any_of is not UNSET else ("not", self.not_)

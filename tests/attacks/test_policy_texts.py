@@ -210,6 +210,7 @@ def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
     [
         *("bash ", " bash", "bash\u00a0", "ba\u200bsh", "b\u0430sh", "Bash(git push:*)", "bash(*)", "{bash,ls}"),
         *("bash|ls", "bash,ls", "/bash/", "^bash$", "!bash", "ba\\sh"),
+        *('"bash"', "bash;ls", "[bash]", ".*", "git push", "\uff42ash"),
     ],
     ids=ascii,
 )

@@ -119,8 +119,15 @@ def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cl
     """Another agent's tool or one of the developer's own is none."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("fine.yaml").write_text("name: fine\ntool_rules: [{deny: [bash, issue_refund, mcp__x__y]}]\n")
+    place.joinpath("input.yaml").write_text(
+        "name: p\ntool_rules: [{deny: [{tool: bash, where: [{path: $.comand, runs: rm}]}]}]\n"
+        "rules: [{type: max_calls, tool: delete, max: 1, key: $.order_id}]\n"
+    )
     slip, strict = cli("check", "slip.yaml"), cli("check", "slip.yaml", "--strict")
+    block_data = cli("check", "input.yaml")
 
+    assert "did you mean `command`?" in " ".join(block_data.out.split())
+    assert "order_id" not in block_data.out
     assert (slip.code, strict.code) == (0, 1)
     assert "warning" in slip.out
     assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())

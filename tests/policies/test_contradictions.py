@@ -94,6 +94,9 @@ def denying(*where: dict[str, Any], **more: Any) -> dict[str, Any]:
         (virtual("a^b", nets=["block push"]), ["matches_nothing"]),
         ({"nets": ["map bash.command /$HOME/ as push", "block push"]}, ["matches_nothing"]),
         (denying(at(regex=r"(?m)^\$HOME|a$\n^b|x\b y")), []),
+        (denying(at(gt=5), at("$.b", equals=1), at(lt=3)), ["contradictory_conditions"]),
+        (denying(at(length_gte=5), at(length_lte=3)), ["contradictory_conditions"]),
+        (denying(at("$.a[*]", gt=5), at("$.a[*]", lt=3), at(gt=5), at(lt=8)), []),  # two numbers of a list
         (denying(at(equals="true")), ["taken_literally"]),
         (denying({"path": "$.a", "in": ["5,000", "ok"]}), ["taken_literally"]),
         (denying(at(equals="$.b")), ["taken_literally"]),
