@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
@@ -38,7 +39,7 @@ def duration_ms(text: str) -> int | None:
 Fraction: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class Kind(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The facts about one kind of limit or budget, attached to the field that sets it.
 
     Attributes:
@@ -55,12 +56,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     deny_suffices: bool = False
     spelled: str | None = None
 
-    @property
+    @cached_property
     def counts(self) -> str:
         """The figure that it bounds: of `Usage`, or one that the run itself counts."""
         return self.name.removeprefix("max_")
 
-    @property
+    @cached_property
     def of_usage(self) -> bool:
         """Whether it bounds model usage, which only the agent can report, at the end of a turn."""
         return hasattr(Usage, self.counts)

@@ -87,7 +87,9 @@ async def make_plan(
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
     """The findings without unknown tools of nets with a mapper, which may map calls to those names."""
-    nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
+    if not hooks.mappers:
+        return findings
+    nets = ((each, each.record) for each in clauses_of(stack))
     mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
     return Findings(f for f in findings if f.code != "unknown_tool" or (f.policy, f.rule) not in mapped)
 

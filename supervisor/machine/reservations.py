@@ -52,10 +52,10 @@ class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted"
         """Whether to ask the store: more was used than it knows of or reserved, or a call with a reservation did not
         run.
         """
-        beyond = self.seen - self.recorded
-        if self.claim.kind.at_once:
+        beyond, kind = self.seen - self.recorded, self.claim.kind
+        if kind.at_once:
             return False
-        if self.claim.kind.of_usage:
+        if kind.of_usage:
             return beyond > 0
         if self.claim.counts == "duration_ms":
             return beyond >= (self.reserved or SLICE_MS)
