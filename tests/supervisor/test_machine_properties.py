@@ -19,6 +19,7 @@ from proctor.policies.events import (
     RunCompleted,
     RunFailed,
     TokenUsageUpdated,
+    ToolApprovalDenied,
     ToolApprovalExpired,
     ToolApprovalGranted,
     ToolCallCompleted,
@@ -234,7 +235,9 @@ class Interleavings(RuleBasedStateMachine):
     @rule(n=st.integers(0, 20))
     def close(self, n: int) -> None:
         approval_id = self.closing[n % len(self.closing)]
-        before, waits = len(self.appended), any(r.approval_id == approval_id for r in self.machine.requests)
+        answers = (ToolApprovalDenied, ToolApprovalExpired, ToolApprovalGranted)
+        before = len(self.appended)
+        waits = not any(isinstance(e, answers) and e.approval_id == approval_id for _, e in self.appended)
         self.feed(
             interface.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=approval_id, answer=NOBODY_IN_TIME)
         )
