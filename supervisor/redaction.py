@@ -230,25 +230,23 @@ class Redactor:
         redaction = Redaction.of_environment() if redaction is None else redaction
         self._detector = None if redaction.off else Detector(redaction)
         self._key = redaction.key
-        self._long: tuple[str, dict[str, str]] = ("", {})
 
     def events(self, events: list[Event], lines: list[bytes]) -> list[Event]:
-        """Events, redacted; `lines` are their encodings, fewer if one has none. Checking many at once is cheap, as
-        almost none has a secret.
+        """Events of one session, redacted; `lines` are their encodings, fewer if one has none. Checking many at once
+        is cheap, as almost none has a secret.
         """
-        if len(lines) < len(events):
-            return [self.redact(event, event.session_id) for event in events]
-        if self._detector is None or not self._detector.suspects(b"\n".join(lines)):
+        if len(lines) == len(events) and not (self._detector and self._detector.suspects(b"\n".join(lines))):
             return Encoded(events, lines)
-        return [self.redact(event, event.session_id) if self._suspects(event) else event for event in events]
+        long: dict[str, str] = {}
+        return [self._redacted(event, event.session_id, long) for event in events]
 
     def redact(self, value: T, session_id: str = "") -> T:
         """A text, a JSON value or a record, redacted; the same object if it has no secret."""
+        return self._redacted(value, session_id, {})
+
+    def _redacted(self, value: T, session_id: str, long: dict[str, str]) -> T:
         if self._detector is None or not self._suspects(value):
             return value
-        session, long = self._long
-        if session != session_id or len(long) >= _LONG_TEXTS:
-            self._long = (session_id, long := {})
         redacted: T = _Walk(self._detector, self._placeholder_of(session_id), long).of(value)
         return redacted
 
@@ -409,8 +407,7 @@ UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
 
 _LONG = 10_000
-"""The length from which a redacted text is kept for the next events of its session."""
-_LONG_TEXTS = 8
+"""The length from which a redacted text is kept for the next events of one write."""
 
 _DEEPEST = 400
 """How deep a value may be nested; no store accepts a deeper one."""
