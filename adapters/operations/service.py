@@ -17,7 +17,7 @@ from proctor.policies.policy import SCOPES
 from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
 from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch, Scope
-from proctor.supervisor.control.ownership import reap_run
+from proctor.supervisor.control.ownership import reap_run, withdraw_run
 from proctor.supervisor.errors import ProctorError, UsageError
 from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
@@ -245,11 +245,13 @@ class OperatorService:
         return _blocks(await self._switch.blocks())
 
     async def cancel(self, name: str, *, by: str, reason: str) -> RunInfo:
-        """Have a run end, and return at once: its owner is told; where that is gone, the run is ended here. Raises
-        ConflictError for one that is over.
+        """Have a run end, and return at once: its owner is told; where that is gone, or nobody has begun the run, it
+        is ended here. Raises ConflictError for one that is over.
         """
         run = await self.run_named(name)
         if run.status == "lost" and await reap_run(self.store, run, end_orphans=end_orphans):
+            return run
+        if run.status == "created" and await withdraw_run(self.store, run, reason=reason, by=by):
             return run
         if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")

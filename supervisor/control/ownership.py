@@ -174,6 +174,14 @@ async def reap_run(store: Store, run: RunInfo, *, end_orphans: EndOrphans | None
         return await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)
 
 
+async def withdraw_run(store: Store, run: RunInfo, *, reason: str, by: str) -> bool:
+    """End one created run that nobody is about to start, with a `run_cancelled`; False if an owner has it. Raises
+    StoreError.
+    """
+    async with passing_owner(store) as owner:
+        return await end_unowned(store, run, epoch=owner.epoch, reason=reason, by=by)
+
+
 async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:
     """End the old runs that were created and never started, each with one `run_cancelled`; returns those that this
     call ended, oldest first. Runs claimed by a live owner are about to start, and stay.

@@ -204,6 +204,11 @@ def used_less(records: Records) -> None:
     of_type(records, "token_usage_updated")[0]["input_tokens"] = 1
 
 
+def used_more(records: Records) -> None:
+    """It is more."""
+    of_type(records, "token_usage_updated")[0]["input_tokens"] = 1_000_000
+
+
 def started_again(records: Records) -> None:
     """The end of the first call becomes its start."""
     first = of_type(records, "tool_call_started")[0]
@@ -216,8 +221,8 @@ def started_again(records: Records) -> None:
 
 @pytest.mark.parametrize(
     ("change", "expected"),
-    [(nothing, set()), (used_less, {"adds_up"}), (started_again, {"started_twice"})],
-    ids=["nothing", "usage", "a second start"],
+    [(nothing, set()), (used_less, {"adds_up"}), (used_more, {"adds_up"}), (started_again, {"started_twice"})],
+    ids=["nothing", "less", "more", "a second start"],
 )
 def test_a_run_that_cannot_have_been_so(
     place: str, change: Callable[[Records], None], expected: set[str], capsys: pytest.CaptureFixture[str]
