@@ -95,7 +95,7 @@ class TraceLines:
     def decode(self, decoder: msgspec.json.Decoder[T], line: bytes | msgspec.Raw) -> T:
         """The line as a value. Raises TraceError with the place if it is none."""
         try:
-            return decoder.decode(whole_characters(line) if isinstance(line, bytes) else line)
+            return decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.fail(json_words(error)) from None
 
@@ -130,7 +130,7 @@ class TraceLines:
             if number == 1:
                 line = line.removeprefix(_BOM)
             if not line.isspace():
-                return number, line
+                return number, whole_characters(line)
 
     def _read_line(self, number: int) -> bytes:
         place = f"{self.name}:{number}"

@@ -81,6 +81,13 @@ def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., Trace
     assert (failed.tool_name, failed.error) == ("read", "no such file")
 
 
+def test_an_output_that_was_cut_within_a_character_is_read(write: Callable[..., str]) -> None:
+    """As programs in JavaScript cut it; also where it is in the line that tells the format."""
+    (session,) = read_sessions([write({"id": "s", "events": [CALL, {**RESULT, "content": "cut \ud83d"}]})])
+
+    assert [each.tool_output for each in session.events if isinstance(each, ToolCallCompleted)] == ["cut \ufffd"]
+
+
 def test_a_call_without_result_among_others_was_asked_for_and_never_ran(
     read_one: Callable[..., TraceSession],
 ) -> None:
