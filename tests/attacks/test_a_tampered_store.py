@@ -649,7 +649,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
 
 
 def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path) -> None:
-    """With its anchor and without; what is done to the one record that is left is found."""
+    """With its anchor and without; what is put back into a list, or done to the one record that is left, is found."""
     anchor = audited(path).heads
 
     async def pruned() -> None:
@@ -660,6 +660,10 @@ def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path
     for report in (audited(path), audited(path, anchor)):
         assert (report.intact, report.complete) == (True, True)
         assert {one.session_id for one in report.pruned} == {"a", "b", "c"}
+    columns = "approval_id, session_key, seq, run_id, state, held, ran"
+    sql(path, f"INSERT INTO approvals ({columns}) SELECT 'x', {SESSION}, 1, 'r', 'granted', 1, 0")
+    assert codes(audited(path)) == {"list_changed"}
+    sql(path, "DELETE FROM approvals")
     sql(path, f"UPDATE events SET data = replace(data, 'ana', 'bob') WHERE session_key = {SESSION}")
     assert codes(audited(path)) == {"changed"}
     sql(path, f"DELETE FROM events WHERE session_key = {SESSION}")

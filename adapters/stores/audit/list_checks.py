@@ -271,11 +271,10 @@ class Lists:
             self._marks_left ^= run_mark(run_id)
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
-        missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
+        missing = {id for id, event in self._requests.items() if event.session_id not in verifier.lacking}
         for approval in approvals:
             missing.discard(approval.approval_id)
-            if approval.session_id not in gone:
-                self._check_approval(verifier, approval)
+            self._check_approval(verifier, approval)
         for approval_id in sorted(missing):
             place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
             message = f"approval `{approval_id}` is in the record and in no list"
