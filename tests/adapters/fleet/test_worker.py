@@ -14,7 +14,7 @@ from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
 from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
-from proctor.adapters.fleet import Fleet, RunSpec, Worker
+from proctor.adapters.fleet import Fleet, RunSpec, Worker, queue
 from proctor.adapters.fleet.fleet import FleetHandle
 from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.fleet.worker import Starts
@@ -150,22 +150,29 @@ async def test_what_can_start_nowhere_is_ended_with_the_reason(
     assert reason in result.reason
 
 
-async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQLiteStore) -> None:
-    """A run in the queue is no way round it, and is not lost by it; those of others go by."""
+async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in the queue is no way round it, and is not lost by it; those of others go by, however long it is."""
+    monkeypatch.setattr(queue, "_PAGE", 1)
     switch = KillSwitch(store)
-    await switch.block_starts(by="ana", reason="incident", tenant="acme")
-    blocked = await enqueue(store, spec(context=RunContext(tenant="acme")))
+    scopes: list[Any] = [{"tenant": "acme"}, {"label": "team=x"}]
+    for scope in scopes:
+        await switch.block_starts(by="ana", reason="incident", **scope)
     free = await enqueue(store, spec(context=RunContext(tenant="other")))
+    contexts = (RunContext(tenant="acme"), RunContext(labels={"team": "x"}))
+    blocked = [await enqueue(store, spec(context=context)) for context in contexts]
     worker = Worker(store, max_running=1)
 
+    assert [each.run_id for each in await waiting(store, most=9)] == [free.run_id]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
         assert (await over(store, free.run_id)).status == "completed"
-        kept = await store.run(blocked.run_id)
-        assert kept is not None
-        assert kept.status == "created"
-        await switch.lift(by="ana", tenant="acme")
-        assert (await over(store, blocked.run_id)).status == "completed"
+        kept = [await store.run(run.run_id) for run in blocked]
+        assert [run and run.status for run in kept] == ["created"] * 2
+        for scope in scopes:
+            await switch.lift(by="ana", **scope)
+        assert {(await over(store, run.run_id)).status for run in blocked} == {"completed"}
         worker.drain()
 
 
@@ -282,17 +289,25 @@ async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
     assert len(raised.value.calls_before) == len(raised.value.partial.calls_before) == 2
 
 
-async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) -> None:
+async def test_who_puts_runs_down_waits_while_too_many_wait() -> None:
     """Backpressure: the third comes to the queue when a worker has taken the first."""
+    store, handles = MemoryStore(), list[FleetHandle]()
     async with Fleet(store, max_waiting=2) as fleet:
-        handles = [await fleet.start(spec()) for _ in range(2)]
-        with anyio.move_on_after(0) as refused:
-            await fleet.start(spec())
-        assert refused.cancelled_caught
+
+        async def put_down() -> None:
+            handles.append(await fleet.start(spec()))
+
         async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(put_down)
+            await anyio.wait_all_tasks_blocked()
+            assert len(await waiting(store, most=9)) == 2
             worker = Worker(store)
             tasks.start_soon(worker.run)
-            handles.append(await fleet.start(spec()))
+            with anyio.fail_after(PATIENCE_S):
+                while len(handles) < 3:
+                    await store.wait(0, 0.1)
+                    await anyio.sleep(0.01)
             assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
             worker.drain()
 
