@@ -135,6 +135,20 @@ async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
     assert await state_of(waiting) == "requested"
 
 
+async def test_what_an_agent_starts_has_no_token_of_a_person_or_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its supervisor was given them in its environment."""
+    for name in ("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"):
+        monkeypatch.setenv(name, "nobody-else-s")
+    commands = Subprocesses(uuid4().hex)
+    done = await commands.run(["env"], cwd=tmp_path)
+    await commands.end()
+
+    assert "PROCTOR_RUN" in done.stdout
+    assert "nobody-else-s" not in done.stdout
+
+
 async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waiting: Path) -> None:
     """Whoever started it is still there, which shows nothing: so is an agent's shell."""
     commands = [*COMMANDS.values(), "kill --lift", "reap"]
