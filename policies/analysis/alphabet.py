@@ -194,7 +194,10 @@ class Alphabet:
                 tested[place] = [*tested.get(place, ()), *atoms]
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in _also_of_elements(tested):
-            choices[path] += [*choices[f"{path}[*]"], []]
+            elements = f"{path}[*]"
+            for each in (path, elements):
+                choices[each] = candidates([*tested[path], *tested[elements]], self._values_at(each, bound))
+            choices[path].append([])
         for path in sorted(bound):
             if is_exact(tested.get(path, ())):  # all values but those that are followed are alike
                 choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
@@ -236,6 +239,7 @@ class Alphabet:
             followed = {self._value_key(value) for value in self._values_at(path, bound)}
             usual = self._outcomes(name, path, self.values[0])
             joined = (name, path) in self._portable or any(True for _ in self._tools.places(name, path))
+            joined |= path.endswith("[*]")  # without elements, a value may stand there as a whole
             for value in values:
                 outcomes = self._outcomes(name, path, value)
                 if path in bound and binds(value) and outcomes == usual and self._value_key(value) not in followed:
