@@ -155,7 +155,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
     somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
     week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
-    and read again. In a `fleet` starts are queued, and each owner is a worker.
+    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory` or `sqlite`.
     """
 
     seed: int
@@ -177,6 +177,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     restored: float = 0.0
     approval: dict[str, Any] = {}
     fleet: bool = False
+    store: str = "memory"
 
 
 def drawn(seed: int) -> Plan:
@@ -289,7 +290,14 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
             )
             for name in ("ana", "ben")
         )
-    return msgspec.structs.replace(plan, orders=tuple(orders), people=people, approval=approval, fleet=fleet)
+    return msgspec.structs.replace(
+        plan,
+        orders=tuple(orders),
+        people=people,
+        approval=approval,
+        fleet=fleet,
+        store="memory" if chance.randrange(12) else "sqlite",
+    )
 
 
 def _asking(chance: random.Random, start: Start) -> Start:
@@ -439,7 +447,7 @@ def _less(plan: Plan) -> Iterator[Plan]:
         for k in range(len(start.steps)):
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
-    for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet"):
+    for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet", "store"):
         if getattr(plan, name):
             yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
     for n, order in enumerate(plan.orders):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -12,7 +10,6 @@ from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
-    RecordPruned,
     RunStarted,
     TokenUsageUpdated,
     ToolApprovalDenied,
@@ -24,9 +21,6 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor.ports.budget_ledger import ReservationResult
-from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.memory_store import MemoryStore
 
 from .plans import SCOPES, Plan
 
@@ -83,14 +77,17 @@ class Witness:
         """A run has another owner from now on."""
         self.epochs[run_id] = epoch
 
-    def stored(self, event: Event, epoch: int) -> None:
+    def written(self, event: Event, epoch: int) -> None:
+        """The store takes an event from the owner with that epoch."""
+        if event.run_id and epoch and self.epochs.get(event.run_id, epoch) != epoch:
+            self._says(f"`{event.type}` of run {event.run_id} was stored by an owner that it has no more")
+
+    def stored(self, event: Event) -> None:
         """An event is in the record."""
         run_id = event.run_id
         self.events.append(event)
         if not run_id:
             return
-        if epoch and self.epochs.get(run_id, epoch) != epoch:
-            self._says(f"`{event.type}` of run {run_id} was stored by an owner that it has no more")
         if run_id in self.ended and not isinstance(event, AFTER_THE_END):
             self._says(f"run {run_id} has `{event.type}` after its end, `{self.ended[run_id]}`")
         if LIE in map(str, msgspec.structs.astuple(event)):
@@ -210,44 +207,3 @@ class Witness:
 
     def _says(self, text: str) -> None:
         self.found.append(text)
-
-
-class WatchedStore(MemoryStore):
-    """A store in memory; the witness sees all that it stores."""
-
-    def __init__(self, witness: Witness, wall_clock: Callable[[], float]) -> None:
-        super().__init__(wall_clock=wall_clock)
-        self._witness = witness
-        self._last = 0
-
-    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """See `Store.create_run`."""
-        created = await super().create_run(run, epoch=epoch)
-        self._witness.claimed(run.run_id, epoch)
-        return created
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """See `Store.claim_run`."""
-        claimed = await super().claim_run(run_id, epoch=epoch, lost=lost)
-        self._witness.claimed(run_id, epoch)
-        return claimed
-
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """See `Store.settle`."""
-        drawn = await super().settle(run_id, used, epoch=epoch)
-        self._witness.settled(run_id)
-        return drawn
-
-    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """See `Store.prune`."""
-        left = await super().prune(event, up_to=up_to)
-        if left is not None:
-            self._witness.removed(event.session_id)
-        return left
-
-    def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
-        before: Any = len(self._records.log)
-        stored = super()._append(events, epoch)
-        for event in stored[len(stored) - (len(self._records.log) - before) :] if stored else ():
-            self._witness.stored(event, epoch)
-        return stored

@@ -52,7 +52,8 @@ from .agent import Agent, QueuedAgent
 from .boundary import Boundary
 from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
-from .witness import A_WEEK, CALLS, PLACES, WatchedStore, Witness, first_of
+from .stores import opened
+from .witness import A_WEEK, CALLS, PLACES, Witness, first_of
 
 SHARED: Final[dict[str, dict[str, Any]]] = {
     "tokens": {"name": "tokens", "max_total_tokens": 900},
@@ -100,14 +101,6 @@ class World:
         self.plan = plan
         self.witness = Witness(plan)
         self._step_of_clock = 0.0
-        self._store = WatchedStore(self.witness, self._wall_clock)
-        self._chance = random.Random(f"boundary {plan.seed}")
-        self._boundaries = [
-            Boundary(self._store, [fault for fault in plan.faults if fault.owner == n], plan.latency, self._chance)
-            for n in range(plan.owners)
-        ]
-        of_people = [fault for fault in plan.faults if fault.owner == plans.PEOPLE]
-        self._peoples: Any = Boundary(self._store, of_people, 0.0, self._chance)
         self._handles: dict[str, RunHandle] = {}
         self._callers: defaultdict[str, anyio.CancelScope] = defaultdict(anyio.CancelScope)
         """Of each run's caller; one may be cancelled before it has begun."""
@@ -167,6 +160,21 @@ class World:
         """Carry the plan out to its end, and look at what is left."""
         self._freezer = freezer
         self._finish = anyio.Event()
+        async with opened(self.plan.store, self.witness, self._wall_clock) as store:
+            self._use(store)
+            await self._run()
+
+    def _use(self, store: Any) -> None:
+        chance = random.Random(f"boundary {self.plan.seed}")
+
+        def reached(by: int, latency: float) -> Any:
+            return Boundary(store, [fault for fault in self.plan.faults if fault.owner == by], latency, chance)
+
+        self._store = store
+        self._boundaries = [reached(n, self.plan.latency) for n in range(self.plan.owners)]
+        self._peoples = reached(plans.PEOPLE, 0.0)
+
+    async def _run(self) -> None:
         with anyio.fail_after(LONGEST_S):
             async with anyio.create_task_group() as everything:
                 for n in range(self.plan.owners):

@@ -1,0 +1,268 @@
+"""The store of a simulation: in memory, or the real one in a SQLite file, whose threads are a task that the seed
+schedules. The witness sees what either stores.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from proctor.adapters.kit import tasks as kit_tasks
+from proctor.adapters.stores.sqlite import recording as sqlite_recording
+from proctor.adapters.stores.sqlite import store as sqlite_store
+from proctor.adapters.stores.sqlite.store import SQLiteStore, SQLiteWriter
+from proctor.adapters.stores.tables import batches, budgets, claiming, queries, recording
+from proctor.adapters.stores.tables import store as tables_store
+from proctor.adapters.stores.tables.batches import Batch
+from proctor.policies.events import Event, RecordPruned, decode_event
+from proctor.supervisor.ports.budget_ledger import ReservationResult
+from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor.store.memory_store import MemoryStore
+
+from .scheduler import changed
+from .witness import Witness
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""In memory, where the system has such a folder: no simulation is about disks."""
+
+
+@asynccontextmanager
+async def opened(kind: str, witness: Witness, wall_clock: Clock) -> AsyncIterator[Any]:
+    """The store of a simulation, `memory` or `sqlite`, until it is left."""
+    if kind == "memory":
+        yield MemoryWatched(witness, wall_clock)
+        return
+    with _empty_file() as path, _inline():
+        store = SQLiteWatched(witness, wall_clock, path)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.writer.work)
+                yield store
+                tasks.cancel_scope.cancel()
+        finally:
+            store.leave()
+
+
+class MemoryWatched(MemoryStore):
+    """A store in memory; the witness sees all that it stores."""
+
+    def __init__(self, witness: Witness, wall_clock: Clock) -> None:
+        super().__init__(wall_clock=wall_clock)
+        self._witness = witness
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        """See `Store.create_run`."""
+        created = await super().create_run(run, epoch=epoch)
+        self._witness.claimed(run.run_id, epoch)
+        return created
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """See `Store.claim_run`."""
+        claimed = await super().claim_run(run_id, epoch=epoch, lost=lost)
+        self._witness.claimed(run_id, epoch)
+        return claimed
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
+        """See `Store.settle`."""
+        drawn = await super().settle(run_id, used, epoch=epoch)
+        self._witness.settled(run_id)
+        return drawn
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """See `Store.prune`."""
+        left = await super().prune(event, up_to=up_to)
+        if left is not None:
+            self._witness.removed(event.session_id)
+        return left
+
+    def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
+        before: Any = len(self._records.log)
+        stored = super()._append(events, epoch)
+        for event in stored[len(stored) - (len(self._records.log) - before) :] if stored else ():
+            self._witness.written(event, epoch)
+            self._witness.stored(event)
+        return stored
+
+
+class SQLiteWatched(SQLiteStore):
+    """The real store in a SQLite file. The witness sees each write when its transaction makes it, and each event once
+    that is committed.
+    """
+
+    def __init__(self, witness: Witness, wall_clock: Clock, path: Path) -> None:
+        super().__init__(path, synchronous="OFF", wall_clock=wall_clock)
+        self._witness = witness
+        self._position = 0
+        self._committed: Counter[str] = Counter()
+        self.writer: Any = self._file
+        self.writer.committed = self._look
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        """See `Store.create_run`."""
+
+        def create(recorder: Any, _: bool) -> RunInfo:
+            created = claiming.create(recorder, run, epoch)
+            self._witness.claimed(run.run_id, epoch)
+            return created
+
+        return await self._writer.do(create)
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """See `Store.claim_run`."""
+
+        def claim(recorder: Any, _: bool) -> RunInfo:
+            claimed = claiming.claim(recorder, run_id, epoch, lost=lost)
+            self._witness.claimed(run_id, epoch)
+            return claimed
+
+        return await self._writer.do(claim)
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
+        """See `Store.settle`."""
+
+        def settle(recorder: Any, _: bool) -> list[ReservationResult]:
+            drawn = budgets.settle(recorder, run_id, used, epoch, self._now_ms)
+            self._witness.settled(run_id)
+            return drawn
+
+        return await self._writer.do(settle)
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """See `Store.prune`."""
+
+        def prune(recorder: Any, _: bool) -> RecordPruned | None:
+            left = recording.prune(recorder, event, up_to)
+            if left is not None:
+                self._witness.removed(event.session_id)
+            return left
+
+        return await self._writer.do(prune)
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        """See `Store.append`."""
+        if not events:
+            return []
+        batch = Batch(events)
+
+        def append(recorder: Any, find_stored: bool) -> list[Event]:
+            stored: list[Event] = recorder.append(batch, find_stored=find_stored, epoch=epoch)
+            for event in stored:
+                if event.seq > self._committed[event.session_id]:  # else it was told again
+                    self._witness.written(event, epoch)
+            return stored
+
+        return await self._writer.do(append, batch)
+
+    def _look(self) -> None:
+        while page := self._file_readers._query(queries.log_page(self._position, None, None, False)):
+            for entry in page:
+                self._position = entry.position
+                self._committed[entry.session_id] = entry.seq
+                self._witness.stored(decode_event(entry.data))
+
+    def leave(self) -> None:
+        """Close the file."""
+        self._readers.close()
+        self._file._leave()
+
+
+class _Queue(SimpleQueue[Any]):
+    """Of jobs; a task may wait for the next one."""
+
+    def __init__(self) -> None:
+        self.filled = anyio.Event()
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add a job."""
+        super().put(item, block, timeout)
+        self.filled.set()
+
+
+class _TaskWriter(SQLiteWriter):
+    """Writes in a task in place of a thread: jobs that come while it waits for its turn share a transaction."""
+
+    committed: Callable[[], None]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._queue: _Queue = _Queue()  # type: ignore[assignment]
+
+    async def work(self) -> None:
+        """Write what is queued, for ever."""
+        while True:
+            await self._queue.filled.wait()
+            await checkpoint()
+            self._queue.filled = anyio.Event()
+            while self._held_over or not self._queue.empty():
+                if jobs := self._next_jobs():
+                    self._write(jobs)
+
+    def _write(self, jobs: list[Any]) -> None:
+        super()._write(jobs)
+        self.committed()
+
+
+class _NoThread:
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        """Nothing: a task does it."""
+
+
+def _inline() -> Any:
+    """What a SQLite store does in threads is done by the event loop, and its leases are of virtual time."""
+
+    async def run_sync(work: Callable[..., T], *args: Any, **_: Any) -> T:
+        await checkpoint()
+        return work(*args)
+
+    return changed(
+        (tables_store, "threading", SimpleNamespace(Lock=threading.Lock, Thread=_NoThread)),
+        (sqlite_store, "SQLiteWriter", _TaskWriter),
+        (tables_store, "current_hop", lambda: _at_once),
+        (kit_tasks, "current_hop", lambda: _at_once),
+        (to_thread, "run_sync", run_sync),
+        (sqlite_recording, "time", SimpleNamespace(monotonic=anyio.current_time)),
+        (batches, "is_gone", lambda owner: False),
+    )
+
+
+def _at_once(do: Callable[[], object]) -> None:
+    do()
+
+
+@contextmanager
+def _empty_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        path = Path(folder, "runs.db")
+        path.write_bytes(_empty())
+        yield path
+
+
+@cache
+def _empty() -> bytes:
+    """A file with the tables of a store and nothing in them."""
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        path = Path(folder, "runs.db")
+        store = SQLiteStore(path)
+        store._readers.close()
+        store._file._stopping = True
+        store._file._queue.put(None)
+        store._file._join()
+        return path.read_bytes()
