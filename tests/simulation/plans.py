@@ -155,7 +155,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
     somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
     week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
-    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory` or `sqlite`.
+    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory`, or `sqlite`,
+    of which the transactions of the numbers in `breaks` fail.
     """
 
     seed: int
@@ -178,6 +179,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     approval: dict[str, Any] = {}
     fleet: bool = False
     store: str = "memory"
+    breaks: tuple[int, ...] = ()
 
 
 def drawn(seed: int) -> Plan:
@@ -297,6 +299,7 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
         approval=approval,
         fleet=fleet,
         store="memory" if chance.randrange(12) else "sqlite",
+        breaks=tuple(chance.randrange(2, 60) for _ in range(chance.choice((0, 1, 3)))),
     )
 
 
@@ -439,7 +442,7 @@ _PLAINEST: Final = msgspec.structs.asdict(Plan(seed=0))
 
 def _less(plan: Plan) -> Iterator[Plan]:
     """The plan with one thing less, each in turn; the largest things first."""
-    for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps"):
+    for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps", "breaks"):
         things = getattr(plan, name)
         for n in range(len(things)):
             yield msgspec.structs.replace(plan, **{name: (*things[:n], *things[n + 1 :])})

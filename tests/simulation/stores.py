@@ -5,12 +5,13 @@ schedules. The witness sees what either stores.
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -42,13 +43,15 @@ FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @asynccontextmanager
-async def opened(kind: str, witness: Witness, wall_clock: Clock) -> AsyncIterator[Any]:
-    """The store of a simulation, `memory` or `sqlite`, until it is left."""
+async def opened(kind: str, witness: Witness, wall_clock: Clock, breaks: Sequence[int]) -> AsyncIterator[Any]:
+    """The store of a simulation, `memory` or `sqlite`, until it is left; of a file, the transactions of these numbers
+    find the disk full at their end.
+    """
     if kind == "memory":
         yield MemoryWatched(witness, wall_clock)
         return
     with _empty_file() as path, _inline():
-        store = SQLiteWatched(witness, wall_clock, path)
+        store = SQLiteWatched(witness, wall_clock, path, breaks)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(store.writer.work)
@@ -64,6 +67,7 @@ class MemoryWatched(MemoryStore):
     def __init__(self, witness: Witness, wall_clock: Clock) -> None:
         super().__init__(wall_clock=wall_clock)
         self._witness = witness
+        self.is_sound = True
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """See `Store.create_run`."""
@@ -100,16 +104,18 @@ class MemoryWatched(MemoryStore):
 
 
 class SQLiteWatched(SQLiteStore):
-    """The real store in a SQLite file. The witness sees each write when its transaction makes it, and each event once
-    that is committed.
-    """
+    """The real store in a SQLite file. The witness sees what each transaction wrote once it is committed."""
 
-    def __init__(self, witness: Witness, wall_clock: Clock, path: Path) -> None:
+    def __init__(self, witness: Witness, wall_clock: Clock, path: Path, breaks: Sequence[int]) -> None:
         super().__init__(path, synchronous="OFF", wall_clock=wall_clock)
         self._witness = witness
         self._position = 0
         self._committed: Counter[str] = Counter()
         self.writer: Any = self._file
+        self.is_sound = False
+        """Whether no transaction fails any more."""
+        self.writer.is_sound = lambda: self.is_sound
+        self.writer.breaks = breaks
         self.writer.committed = self._look
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
@@ -117,7 +123,7 @@ class SQLiteWatched(SQLiteStore):
 
         def create(recorder: Any, _: bool) -> RunInfo:
             created = claiming.create(recorder, run, epoch)
-            self._witness.claimed(run.run_id, epoch)
+            self._note(self._witness.claimed, run.run_id, epoch)
             return created
 
         return await self._writer.do(create)
@@ -127,7 +133,7 @@ class SQLiteWatched(SQLiteStore):
 
         def claim(recorder: Any, _: bool) -> RunInfo:
             claimed = claiming.claim(recorder, run_id, epoch, lost=lost)
-            self._witness.claimed(run_id, epoch)
+            self._note(self._witness.claimed, run_id, epoch)
             return claimed
 
         return await self._writer.do(claim)
@@ -137,7 +143,7 @@ class SQLiteWatched(SQLiteStore):
 
         def settle(recorder: Any, _: bool) -> list[ReservationResult]:
             drawn = budgets.settle(recorder, run_id, used, epoch, self._now_ms)
-            self._witness.settled(run_id)
+            self._note(self._witness.settled, run_id)
             return drawn
 
         return await self._writer.do(settle)
@@ -148,7 +154,7 @@ class SQLiteWatched(SQLiteStore):
         def prune(recorder: Any, _: bool) -> RecordPruned | None:
             left = recording.prune(recorder, event, up_to)
             if left is not None:
-                self._witness.removed(event.session_id)
+                self._note(self._witness.removed, event.session_id)
             return left
 
         return await self._writer.do(prune)
@@ -161,12 +167,18 @@ class SQLiteWatched(SQLiteStore):
 
         def append(recorder: Any, find_stored: bool) -> list[Event]:
             stored: list[Event] = recorder.append(batch, find_stored=find_stored, epoch=epoch)
-            for event in stored:
-                if event.seq > self._committed[event.session_id]:  # else it was told again
-                    self._witness.written(event, epoch)
+            self._note(self._written, stored, epoch)
             return stored
 
         return await self._writer.do(append, batch)
+
+    def _note(self, what: Callable[..., None], *about: Any) -> None:
+        self.writer.notes.append(partial(what, *about))
+
+    def _written(self, stored: list[Event], epoch: int) -> None:
+        for event in stored:
+            if event.seq > self._committed[event.session_id]:  # else it was told again
+                self._witness.written(event, epoch)
 
     def _look(self) -> None:
         while page := self._file_readers._query(queries.log_page(self._position, None, None, False)):
@@ -197,10 +209,15 @@ class _TaskWriter(SQLiteWriter):
     """Writes in a task in place of a thread: jobs that come while it waits for its turn share a transaction."""
 
     committed: Callable[[], None]
+    is_sound: Callable[[], bool]
+    breaks: Sequence[int]
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._queue: _Queue = _Queue()  # type: ignore[assignment]
+        self._number = 0
+        self.notes: list[Callable[[], None]] = []
+        """What to tell the witness of what is committed."""
 
     async def work(self) -> None:
         """Write what is queued, for ever."""
@@ -214,7 +231,29 @@ class _TaskWriter(SQLiteWriter):
 
     def _write(self, jobs: list[Any]) -> None:
         super()._write(jobs)
+        for note in self.notes:
+            note()
+        self.notes.clear()
         self.committed()
+
+    def _attempt(self, jobs: list[Any], find_stored: bool) -> None:
+        self._number += 1
+        before = len(self.notes)
+        try:
+            if self._number in self.breaks and not self.is_sound():
+                for job in jobs:
+                    self._work(job, find_stored)
+                raise _disk_full()
+            super()._attempt(jobs, find_stored)
+        except BaseException:
+            del self.notes[before:]
+            raise
+
+
+def _disk_full() -> sqlite3.Error:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
 
 
 class _NoThread:

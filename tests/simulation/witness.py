@@ -10,7 +10,6 @@ from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
-    RunStarted,
     TokenUsageUpdated,
     ToolApprovalDenied,
     ToolApprovalExpired,
@@ -92,8 +91,6 @@ class Witness:
             self._says(f"run {run_id} has `{event.type}` after its end, `{self.ended[run_id]}`")
         if LIE in map(str, msgspec.structs.astuple(event)):
             self._says(f"run {run_id} has stored `{event.type}` that its agent made up")
-        if isinstance(event, RunStarted) and first_of(run_id) in self.stopped:
-            self._says(f"run {run_id} has begun, and an order had ended {first_of(run_id)}")
         if isinstance(event, TERMINAL):
             self.ended.setdefault(run_id, event.type)
             self.settled(run_id)
@@ -112,6 +109,8 @@ class Witness:
     def opened(self, run_id: str) -> None:
         """A run's agent is started: it has a place."""
         self._going.add(run_id)
+        if first_of(run_id) in self.stopped:
+            self._says(f"the agent of run {run_id} is started, and an order had ended {first_of(run_id)}")
         if "places" in self._plan.budgets and len(self._going) > PLACES:
             self._says(f"{len(self._going)} runs go on at once: {sorted(self._going)}")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
 from typing import Any, Final, cast
 
@@ -160,7 +160,7 @@ class World:
         """Carry the plan out to its end, and look at what is left."""
         self._freezer = freezer
         self._finish = anyio.Event()
-        async with opened(self.plan.store, self.witness, self._wall_clock) as store:
+        async with opened(self.plan.store, self.witness, self._wall_clock, self.plan.breaks) as store:
             self._use(store)
             await self._run()
 
@@ -230,6 +230,7 @@ class World:
 
     async def _end_all(self) -> None:
         """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
+        self._store.is_sound = True
         await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
         killed = [stop.owner for stop in self.plan.stops if self._freezer.is_frozen(stop.owner)]
         for owner in killed:
@@ -357,7 +358,8 @@ class World:
             await self._freeze(order)
             return
         if order.what == "prune":
-            await prune(self._store, older_than=timedelta(0), by="cy", now=datetime.now(UTC) + timedelta(days=1))
+            later = datetime.now(UTC) + timedelta(days=1)
+            await self._again(partial(prune, self._store, older_than=timedelta(0), by="cy", now=later))
             return
         if order.what == "handle" and order.value in self._handles:
             owner = next(start.owner for start in self.plan.starts if start.run == order.value)
@@ -375,11 +377,19 @@ class World:
 
     async def _freeze(self, order: Order) -> None:
         scope: Any = {"session_id": order.value} if order.value else {"everything": True}
-        await KillSwitch(self._store).block_starts(by="cy", reason="look first", **scope)
+        switch = KillSwitch(self._store)
+        await self._again(partial(switch.block_starts, by="cy", reason="look first", **scope))
         self._freezes.add(order)
         await anyio.sleep(order.seconds)
         self._freezes.remove(order)
-        await KillSwitch(self._store).lift(by="cy", **scope)
+        await self._again(partial(switch.lift, by="cy", **scope))
+
+    async def _again(self, do: Callable[[], Awaitable[object]]) -> None:
+        """Do it, until the store does not fail."""
+        while True:
+            with suppress(StoreError):
+                await do()
+                return
 
     async def _answers(self, person: Person) -> None:
         answered = 0
