@@ -286,7 +286,7 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
         people = tuple(
             Person(
                 name=name,
-                every_s=chance.choice((0.2, 1.0, 4.0)),
+                every_s=chance.choice((0.6, 2.0, 5.0)),
                 answers=(True, True, chance.random() < 0.5),
                 scope=chance.choice(SCOPES[1:]),
             )
