@@ -451,7 +451,7 @@ def _less(plan: Plan) -> Iterator[Plan]:
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
     for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet", "store"):
-        if getattr(plan, name):
+        if getattr(plan, name) != _PLAINEST[name]:
             yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
     for n, order in enumerate(plan.orders):
         if order.rounds:

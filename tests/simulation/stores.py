@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 from anyio import to_thread
@@ -111,7 +111,7 @@ class SQLiteWatched(SQLiteStore):
         self._witness = witness
         self._position = 0
         self._committed: Counter[str] = Counter()
-        self.writer: Any = self._file
+        self.writer = cast("_TaskWriter", self._file)
         self.is_sound = False
         """Whether no transaction fails any more."""
         self.writer.is_sound = lambda: self.is_sound
@@ -214,7 +214,7 @@ class _TaskWriter(SQLiteWriter):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._queue: _Queue = _Queue()  # type: ignore[assignment]
+        self._queue: _Queue = _Queue()
         self._number = 0
         self.notes: list[Callable[[], None]] = []
         """What to tell the witness of what is committed."""

@@ -248,7 +248,7 @@ class World:
                 return
             async with (
                 Supervisor(
-                    boundary,  # type: ignore[arg-type]
+                    boundary,
                     max_running=3,
                     approver=self._approver(number),
                     **cast(RecordOptions, self.plan.record),
@@ -270,7 +270,7 @@ class World:
         def agent(name: str, run: str) -> Agent:
             return QueuedAgent(starts[run], self.witness, self._policies, self.plan.record)
 
-        self._workers[number] = worker = Worker(self._boundaries[number], max_running=3, adapters=agent)  # type: ignore[arg-type]
+        self._workers[number] = worker = Worker(self._boundaries[number], max_running=3, adapters=agent)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(worker.run)
             await self._finish.wait()
