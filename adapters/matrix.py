@@ -17,7 +17,7 @@ import msgspec
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
 
-from .agents.specs import SPECS, AgentSpec
+from .agents.catalog import SPECS, AgentSpec
 
 RECORD = Path(__file__).with_name("matrix.yaml")
 _OF_ONE_USE = frozenset({"mostly", "tools", "other_tools", "elsewhere", "model", "workspace", "home", "shell"})

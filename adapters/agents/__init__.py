@@ -2,7 +2,6 @@
 
 ROOMS = (
     "catalog",
-    "specs",
     "acp",
     "amp",
     "claude",

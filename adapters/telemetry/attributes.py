@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.policies.events import PolicyViolated, RunStarted
 
-from ..agents.specs import SPECS
+from ..agents.catalog import SPECS
 
 INVOKE_AGENT: Final = "invoke_agent"
 EXECUTE_TOOL: Final = "execute_tool"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proctor.adapters.agents.catalog import ADAPTERS
-from proctor.adapters.agents.specs import AgentSpec
+from proctor.adapters.agents.catalog import ADAPTERS, AgentSpec
 from proctor.adapters.cli.app import app
 from proctor.adapters.matrix import BEGIN, END, markdown, matrix, missing, replaced
 from proctor.supervisor.errors import UsageError

@@ -96,8 +96,7 @@ async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
     from tempfile import TemporaryDirectory
 
     from ...agents.acp.probe import probe as probing
-    from ...agents.catalog import ADAPTERS, adapter_named
-    from ...agents.specs import SPECS
+    from ...agents.catalog import ADAPTERS, SPECS, adapter_named
 
     if name not in ADAPTERS or not ADAPTERS[name].probed:
         names = ", ".join(f"`{spec.name}`" for spec in SPECS if spec.probed)

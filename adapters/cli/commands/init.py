@@ -12,7 +12,7 @@ import click
 from proctor.policies import compile_policy, load_policies, merge_policies
 from proctor.policies.events import ToolCallStarted
 
-from ...agents.specs import SPECS
+from ...agents.catalog import SPECS
 from ...hooks.permission_import import AGENTS as FROM
 from ...hooks.permission_import import Permissions, policy_text, portable_call, read_permissions
 from ...kit.display_text import escape_control
