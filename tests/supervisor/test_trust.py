@@ -180,7 +180,7 @@ async def record_of(store: MemoryStore) -> list[Event]:
         (ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
         (TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
         (TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
-        (TokenUsageUpdated(scope=WORD), "whose `scope` .* 'x'"),
+        (TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
         (TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is not an amount"),
         (TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
         (TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),

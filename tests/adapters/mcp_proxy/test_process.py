@@ -51,7 +51,7 @@ def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.Ca
     for policy, more, why in (
         ("{name: p}", ("--url", "http://127.0.0.1:1/mcp", "--", "x"), "--url"),
         ("{nmae: p}", ("--", *QUICK), "nmae"),
-        ("{name: p}", ("--listen", "0.0.0.0:0", "--", *QUICK), "not on loopback"),
+        ("{name: p}", ("--listen", "0.0.0.0:0", "--", *QUICK), "can be reached from other machines"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments(tmp_path, policy, *more)[3:])
