@@ -67,7 +67,9 @@ class MemoryWatched(MemoryStore):
     def __init__(self, witness: Witness, wall_clock: Clock) -> None:
         super().__init__(wall_clock=wall_clock)
         self._witness = witness
-        self.is_sound = True
+
+    def mend(self) -> None:
+        """Nothing in it is broken."""
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """See `Store.create_run`."""
@@ -112,9 +114,6 @@ class SQLiteWatched(SQLiteStore):
         self._position = 0
         self._committed: Counter[str] = Counter()
         self.writer = cast("_TaskWriter", self._file)
-        self.is_sound = False
-        """Whether no transaction fails any more."""
-        self.writer.is_sound = lambda: self.is_sound
         self.writer.breaks = breaks
         self.writer.committed = self._look
 
@@ -187,6 +186,10 @@ class SQLiteWatched(SQLiteStore):
                 self._committed[entry.session_id] = entry.seq
                 self._witness.stored(decode_event(entry.data))
 
+    def mend(self) -> None:
+        """No transaction fails any more."""
+        self.writer.breaks = ()
+
     def leave(self) -> None:
         """Close the file."""
         self._readers.close()
@@ -209,7 +212,6 @@ class _TaskWriter(SQLiteWriter):
     """Writes in a task in place of a thread: jobs that come while it waits for its turn share a transaction."""
 
     committed: Callable[[], None]
-    is_sound: Callable[[], bool]
     breaks: Sequence[int]
 
     def __init__(self, *args: Any) -> None:
@@ -240,7 +242,7 @@ class _TaskWriter(SQLiteWriter):
         self._number += 1
         before = len(self.notes)
         try:
-            if self._number in self.breaks and not self.is_sound():
+            if self._number in self.breaks:
                 for job in jobs:
                     self._work(job, find_stored)
                 raise _disk_full()

@@ -230,7 +230,7 @@ class World:
 
     async def _end_all(self) -> None:
         """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
-        self._store.is_sound = True
+        self._store.mend()
         await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
         killed = [stop.owner for stop in self.plan.stops if self._freezer.is_frozen(stop.owner)]
         for owner in killed:
