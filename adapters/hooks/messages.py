@@ -177,9 +177,11 @@ def decoded(data: bytes, type: type[Any], client: HookClient) -> Any:
     """
     try:
         data.decode()  # all of it is text, also what is not looked at
-        message = msgspec.json.decode(whole_characters(data), type=type)
+        whole = whole_characters(data)
+        message = msgspec.json.decode(whole, type=type)
         kind = client.events.get(getattr(message, "event", ""))
-        return msgspec.json.decode(data, type=type) if kind in (None, "permission", *REFUSABLE) else message
+        may_be_cut = kind not in (None, "permission", *REFUSABLE)
+        return message if may_be_cut or whole == data else msgspec.json.decode(data, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventError(f"standard input is not a hook of {client.title}: {json_words(error)}") from None
 

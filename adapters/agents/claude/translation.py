@@ -304,7 +304,9 @@ class Wire:
         """Every record of the session, in order; close it when done."""
         async with aclosing(self._query.receive_messages()) as records:
             async for record in records:
-                yield json.loads(whole_characters(json.dumps(record).encode()))
+                written = json.dumps(record).encode()
+                whole = whole_characters(written)
+                yield record if whole == written else json.loads(whole)
 
     async def model_usage(self) -> dict[str, Any]:
         """The session's totals per model, subagents and earlier runs included.
