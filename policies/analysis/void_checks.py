@@ -5,7 +5,7 @@ like, names that nothing uses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..language.operators import MEMBERSHIPS, ORDERINGS
 from ..language.predicates import condition_words
 from ..language.selectors import ToolWhere
 from ..policy import Policy, members_of, virtual_tools_of
+from ..rules.machine import listed
 from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import checked_stack
 from ..values.globs import matcher
@@ -64,7 +65,7 @@ def _unmatched(about: Clause | tuple[str, str], records: Any) -> Iterator[Prefli
         yield finding(
             "matches_nothing",
             about,
-            f"no text has a match of {_listed(unmatched)}",
+            f"no text has a match of {listed(unmatched)}",
             witness=unmatched,
             suggestion="`^` is the start of a text and `$` its end; `\\$` is the sign itself",
         )
@@ -88,7 +89,7 @@ def _unused(member: Policy, clauses: Sequence[Clause]) -> Iterator[PreflightFind
         yield finding(
             "unused_name",
             (member.name, ""),
-            f"nothing in this policy names {_listed(unused)}",
+            f"nothing in this policy names {listed(unused)}",
             witness=unused,
             suggestion="name it in a rule, or remove it",
         )
@@ -116,7 +117,7 @@ def _taken_literally(clause: Clause) -> Iterator[PreflightFinding]:
         yield finding(
             "taken_literally",
             clause,
-            f"{_listed(texts)} is compared as a text",
+            f"{listed(dict.fromkeys(texts))} is compared as a text",
             witness=texts,
             suggestion="write `true`, `null` and numbers without quotes and marks, another input as `{arg: $.other}`",
         )
@@ -158,7 +159,7 @@ def _of_context(clause: Clause) -> Iterator[PreflightFinding]:
         yield finding(
             "context_missing",
             clause,
-            f"its `when` asks for {_listed(unknown)}, which no run's context has: no run can start",
+            f"its `when` asks for {listed(dict.fromkeys(unknown))}, which no run's context has: no run can start",
             witness=unknown,
             suggestion="anything of your own is in `$.labels.NAME` or `$.metadata.NAME`",
         )
@@ -176,7 +177,3 @@ def _of_context(clause: Clause) -> Iterator[PreflightFinding]:
 
 def _shown(value: Any) -> str:
     return f"`{msgspec.json.encode(value).decode()}`"
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(f"`{text}`" for text in dict.fromkeys(texts))

@@ -9,7 +9,7 @@ and compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
@@ -307,6 +307,6 @@ def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]
     return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Names as a text shows them."""
     return ", ".join(f"`{name}`" for name in names)
