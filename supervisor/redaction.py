@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import re2
 
+from proctor.policies.errors import os_words
 from proctor.policies.events import Encoded, Event
 from proctor.policies.values.json_values import json_words
 
@@ -52,7 +53,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         try:
             return msgspec.yaml.decode(Path(named).read_bytes(), type=cls)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = os_words(error)
         except msgspec.MsgspecError as error:
             reason = json_words(error)
         raise UsageError(f"`{VARIABLE}` is `off` or a YAML file; `{named}` cannot be used: {reason}")

@@ -64,7 +64,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _code_and_text(error: BaseException) -> tuple[int, str]:
-    from proctor.policies.errors import PolicyError, ProctorError
+    from proctor.policies.errors import PolicyError, ProctorError, os_words
 
     if isinstance(error, PolicyError):
         return BAD_INPUT, problem_text(error.problems)
@@ -73,11 +73,11 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return FAILED, "interrupted"
     if isinstance(error, OSError) and error.filename is not None:
-        return BAD_INPUT, f"error: `{error.filename}`: {(error.strerror or str(error)).lower()}"
+        return BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return BAD_INPUT, "error: the current folder has been removed; change to another"
     if isinstance(error, OSError) and error.errno in _FULL:
-        return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
+        return FAILED, f"error: the output cannot be written: {os_words(error)}"
     if isinstance(error, UnicodeEncodeError):  # of the command line, the environment or a folder's name
         return BAD_INPUT, f"error: `{error.object}` is not UTF-8 text"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("proctor."):

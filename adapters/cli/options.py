@@ -29,7 +29,7 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.errors import PolicyError, Problem, read_each
+from proctor.policies.errors import PolicyError, Problem, os_words, read_each
 from proctor.policies.reading.schema import did_you_mean
 from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import StoreError, UsageError
@@ -143,7 +143,7 @@ def read_text(file: str) -> tuple[str, str]:
         line = data.count(b"\n", 0, error.start) + 1
         raise PolicyError([Problem(message="the text is not UTF-8", file=name, line=line)]) from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = os_words(error)
         raise PolicyError([Problem(message=f"cannot read the file: {reason}", file=name)]) from None
 
 
@@ -473,7 +473,7 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = os_words(error)
             raise StoreError(f"`{path.parent}` cannot be created: {reason}; name a file with `--store`") from None
     if not path.parent.is_dir():
         raise UsageError(f"`{path}` cannot be created: there is no folder `{path.parent}`")

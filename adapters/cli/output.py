@@ -290,21 +290,18 @@ def replaced(path: str | Path) -> Iterator[IO[bytes]]:
         try:
             file = stack.enter_context(atomic_write(path))
         except OSError as error:
-            why = f"there is no folder `{folder}`" if not folder.is_dir() else (error.strerror or str(error)).lower()
+            from proctor.policies.errors import os_words
+
+            why = f"there is no folder `{folder}`" if not folder.is_dir() else os_words(error)
             raise click.UsageError(f"`{path}` cannot be written: {why}") from error
         yield file
 
 
-def _beginning(path: Path, size: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(size)
-
-
 def _is_database(path: Path) -> bool:
-    from ..stores.sqlite.file import MAGIC
+    from ..stores.sqlite.file import MAGIC, read_header
 
     try:
-        return path.is_file() and _beginning(path, len(MAGIC)) == MAGIC
+        return path.is_file() and read_header(path).startswith(MAGIC)
     except OSError:
         return False
 

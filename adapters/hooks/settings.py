@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies import RunContext
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
 
 from ..kit.process_tree import home_of
@@ -320,7 +321,7 @@ def _bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from error
 
 
 def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
@@ -365,11 +366,11 @@ def _write(path: Path, data: bytes, *, private: bool = False) -> None:
         with atomic_write(path, mode=0o600) as file:
             file.write(data)
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"`{path}` cannot be written: {os_words(error)}") from error
 
 
 def _unlink(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be removed: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"`{path}` cannot be removed: {os_words(error)}") from error

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import anyio
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from .guardian import SIGNALLED
@@ -277,7 +278,7 @@ async def start_client(
         if not isinstance(error, OSError):
             raise
         more = f"; {advice}" if advice else ""
-        reason = f"`{error.filename}`: {(error.strerror or str(error)).lower()}"
+        reason = f"`{error.filename}`: {os_words(error)}"
         raise ProviderUnavailableError(f"{name} cannot be started: {reason}{more}") from error
     finally:
         output.let_go()

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from proctor.policies.errors import os_words
 from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError
 
@@ -96,7 +97,7 @@ def read_private(path: Path, kind: type[T], *, holds: str) -> T:
     try:
         found, data = path.stat(), path.read_bytes()
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None
     if _is_open(found):
         raise UsageError(f"`{path}` can be read by others; it holds {holds}: chmod 600 {path}")
     return _parsed(data, str(path), kind)

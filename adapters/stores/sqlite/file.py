@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.values import atomic_write
@@ -263,7 +264,7 @@ def open_for_writing(
         raise (_truncated(path) if is_cut_short(path) else store_error(error, path)) from error
     except OSError as error:
         hint = "write to" if isinstance(error, PermissionError) else "make a file at"
-        reason = (error.strerror or str(error)).lower()
+        reason = os_words(error)
         raise StoreError(
             f"store `{path}` cannot be opened: {reason}; choose a path that you can {hint}", kind="unwritable"
         ) from error
@@ -394,7 +395,7 @@ def copy_store(path: Path, target: Path) -> int:
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = os_words(error)
         raise StoreError(f"`{target}` cannot be written: {reason}", kind="unwritable") from error
     return target.stat().st_size
 

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import StoreError
 
 
@@ -62,7 +63,7 @@ class Sealed:
             self.check()
         except OSError as error:
             self.close()
-            reason = (error.strerror or str(error)).lower()
+            reason = os_words(error)
             raise StoreError(
                 f"store `{self._path}` has a log, nothing can be written beside it, and it cannot be copied to "
                 f"`{self._folder.name}`: {reason}; copy both to a folder that you can write",
