@@ -40,7 +40,13 @@ class Starts:
         self._store = store
         self._adapter_named = adapters
         self._prepared: dict[bytes, tuple[Adapter, list[Policy]]] = {}
+        self._elsewhere: dict[str, float] = {}
+        """When to try the sessions again that another worker has."""
         self._log = logger()
+
+    def is_elsewhere(self, session_id: str) -> bool:
+        """Whether a session was another worker's a moment ago."""
+        return self._elsewhere.get(session_id, 0.0) > anyio.current_time()
 
     async def start(self, supervisor: Supervisor, waiting: Waiting) -> RunHandle | None:
         """Start a queued run, unless another worker was faster, or starts are blocked; end one that cannot start
@@ -52,6 +58,9 @@ class Starts:
         try:
             run = await supervisor.claim(now.run_id, end_orphans=end_orphans)
         except UsageError:  # another worker has it, or its session
+            now_s = anyio.current_time()
+            self._elsewhere = {session: at for session, at in self._elsewhere.items() if at > now_s}
+            self._elsewhere[waiting.session_id] = now_s + RETRY_S
             return None
         assert run.owner is not None
         self.epoch = run.owner.epoch
@@ -190,7 +199,7 @@ class Worker:
             if self._ahead[0].attempts and self._starting:
                 return
             run = self._ahead.popleft()
-            if run.session_id in self._taken:
+            if run.session_id in self._taken or self._starts.is_elsewhere(run.session_id):
                 continue
             self._taken[run.session_id] = run.run_id
             self._starting += 1

@@ -240,16 +240,16 @@ class KillSwitch:
                 left &= now.keys()
                 if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
-                        for run in deserted:
-                            await self._end(run, owner.epoch, **order)
+                        ended = [await self._end(run, owner.epoch, **order) for run in deserted]
+                    if not any(ended):
+                        await anyio.sleep(LOOK_AGAIN_S)  # the store's next change is this owner
                 await anyio.sleep(PAUSE_S)
         return left
 
-    async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:
+    async def _end(self, run: RunInfo, epoch: int, **order: str) -> bool:
         if run.status == "lost":
-            await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
-        else:
-            await end_unowned(self.store, run, epoch=epoch, **order)
+            return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
+        return await end_unowned(self.store, run, epoch=epoch, **order)
 
     async def _outcome(self, run: RunInfo, *, ended: bool) -> KillOutcome:
         now = await self.store.run(run.run_id) or run

@@ -14,6 +14,7 @@ from proctor.supervisor.errors import StoreError
 
 from .plans import OPERATIONS, PEOPLES, Fault
 
+STRETCH_S: Final = 5.0
 _PASSED_ON: Final = ("read", "log", "session", "budgets", "prune", "size", "compact", "aclose")
 
 
@@ -26,7 +27,13 @@ class Boundary:
         self._faults = {(fault.operation, fault.nth): fault for fault in faults}
         self._uses: Counter[str] = Counter()
         self._chance = chance
+        self._in_stretch: Counter[int] = Counter()
         self.gone = False
+
+    @property
+    def busiest(self) -> int:
+        """The most uses of the store in one stretch of `STRETCH_S`, without appends."""
+        return max(self._in_stretch.values(), default=0)
 
     async def use(self, name: str, *args: Any, **options: Any) -> Any:
         """Use an operation of the store."""
@@ -34,6 +41,7 @@ class Boundary:
         if self.gone:
             raise StoreError("the store is closed", kind="closed")
         self._uses[name] += 1
+        self._in_stretch[int(anyio.current_time() // STRETCH_S)] += name != "append"
         fault = self._faults.get((name, self._uses[name]))
         if fault is None:
             return await getattr(self._store, name)(*args, **options)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from proctor.adapters.fleet.worker import Starts
 from proctor.policies.events.policy_events import ApprovalEvent
 from proctor.supervisor.api.active_runs import ActiveRuns
 from proctor.supervisor.launch import launch
@@ -56,6 +57,7 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     ),
     "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
     "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ())),
+    "a worker asks without end": lambda: changed((Starts, "is_elsewhere", lambda self, session_id: False)),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
 }
 """What each does to the supervisor while inside."""

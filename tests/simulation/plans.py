@@ -370,7 +370,7 @@ def _steps(chance: random.Random, gate: str) -> Iterator[Step]:
         elif drawn < 0.67:
             yield Usage(chance.randint(1, 400), chance.random() < 0.3)
         elif drawn < 0.72:
-            yield Flood(chance.choice((3, 50, 1500)))
+            yield Flood(chance.choice((3, 50, 3, 50, 3, 50, 3, 50, 1500)))
         elif drawn < 0.87:
             yield Wait(chance.choice((0.1, 1.0, 10.0, None)))
         elif drawn < 0.93:

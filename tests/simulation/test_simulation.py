@@ -11,7 +11,7 @@ import structlog
 
 from . import __main__ as program
 from .old_faults import OLD_FAULTS
-from .plans import Call, Fault, Plan, Start, Stop, Wait, drawn, smaller
+from .plans import Call, Fault, Order, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
 from .world import World, simulate
 
@@ -25,6 +25,7 @@ FOUND = {
     "a reservation of a dead owner is lost": (195, 200),
     "a failed start keeps its session": (14, 100),
     "a settlement that failed is not made": (60, 100),
+    "a worker asks without end": (451, 500),
     "an agent says that its record was pruned": (10, 100),
 }
 """A seed that found the fault when last looked for, and within how many one does."""
@@ -143,6 +144,24 @@ def test_a_queued_run_is_started_though_its_worker_was_not_told_that_it_has_it()
         starts=(Start(at=0, owner=0, run="r0", session="s0", steps=()),),
         faults=(Fault(owner=0, operation="claim_run", nth=1, kind="unheard"),),
         fleet=True,
+    )
+
+    assert simulate(plan) == []
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("orders", [(), (Order(at=2.0, what="run", value="r1"),)])
+def test_nobody_asks_without_a_pause_for_a_session_that_another_worker_has(
+    orders: tuple[Order, ...], store: str
+) -> None:
+    """Neither a worker for the next run of it, nor who ends that run (it took 100 claims in 5 seconds)."""
+    plan = Plan(
+        seed=1,
+        owners=2,
+        starts=tuple(Start(at=n, owner=0, run=f"r{n}", session="s0", steps=(Wait(20.0),)) for n in range(2)),
+        orders=orders,
+        fleet=True,
+        store=store,
     )
 
     assert simulate(plan) == []

@@ -109,7 +109,9 @@ class Witness:
     def opened(self, run_id: str) -> None:
         """A run's agent is started: it has a place."""
         self._going.add(run_id)
-        if first_of(run_id) in self.stopped:
+        by_an_agent = run_id.rpartition(".")[2][:1].isalpha() and "." in run_id
+        unheard = by_an_agent and self._plan.stops  # a suspended owner's agent goes on until that hears of the order
+        if first_of(run_id) in self.stopped and not unheard:
             self._says(f"the agent of run {run_id} is started, and an order had ended {first_of(run_id)}")
         if "places" in self._plan.budgets and len(self._going) > PLACES:
             self._says(f"{len(self._going)} runs go on at once: {sorted(self._going)}")

@@ -20,9 +20,7 @@ from proctor.adapters.fleet import worker as fleet_worker
 from proctor.adapters.fleet.queue import RunSpec, enqueue
 from proctor.adapters.fleet.worker import Worker
 from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
-from proctor.policies.events import (
-    TERMINAL,
-)
+from proctor.policies.events import TERMINAL, RecordPruned
 from proctor.supervisor import (
     ApprovalError,
     ApprovalRequest,
@@ -49,7 +47,7 @@ from proctor.supervisor.store.maintenance import prune
 
 from . import plans
 from .agent import Agent, QueuedAgent
-from .boundary import Boundary
+from .boundary import STRETCH_S, Boundary
 from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
 from .stores import opened
@@ -66,6 +64,8 @@ HORIZON_S: Final = 300.0
 QUIET_S: Final = 60.0
 """Longer than anything in a plan is silent but for its faults."""
 LOOK_S: Final = 5.0
+MOST_ASKED: Final = 350
+"""Uses of the store in a stretch of the boundary; whoever asks again without a pause has more."""
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
 MONDAY: Final = 1_800_230_400.0
@@ -420,17 +420,13 @@ class World:
         token = 0
         while not await self._store.last_seq(session_id):
             token = await self._store.wait(token, HORIZON_S)
-        seen: list[int] = []
-        try:
+        seen = 0
+        with suppress(StoreError):  # it is told, and may follow again
             async with supervisor.subscribe(session_id=session_id) as events:
                 async for event in events:
-                    seen.append(event.seq)  # noqa: PERF401 - it is cancelled
-        except StoreError:  # it is told, and may follow again
-            return
-        finally:
-            first = seen[0] if seen and session_id in self.witness.pruned else 1
-            if seen != list(range(first, first + len(seen))):
-                self.witness.found.append(f"a follower of session {session_id} saw the events {seen}")
+                    if event.seq <= seen or (event.seq > seen + 1 and not isinstance(event, RecordPruned)):
+                        self.witness.found.append(f"{session_id}: a follower saw event {event.seq} after {seen}")
+                    seen = event.seq
 
     def _wall_clock(self) -> float:
         now = MONDAY - self.plan.to_monday + self._step_of_clock + anyio.current_time()
@@ -448,8 +444,16 @@ class World:
                 self.witness.found.append(f"run {start.run} was ordered to end, and goes on: it is {run.status}")
 
     async def _check_the_end(self) -> None:
-        """Every run that began is over, nobody waits for an answer, and budgets have what was used."""
+        """Every run that began is over, nobody waits for an answer, nobody has asked the store without end, and
+        budgets have what was used.
+        """
         found = self.witness.found
+        asking = {"people": self._peoples, **{f"owner {n}": each for n, each in enumerate(self._boundaries)}}
+        found += [
+            f"{who} asked the store {each.busiest} times in {STRETCH_S:g} seconds"
+            for who, each in asking.items()
+            if each.busiest > MOST_ASKED
+        ]
         lost_starts = {
             stop.owner for stop in self.plan.stops
         }  # by its lease, it may be gone before it has undone all
