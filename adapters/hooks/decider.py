@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -81,21 +82,22 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _answered_there(
     client: HookClient, hook_input: HookInput, approval: StoredApproval, gone_s: float
 ) -> bool | None:
-    """The answer of the client's own person, once it does not wait for another: a call that is refused has its result
-    in the log at once, and one that runs has none yet.
+    """The answer of the client's own person, once it does not wait for another: a call that is refused is in the log
+    at once.
     """
-    if client.has_result is None or client.has_result(hook_input.transcript_path, approval.request.call.id):
+    if client.refused is None or client.refused(hook_input.transcript_path, approval.request.call.id):
         return False
     return True if gone_s > REFUSED_S else None
 
 
 class _Watched:
-    """The client of a session whose run goes on, its process, and when its lease was renewed."""
+    """The client of a session whose run goes on, its log and process, and when its lease was renewed."""
 
-    __slots__ = ("client", "process", "renewed")
+    __slots__ = ("client", "log", "process", "renewed")
 
-    def __init__(self, client: HookClient, process: Owner, renewed: float) -> None:
+    def __init__(self, client: HookClient, log: str, process: Owner, renewed: float) -> None:
         self.client = client
+        self.log = log
         self.process = process
         self.renewed = renewed
 
@@ -155,7 +157,7 @@ class HookDecider:
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
         self._keep(hook_input, session)
-        self._watch(client, hook_input.session_id, record.owner if session.goes_on else None)
+        self._watch(client, hook_input, record.owner if session.goes_on else None)
         return answer, hook_input
 
     def resolve_held(
@@ -182,11 +184,8 @@ class HookDecider:
             if granted is None:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
-        kept = self._sessions.pop(hook_input.session_id, None)
-        with self._store.record(hook_input.session_id, origin.client if origin is not None else None) as whole:
-            record = whole.of(self._options.name)
-            session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
-            session.go_on(record, at)
+        owner = origin.client if origin is not None else None
+        with self._gone_on(client, hook_input.session_id, owner, hook_input.cwd) as (session, record, at):
             if accepted := record.accepted_answer(approval_id):  # since the look at it
                 approval = msgspec.structs.replace(approval, answer=accepted)
             answer = Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
@@ -211,30 +210,55 @@ class HookDecider:
         return bool(self._clients or self._seen)
 
     def check(self) -> None:
-        """End the runs of clients that have died, and renew the leases of the others. Raises StoreError."""
+        """End the runs of clients that have died; renew the leases of the others, and record what their persons have
+        refused. Raises StoreError.
+        """
         for session_id, watched in list(self._clients.items()):
             if is_gone(watched.process):
-                self._end(session_id)
-            elif self._clock() - watched.renewed > LEASE_S / 3:
+                with self._gone_on(watched.client, session_id):
+                    pass
+                del self._clients[session_id]
+                continue
+            if self._clock() - watched.renewed > LEASE_S / 3:
                 with self._store.record(session_id) as record:
                     record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
+            self._record_refusals(watched, session_id)
 
-    def _watch(self, client: HookClient, session_id: str, owner: Owner | None) -> None:
+    def _record_refusals(self, watched: _Watched, session_id: str) -> None:
+        """Of calls that wait for an answer: a hook that the client ends at once may never have come here."""
+        kept, client = self._sessions.get(session_id), watched.client
+        if client.refused is None or kept is None or not kept[0].goes_on:
+            return
+        waiting = [request.call.id for request in kept[0].machine.requests]
+        if refused := [call_id for call_id in waiting if client.refused(watched.log, call_id)]:
+            given = HookInput(kind=None, event="", session_id=session_id)
+            with self._gone_on(client, session_id) as (session, record, at):
+                Hook(client, given, session, record, at).refused(refused)
+            self._keep(given, session)
+
+    def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
+        session_id = hook_input.session_id
         watched = self._clients.get(session_id)
         if owner is None or not owner.is_client:
             self._clients.pop(session_id, None)
         elif watched is None or watched.process.epoch != owner.epoch:
-            self._clients[session_id] = _Watched(client, owner, self._clock())
+            self._clients[session_id] = _Watched(client, hook_input.transcript_path, owner, self._clock())
+        else:
+            watched.log = hook_input.transcript_path
 
-    def _end(self, session_id: str) -> None:
-        kept = self._sessions.pop(session_id, None)
-        with self._store.record(session_id) as whole:
+    @contextmanager
+    def _gone_on(
+        self, client: HookClient, session_id: str, owner: Owner | None = None, folder: str = ""
+    ) -> Iterator[tuple[HookedSession, HookRecord, datetime]]:
+        """A session, its record, and now; its run is ended where its client has died."""
+        kept, at = self._sessions.pop(session_id, None), datetime.now(UTC)
+        with self._store.record(session_id, owner) as whole:
             record = whole.of(self._options.name)
-            session = self._session(self._clients[session_id].client, session_id, record, kept and kept[0], "")
-            session.go_on(record, datetime.now(UTC))
-        del self._clients[session_id]
+            session = self._session(client, session_id, record, kept and kept[0], folder)
+            session.go_on(record, at)
+            yield session, record, at
 
     def close(self) -> None:
         """Let the store go."""
@@ -257,9 +281,10 @@ class HookDecider:
             )
         return kept
 
-    def _keep(self, hook_input: HookInput, session: HookedSession) -> None:
+    def _keep(self, hook_input: HookInput, latest: HookedSession) -> None:
         now = self._clock()
-        for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
-            del self._sessions[id]
+        for id, (session, last) in list(self._sessions.items()):
+            if now - last > KEPT_S and not session.machine.requests:
+                del self._sessions[id]
         if hook_input.kind != "session_end":
-            self._sessions[hook_input.session_id] = session, now
+            self._sessions[hook_input.session_id] = latest, now

@@ -106,6 +106,10 @@ class Hook:
         stop = stop and self._input.kind in CAN_STOP
         return self._shown((verdict, reason), stop=stop)
 
+    def refused(self, call_ids: Iterable[str]) -> None:
+        """Record that the client has refused these calls, of which no hook has told."""
+        self._end_calls(call_ids)
+
     def _shown(self, verdict: Verdict, *, stop: bool, held: str = "") -> HookAnswer:
         """The answer with words that are fit to be shown: the client prints them as they are."""
         explained = verdict[0] == "deny" and self._input.kind == "prompt"  # it is the reason

@@ -327,7 +327,8 @@ class World:
         live = handle._actor.monitor
         assert isinstance(live, Monitor)
         troubled = {fault.owner for fault in self.plan.faults} | {stop.owner for stop in self.plan.stops}
-        if start.owner in troubled or start.session in self.witness.pruned:
+        is_stored = start.run in self.witness.ended  # else a store that failed is still asked again
+        if not is_stored or start.owner in troubled or start.session in self.witness.pruned:
             return  # it may have judged what was never stored, or is gone
         state = _state(live)
         folded = _compiled(self._policy).monitor()

@@ -130,14 +130,43 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
     return {**GUARDS, "env": {name: "" for name in NEVER_SET if not environment.get(name)}}
 
 
-def has_result(log: str, call_id: str) -> bool:
-    """Whether the end of a session's log has a result of this call."""
+def refused(log: str, call_id: str) -> bool:
+    """Whether the end of a session's log says that this call was refused and has not run."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
-            return f'"tool_use_id":"{call_id}"'.encode() in file.read()
+            lines = file.read().splitlines()
     except OSError:
         return False
+    return any(call_id.encode() in line and _refuses(line, call_id) for line in lines)
+
+
+def _refuses(line: bytes, call_id: str) -> bool:
+    try:
+        row = msgspec.json.decode(line, type=_LogRow)
+    except (msgspec.MsgspecError, RecursionError):  # no result of a call, or cut
+        return False
+    return row.is_refusal and any(part.tool_use_id == call_id for part in row.message.content)
+
+
+class _LogResult(msgspec.Struct, frozen=True):
+    tool_use_id: str = ""
+
+
+class _LogMessage(msgspec.Struct, frozen=True):
+    content: list[_LogResult]
+
+
+class _LogRow(msgspec.Struct, frozen=True, rename="camel"):
+    message: _LogMessage
+    tool_use_result: Any = None
+    tool_denial_kind: str | None = None
+    tool_denial_after_run: bool = False
+
+    @property
+    def is_refusal(self) -> bool:
+        denied = self.tool_denial_kind is not None or self.tool_use_result == "User rejected tool use"
+        return denied and not self.tool_denial_after_run
 
 
 _END: Final = 1 << 18
@@ -164,6 +193,6 @@ CLAUDE: Final = HookClient(
     asks=True,
     opens="call",
     hears="permission",
-    has_result=has_result,
+    refused=refused,
     usage=ClaudeUsageLog,
 )

@@ -229,6 +229,21 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
 
 
 @pytest.mark.claude
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(at: AtTheTerminal, site: Any) -> None:
+    """Who answers at once ends the question's hook, perhaps before that has come anywhere."""
+    settings = json.loads(at.client.settings[0].read_text())
+    settings["hooks"]["PermissionRequest"] = [{"hooks": [{"type": "command", "command": "sleep 600"}]}]
+    at.client.settings[0].write_text(json.dumps(settings))
+    at.prompts("touch by-yes", "touch by-no")
+    for key, command, answer in (("1", "touch by-yes", "granted"), ("2", "touch by-no", "denied")):
+        at.asks(command)
+        found = at_the_terminal(at, key, site, waiting(site))
+        assert (found["state"], found["answered_by"]) == (answer, "claude-code")
+    assert [(at.cwd / name).exists() for name in ("by-yes", "by-no")] == [True, False]
+
+
+@pytest.mark.claude
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal, site: Any) -> None:
@@ -452,7 +467,8 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers: bool) -> None:
-    """What the log shows of a refusal is a no; a call that the log has no result of has begun. With a yes of the page
+    """What the log shows of a refusal is a no, as the client's own line has it and nothing that a model wrote; a call
+    that the log has none of has begun. With a yes of the page
     at the same time that is the recorded answer, and the call is over without having run.
     """
     asking.session.pre("c1", command="deploy")
@@ -462,9 +478,13 @@ def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers:
         answer = asking.judge.resolve_held(hook, held, gone_s=0.1)
         asking.session.batch("c1")
     else:
-        assert asking.judge.resolve_held(hook, held, gone_s=0.1) is None
+        of_c1 = {"content": [{"tool_use_id": "c1", "type": "tool_result"}]}
+        refusal = {"message": of_c1, "toolUseResult": "User rejected tool use", "toolDenialKind": "user-rejected"}
         asking.session.log.parent.mkdir(exist_ok=True)
-        asking.session.log.write_text('{"tool_use_id":"c1","type":"tool_result"}')
+        for row in ({"message": of_c1}, {"message": {"content": [{"input": refusal}]}}, {**refusal, "message": {}}):
+            asking.session.log.write_text(json.dumps(row))
+            assert asking.judge.resolve_held(hook, held, gone_s=0.1) is None
+        asking.session.log.write_text(f"half a line\n{json.dumps(refusal)}")
         answer = asking.judge.resolve_held(hook, held, gone_s=0.2)
 
     assert answer is not None
