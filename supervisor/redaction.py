@@ -17,6 +17,7 @@ import re2
 
 from proctor.policies.errors import os_words
 from proctor.policies.events import Encoded, Event
+from proctor.policies.values import regexes
 from proctor.policies.values.json_values import json_words
 
 from .errors import UsageError
@@ -173,9 +174,7 @@ def _compiled(kind: str, regex: str, *, grouped: bool = True) -> _Compiled:
     try:
         compiled = re2.compile(regex.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
-        message = error.args[0]
-        reason = message.decode(errors="replace") if isinstance(message, bytes) else error
-        raise UsageError(f"redaction pattern `{kind}` cannot be read: {reason}") from None
+        raise UsageError(f"redaction pattern `{kind}` cannot be read: {regexes.words_of(error)}") from None
     return kind, compiled, compiled.groups if grouped else 0
 
 

@@ -73,13 +73,15 @@ INTERNAL_ERROR: Final = -32603
 Params: TypeAlias = dict[str, Any]
 
 
-class _Request(msgspec.Struct):
+class Request(msgspec.Struct):
+    """The part of a request by which it can be answered, whatever else is in it."""
+
     id: int | str
     method: str
 
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
-_requests = msgspec.json.Decoder(_Request)
+_requests = msgspec.json.Decoder(Request)
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _encoder = msgspec.json.Encoder()
 

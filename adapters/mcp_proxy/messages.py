@@ -17,14 +17,10 @@ from proctor.policies.policy import Policy, members_of
 from proctor.policies.values.paths import keys_of
 
 from ..kit.display_text import escape_control
+from ..kit.jsonrpc import Request
 from ..kit.values import whole_characters
 
 RequestId: TypeAlias = str | int
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 _SHORT = 200
 
 
@@ -88,11 +84,6 @@ def unread(error: Exception) -> str:
     return short(sent.decode(errors="replace") if isinstance(sent, bytes) else str(sent))
 
 
-class _Request(msgspec.Struct):
-    id: RequestId
-    method: str
-
-
 class _Answer(msgspec.Struct):
     id: int
     method: msgspec.UnsetType = msgspec.UNSET
@@ -100,7 +91,7 @@ class _Answer(msgspec.Struct):
 
 def unread_request(error: Exception) -> RequestId | None:
     """The id of a request that could not be read; None for anything else."""
-    return _id_of(error, _Request)
+    return _id_of(error, Request)
 
 
 def unread_answer(error: Exception) -> RequestId | None:
@@ -108,7 +99,7 @@ def unread_answer(error: Exception) -> RequestId | None:
     return _id_of(error, _Answer)
 
 
-def _id_of(error: Exception, kind: type[_Request | _Answer]) -> RequestId | None:
+def _id_of(error: Exception, kind: type[Request | _Answer]) -> RequestId | None:
     sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
     sent = sent.encode() if isinstance(sent, str) else sent
     try:

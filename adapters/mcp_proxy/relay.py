@@ -13,7 +13,17 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from mcp.shared.message import ClientMessageMetadata, MessageMetadata, ServerMessageMetadata, SessionMessage
-from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
 from proctor.policies.events.calls import ToolCall, tell_model_default
@@ -226,14 +236,14 @@ class Relay:
                 if not request.withdrawn:
                     await self._send(messages.refusal(request.id, why))
             elif not request.withdrawn:
-                await self._send(messages.failure(request.id, messages.INTERNAL_ERROR, why))
+                await self._send(messages.failure(request.id, INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
             if isinstance(item, Exception):
                 request_id = messages.unread_request(item)
                 request_id = None if self._pending.has(request_id) else request_id
-                await self._send(messages.failure(request_id, messages.PARSE_ERROR, "not a JSON-RPC message"))
+                await self._send(messages.failure(request_id, PARSE_ERROR, "not a JSON-RPC message"))
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
@@ -257,23 +267,23 @@ class Relay:
                 f"the client sent `{messages.short(message.method)}` without a usable id; it is dropped"
             )
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
-            await self._send(messages.failure(None, messages.INVALID_REQUEST, why))
+            await self._send(messages.failure(None, INVALID_REQUEST, why))
 
     async def _handle_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
-            await self._send(messages.failure(message.id, messages.INVALID_REQUEST, why))
+            await self._send(messages.failure(message.id, INVALID_REQUEST, why))
         elif message.method == messages.TOOL_CALL:
             await self._called(message, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
             why = "this proxy speaks the protocol versions that begin with `initialize`"
-            await self._send(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
+            await self._send(messages.failure(message.id, METHOD_NOT_FOUND, why))
         elif message.method not in messages.REQUESTS:
             why = (
                 f"this proxy passes on no `{message.method}`: the protocol does not define it, or it evades the gate"
             )
-            await self._send(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
+            await self._send(messages.failure(message.id, METHOD_NOT_FOUND, why))
         else:
             request = asked_for(message)
             self._pending.add(request)
@@ -290,7 +300,7 @@ class Relay:
         params = message.params or {}
         problem = messages.call_problem(params, self._shared.keys)
         if problem is not None:
-            await self._send(messages.failure(message.id, messages.INVALID_PARAMS, problem))
+            await self._send(messages.failure(message.id, INVALID_PARAMS, problem))
             return
         judged = self._shared.naming.judged(params["name"])
         call = ToolCall(id=self._shared.new_id(), name=judged, input=params.get("arguments") or {})
@@ -362,7 +372,7 @@ class Relay:
                 number = messages.unread_answer(item)
                 if number is None:
                     continue
-                item = messages.failure(number, messages.INTERNAL_ERROR, UNREAD)
+                item = messages.failure(number, INTERNAL_ERROR, UNREAD)
             answer = await self._handle_answer(item)
             if answer is not None:
                 await self._send(answer)
@@ -394,7 +404,7 @@ class Relay:
             if isinstance(message, JSONRPCRequest):
                 if len(self._asked_by_server) >= _MOST_ASKED:
                     why = f"{_MOST_ASKED} requests of this server wait for an answer already"
-                    await self._pass_on(messages.failure(message.id, messages.INVALID_REQUEST, why).message)
+                    await self._pass_on(messages.failure(message.id, INVALID_REQUEST, why).message)
                     return None
                 self._asked_by_server.add(message.id)
             return SessionMessage(message, about(message, self._pending))
@@ -403,7 +413,7 @@ class Relay:
         )
         if isinstance(message, JSONRPCRequest):
             why = f"this proxy passes no `{message.method}` on to a client"
-            await self._pass_on(messages.failure(message.id, messages.METHOD_NOT_FOUND, why).message)
+            await self._pass_on(messages.failure(message.id, METHOD_NOT_FOUND, why).message)
         return None
 
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:

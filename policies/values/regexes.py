@@ -116,9 +116,13 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
         if left:
             left[0] -= compiled.programsize
     except (re2.error, UnicodeEncodeError) as error:
-        reason = error.args[0] if error.args else error
-        text = reason.decode() if isinstance(reason, bytes) else str(reason)
-        yield where, f"{bad}: {_shown(text)} (no look-around, no back-references)"
+        yield where, f"{bad}: {_shown(words_of(error))} (no look-around, no back-references)"
+
+
+def words_of(error: Exception) -> str:
+    """Why RE2 does not take a pattern."""
+    reason = error.args[0] if error.args else error
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(error)
 
 
 def _shown(text: str) -> str:
