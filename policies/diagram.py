@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .events.calls import STRICTNESS
-from .language.selectors import Selector
+from .language.selectors import Selector, items_of
 from .monitor.monitor import Monitor
 from .monitor.program import CompiledRule
 from .policy import Policy
 from .rules.petri_net import Net, NetState, Transition
-from .rules.rule import Fact, Link, Rule, items_of, plain_names
+from .rules.rule import Fact, Link, Rule, plain_names
 from .stack.clauses import Clause, clauses_of
 from .stack.merge import budget_in_words, checked_stack, effective_budgets, effective_limits
 from .values.amounts import figure

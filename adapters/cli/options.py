@@ -80,6 +80,26 @@ fail_on_option = click.option(
 )
 
 
+def tool_names(given: str | None) -> list[str] | None:
+    """The names in `--tools`, separated by commas; None without the option. Raises UsageError for none at all."""
+    if given is None:
+        return None
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if not names:
+        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
+    return names
+
+
+def operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None) -> T:
+    """What a coroutine function gives, on the service of a store that must exist; raises as `opened` does."""
+
+    async def used() -> T:
+        async with operating(store) as service:
+            return await use(service)
+
+    return run_async(used)
+
+
 def write_document(text: str) -> None:
     """Write a document to standard output: exactly, but on a terminal with control characters escaped."""
     from ..kit.display_text import escape_control_lines

@@ -141,7 +141,6 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
             `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
         fails_open: what the client runs without a decision; empty where nothing is known.
-        tried: on what the tests of this client run.
         refused: whether its log, by its path, says that the call with this id was refused and has not run.
         tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
@@ -159,7 +158,6 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     opens: Literal["call", "permission"] | None = None
     hears: Literal["call", "permission"] | None = None
     fails_open: tuple[str, ...] = ()
-    tried: Literal["client", "recorded input"] = "client"
     refused: Callable[[str, str], bool] | None = None
     tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None

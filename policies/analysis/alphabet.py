@@ -20,11 +20,11 @@ from ..language.conditions import all_in
 from ..language.facts import NamingKind, ToolTable
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
-from ..language.selectors import ToolWhere, VirtualName
+from ..language.selectors import ToolWhere, VirtualName, items_of
 from ..monitor.call_table import ParsedOutput
 from ..monitor.program import probe_of
 from ..rules.petri_net import Net
-from ..rules.rule import Rule, items_of
+from ..rules.rule import Rule
 from ..values.globs import matcher
 from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps

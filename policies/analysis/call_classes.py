@@ -18,9 +18,8 @@ import msgspec
 from ..events.run_context import Tool, needed
 from ..language.conditions import Condition, has_references
 from ..language.facts import CallNames, NamingKind, ToolTable
-from ..language.selectors import NameScope, Selector, ToolWhere, VirtualName
+from ..language.selectors import NameScope, Selector, ToolWhere, VirtualName, items_of
 from ..policy import Policy, members_of, virtual_tools_of
-from ..rules.rule import items_of
 from ..stack.clauses import Clause
 from ..values.globs import is_plain, matcher, overlaps
 from ..values.paths import compile_path, path_steps

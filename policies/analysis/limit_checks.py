@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..events.calls import STRICTNESS
 from ..events.run_context import Capabilities
-from ..limits import LIMITS
+from ..limits import LIMITS, Kind
 from ..monitor.usage import PriceBook
 from ..policy import Policy, members_of
 from ..rules.rule import Obligation, Of, names, times
@@ -71,15 +71,25 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
     """The effect of a limit where this adapter runs."""
     about = (entry.policy, entry.name)
     limit = f"`{entry.name}: {figure(entry.limit.max)}`"
-    used = entry.kind.of_usage
-    if used and capabilities.usage == "none" and not (entry.kind.is_money and capabilities.reports_cost):
-        why = "the adapter does not report what the model uses"
+    if _uncounted(entry.kind, capabilities):
         hint = "limit calls, turns or time as well"
-        return finding("uncounted_limit", about, f"{limit} will not hold: {why}", suggestion=hint)
-    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
+        return finding("uncounted_limit", about, f"{limit} {_NOT_HELD}", suggestion=hint)
+    late = _late(entry.kind, capabilities)
     does = EFFECTS[entry.action] if entry.action != "deny" or capabilities.gate == "all" else UNGATED
     before = " before the call that would exceed it" if entry.kind.projected and capabilities.gate == "all" else ""
     return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
+
+
+_NOT_HELD = "will not hold: the adapter does not report what the model uses"
+
+
+def _uncounted(kind: Kind, capabilities: Capabilities) -> bool:
+    return kind.of_usage and capabilities.usage == "none" and not (kind.is_money and capabilities.reports_cost)
+
+
+def _late(kind: Kind, capabilities: Capabilities) -> str:
+    at_end = kind.of_usage and capabilities.usage == "at_end"
+    return " once the run is over and its usage known" if at_end else ""
 
 
 def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
@@ -151,17 +161,14 @@ def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[Pref
 
 def _budget_effect(entry: BudgetEntry, about: tuple[str, str], capabilities: Capabilities) -> PreflightFinding:
     budget = f"budget `{entry.budget.name}` ({entry.budget.limit} {figure(entry.budget.max)})"
-    kind, used = entry.budget.kind, entry.budget.kind.of_usage
-    if used and capabilities.usage == "none" and not (kind.is_money and capabilities.reports_cost):
-        why = "the adapter does not report what the model uses"
+    if _uncounted(entry.budget.kind, capabilities):
         hint = "give a budget of calls or time as well"
-        return finding("uncounted_budget", about, f"{budget} will not hold: {why}", suggestion=hint)
-    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
-    if kind.at_once and entry.action != "warn":
+        return finding("uncounted_budget", about, f"{budget} {_NOT_HELD}", suggestion=hint)
+    if entry.budget.kind.at_once and entry.action != "warn":
         return finding("budget_effect", about, f"{budget}, once used up, lets no run start until one ends")
     ungated = entry.action == "deny" and capabilities.gate != "all"
     does = UNGATED_BUDGET if ungated else BUDGET_EFFECTS[entry.action]
-    return finding("budget_effect", about, f"{budget}, once used up, {does}{late}")
+    return finding("budget_effect", about, f"{budget}, once used up, {does}{_late(entry.budget.kind, capabilities)}")
 
 
 COVERS: dict[Of, tuple[Of, ...]] = {

@@ -12,14 +12,14 @@ from msgspec import UNSET
 
 from ..events.run_context import PORTABLE, Capabilities, RunContext, Tool
 from ..language.conditions import Condition, all_in, as_written, paths_in
-from ..language.selectors import Selector, ToolWhere
+from ..language.selectors import Selector, ToolWhere, items_of
 from ..language.shell_commands import NamedCommand
 from ..policy import Allow, Deny, Policy, members_of
 from ..rules.lists import Blocklist
 from ..rules.net_shorthand import refilled, required
 from ..rules.petri_net import Net
 from ..rules.precedence import Before
-from ..rules.rule import items_of, times
+from ..rules.rule import times
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import effective_budgets
 from ..values.globs import is_plain, matcher

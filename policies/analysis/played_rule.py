@@ -12,11 +12,11 @@ from msgspec import UNSET
 from ..events.run_context import RunContext
 from ..language.conditions import has_references
 from ..language.facts import ToolTable
-from ..language.selectors import ToolWhere, VirtualTool
+from ..language.selectors import ToolWhere, VirtualTool, items_of
 from ..monitor.program import CompiledRule
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
-from ..rules.rule import ComparedPath, PriorOutput, Rule, items_of
+from ..rules.rule import ComparedPath, PriorOutput, Rule
 from ..stack.clauses import Clause
 from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 

@@ -12,10 +12,10 @@ from msgspec import UNSET
 from ..events.calls import STRICTNESS, rule_name
 from ..language.conditions import Condition, all_in, has_references
 from ..language.predicates import condition_words
-from ..language.selectors import ToolWhere
+from ..language.selectors import ToolWhere, items_of
 from ..policy import Policy
 from ..rules.petri_net import Net
-from ..rules.rule import Cap, Rule, items_of
+from ..rules.rule import Cap, Rule
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack, merge_policies, names_alone
 from ..values.work_budget import OutOfWork, Work

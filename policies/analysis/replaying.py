@@ -17,7 +17,7 @@ from ..errors import Violation
 from ..events.calls import ToolCall
 from ..events.run_context import RunContext, Tool
 from ..language.conditions import is_argument, is_output, output_ref
-from ..language.selectors import ToolWhere
+from ..language.selectors import ToolWhere, items_of
 from ..limits import LIMITS
 from ..monitor.monitor import Monitor
 from ..monitor.program import Program
@@ -25,7 +25,7 @@ from ..monitor.state import MonitorState
 from ..monitor.violations import REFUSES_LATER
 from ..rules.machine import Machine
 from ..rules.per_key import without_key
-from ..rules.rule import Rule, items_of
+from ..rules.rule import Rule
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork, Work

@@ -41,6 +41,12 @@ Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
 ListedTools: TypeAlias = Sequence[Name | ToolWhere]
 """Where it lists them."""
 
+
+def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
+    """The items of a selector."""
+    return tuple(selector) if isinstance(selector, tuple | list) else (selector,)
+
+
 HUMAN = "human-approval"
 """The name that stands for a person's approval of the judged call where a rule lists earlier calls."""
 
@@ -151,7 +157,7 @@ class NameScope:
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
         """The names that selectors mean, aliases replaced."""
-        items = [item for s in selectors for item in (s if isinstance(s, tuple | list) else (s,))]
+        items = [item for selector in selectors for item in items_of(selector)]
         return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
 
     def same_names(self, other: NameScope) -> bool:
@@ -182,6 +188,10 @@ def all_of(bounds: Sequence[Bound]) -> Bound:
     return (lambda call: all(test(call) for test in tests)) if tests else True
 
 
+def _meets(bound: Bound, call: Subject) -> bool:
+    return bound if isinstance(bound, bool) else bound(call)
+
+
 class Slot:
     """One selector of a rule, compiled in its policy's scope.
 
@@ -201,9 +211,8 @@ class Slot:
         virtual_names: Sequence[VirtualName] | None = None,
         every_act: bool = False,
     ) -> None:
-        items = selector if isinstance(selector, tuple | list) else (selector,)
         self.selector, self._expand = selector, scope.expand
-        self._parts = [_Part(item, scope, permits) for item in items]
+        self._parts = [_Part(item, scope, permits) for item in items_of(selector)]
         self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
@@ -247,11 +256,9 @@ class Slot:
 
     def items_met(self, names: CallNames, call: Subject) -> list[str | ToolWhere]:
         """The items that a call meets; none where it does not meet the slot."""
-        whole = self.bind(names)
-        if not (whole if isinstance(whole, bool) else whole(call)):
+        if not _meets(self.bind(names), call):
             return []
-        bounds = [(part.item, self._bound(part, names, names)) for part in self._parts]
-        return [item for item, bound in bounds if (bound if isinstance(bound, bool) else bound(call))]
+        return [part.item for part in self._parts if _meets(self._bound(part, names, names), call)]
 
     def met_by(self, names: CallNames, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""

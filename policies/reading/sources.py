@@ -22,6 +22,7 @@ from .tree import (
     check_count,
     check_size,
     describe,
+    empty_file,
     node_of,
     set_paths,
 )
@@ -79,7 +80,7 @@ class _JsonReader(_Cursor):
     def document(self) -> Node:
         self._skip()
         if self._at == len(self._text):
-            raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
+            raise empty_file(TextSpan(1, 1))
         root = self._value(0)
         self._skip()
         if self._at < len(self._text):
@@ -269,7 +270,7 @@ def _mapping(root: Node) -> MapNode:
         return root
     hint = "list several policies under `policies:`" if isinstance(root, ListNode) else ""
     if root == Scalar(None, root.span):
-        raise Unreadable("the file is empty", root.span, "a policy is a mapping with at least a `name`")
+        raise empty_file(root.span)
     raise Unreadable(f"a policy is a mapping, not {describe(root)}", root.span, hint)
 
 
@@ -303,7 +304,7 @@ def read_toml(text: str) -> Node:
         message = "not TOML: nested too deeply, or a number with too many digits"
         raise Unreadable(message, TextSpan(1, 1)) from None
     if not values:
-        raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
+        raise empty_file(TextSpan(1, 1))
     _check_values(values, 0, [0])
     places = _Places(text, tomllib.loads)
     places.find()

@@ -78,6 +78,11 @@ class Unreadable(Exception):  # noqa: N818 - never leaves this folder
         self.message, self.span, self.suggestion = message, span, suggestion
 
 
+def empty_file(span: TextSpan) -> Unreadable:
+    """The error for a text without a value."""
+    return Unreadable("the file is empty", span, "a policy is a mapping with at least a `name`")
+
+
 class ProblemReport:
     """Collects the problems of one text and shows each with its line."""
 

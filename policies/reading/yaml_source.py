@@ -20,6 +20,7 @@ from .tree import (
     TextSpan,
     Unreadable,
     check_count,
+    empty_file,
 )
 
 _WORDS: dict[str, Any] = {
@@ -152,7 +153,7 @@ class _Builder:
             self._anchors.clear()
             next(self._events)
         if not found:
-            raise Unreadable("the file is empty", empty, "a policy is a mapping with at least a `name`")
+            raise empty_file(empty)
         return found
 
     def _node(self, event: Any, depth: int) -> Node:

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ..language.selectors import HUMAN, NameScope, Selector, is_person
+from ..language.selectors import HUMAN, NameScope, Selector, is_person, items_of
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, listed, slots_of
-from .rule import Fact, Link, Roles, Rule, items_of, names
+from .rule import Fact, Link, Roles, Rule, names
 
 PERSON = "a person's approval"
 

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from msgspec import UNSET
 
 from ..language.conditions import OutputRef
-from ..language.selectors import NameScope, Selector
+from ..language.selectors import NameScope, Selector, items_of
 from ..values.model_base import Issue
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
-from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, items_of, names
+from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
 
 TOOL = 1
 

@@ -14,14 +14,14 @@ from msgspec import UNSET, UnsetType, field
 from ..language.conditions import Condition, OutputRef, has_references
 from ..language.facts import Facts
 from ..language.predicates import compile_conditions, explained
-from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, selector_problems
+from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, items_of, selector_problems
 from ..values import paths, regexes
 from ..values.json_values import given_texts, unkeepable
 from ..values.model_base import Issue, Natural, Record, aliased, also_of
 from ..values.regexes import VIEW, Regex
 from .machine import BOUND, EvaluatedCall, ToolReturn, listed
 from .precedence import PERSON, asks_person, calls_in
-from .rule import Fact, items_of, names
+from .rule import Fact, names
 
 PER_KEY = 32
 """How many earlier calls with the same bound values are kept, the latest ones."""

@@ -13,15 +13,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from ..language.conditions import Condition, has_arguments, when_problems
-from ..language.selectors import ListedTools, NameScope, Selector, ToolWhere, selector_problems
+from ..language.selectors import ListedTools, NameScope, Selector, ToolWhere, items_of, selector_problems
 from ..values import paths
 from ..values.model_base import Issue, Name, Record
 from .machine import Finding, Machine
-
-
-def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
-    """The items of a selector."""
-    return tuple(selector) if isinstance(selector, tuple | list) else (selector,)
 
 
 def names(selector: Selector) -> str:

@@ -10,14 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.events.run_context import Capabilities
-from proctor.policies.policy import Policy
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import Launch, LaunchOptions
+from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.client_process import Workspace, start_client
 from ...kit.client_tools import ACP_TOOLS as TOOLS
 from ...kit.client_tools import offering
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
 from ...kit.tasks import helpers
 from .connection import (
@@ -38,7 +37,7 @@ from .translation import CostMeter
 START_S: Final = 60.0
 
 
-class AcpAdapter:
+class AcpAdapter(NoLaunchOptions):
     """Runs prompts with an agent that speaks the Agent Client Protocol on its standard input and output.
 
     The agent decides which calls it asks about: the gate holds those; calls that it makes without asking are reported
@@ -108,10 +107,6 @@ class AcpAdapter:
         """Check that the agent and the folder exist. Raises ProviderUnavailableError."""
         self._executable()
         self._workspace.check_folder()
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """No options, as the protocol has none; the gate and the events enforce the whole policy."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[AcpSession]:

@@ -17,6 +17,7 @@ from ..options import (
     is_there_as_named,
     json_option,
     limit_option,
+    operated,
     operating,
     run_async,
     store_option,
@@ -26,7 +27,7 @@ from ..persons import check_person
 
 if TYPE_CHECKING:
     from ...operations.service import OperatorService
-    from ...operations.views import Answered, ApprovalList, ApprovalView
+    from ...operations.views import ApprovalList, ApprovalView
 
 
 reason_option = click.option("--reason", metavar="TEXT", help="The reason, as recorded; the model doesn't see it.")
@@ -95,19 +96,13 @@ def _answer(
 ) -> None:
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
-
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
-
-    async def answered() -> Answered:
-        async with operating(store) as service:
-            return await service.answer(approval_id, given, like=like)
-
-    answered_now = run_async(answered)
+    answered = operated(lambda service: service.answer(approval_id, given, like=like), store)
     if as_json:
-        echo_json(answered_now)
+        echo_json(answered)
     else:
-        late = "" if answered_now.taken_up else "; the run has not taken it up yet"
-        echo(f"{answered_now.answer} by {answered_now.by}{late}")
+        late = "" if answered.taken_up else "; the run has not taken it up yet"
+        echo(f"{answered.answer} by {answered.by}{late}")
 
 
 @click.command()

@@ -22,7 +22,7 @@ from proctor.policies.values.amounts import counted
 
 from ...kit.display_text import escape_control_lines
 from ..exits import FINE, UNPROVED, VIOLATED
-from ..options import check_standard_input, context_option, json_option, read_context, read_policies
+from ..options import check_standard_input, context_option, json_option, read_context, read_policies, tool_names
 from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
@@ -148,12 +148,8 @@ def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
         if not found:
             raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(CLIENTS)}")
         return [*found]
-    if tools is None:
-        return None
-    names = [name.strip() for name in tools.split(",") if name.strip()]
-    if not names:
-        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
-    return [*names]
+    names = tool_names(tools)
+    return None if names is None else [*names]
 
 
 def _answers(

@@ -30,6 +30,7 @@ from ..options import (
     json_option,
     limit_option,
     opened,
+    operated,
     operating,
     read_compiled,
     read_context,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ...evaluate.fold import Explained, Recorded
-    from ...operations.views import Board, RunList, RunView
+    from ...operations.views import Board, RunView
     from ..board_view import Person
     from ..live import Live
 
@@ -132,14 +133,11 @@ def _labels(texts: tuple[str, ...]) -> dict[str, str]:
 def _found(
     store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int, *, waiting: bool
 ) -> tuple[tuple[RunView, ...], bool]:
-
-    async def listed() -> RunList:
-        async with operating(store) as service:
-            return await service.runs(where, session_id=session, waiting=waiting, before=before, limit=limit)
-
     if not is_there_as_named(store):
         return (), False
-    found = run_async(listed)
+    found = operated(
+        lambda service: service.runs(where, session_id=session, waiting=waiting, before=before, limit=limit), store
+    )
     return found.runs, found.next is not None
 
 

@@ -34,6 +34,7 @@ from ..options import (
     read_policies,
     read_traces,
     run_async,
+    tool_names,
     write_document,
 )
 from ..output import (
@@ -244,9 +245,7 @@ def narrow(
 
     check_format(format)
     check_standard_input(*policies, trace)
-    given = None if tools is None else [tool.strip() for tool in tools.split(",") if tool.strip()]
-    if given == []:
-        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
+    given = tool_names(tools)
     compiled, about = read_compiled(policies), read_context(context)
     exit_code = FINE
     for session in read_traces([trace], format):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,7 @@ from ..options import (
     is_there_as_named,
     json_option,
     opened,
-    operating,
+    operated,
     run_async,
     store_option,
     wait_option,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ...operations.views import OutcomeView, Stopped
 
 
-T = TypeVar("T")
 _REASON = "killed by an operator"
 
 
@@ -104,7 +103,7 @@ def kill(
             wait_s=wait_s,
         )
 
-    outcomes = _operated(killed, store).outcomes
+    outcomes = operated(killed, store).outcomes
     _report(outcomes, blocked=no_new_starts, as_json=as_json)
     return FINE if all(outcome.ended for outcome in outcomes) else FAILED
 
@@ -125,7 +124,7 @@ def _lifted(
         raise click.UsageError("`--lift` does not go with a run or with `--no-new-starts`")
     if sum(bool(value) for value in scope.values()) != 1:
         raise click.UsageError("choose what to lift with one of `--session`, `--tenant`, `--label` and `--all`")
-    lifted = _operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
+    lifted = operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
     for block in lifted:
         if as_json:
             echo_json({"lifted": block})
@@ -134,15 +133,6 @@ def _lifted(
     if not lifted and not as_json:
         note("nothing to lift: there is no such freeze")
     return FINE
-
-
-def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None) -> T:
-
-    async def used() -> T:
-        async with operating(store) as service:
-            return await use(service)
-
-    return run_async(used)
 
 
 async def _full_id(service: OperatorService, run: str) -> str:
@@ -227,7 +217,7 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List shared budgets: how much is used in this window, reserved for current runs (`+`) and left."""
     from ..board_view import budget_lines
 
-    every = _operated(lambda service: service.budgets(), store).budgets if is_there_as_named(store) else ()
+    every = operated(lambda service: service.budgets(), store).budgets if is_there_as_named(store) else ()
     found = [b for b in every if (name or "") in b.budget and (key or "") in b.key]
     if as_json:
         for budget in found:

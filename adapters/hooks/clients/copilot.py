@@ -110,5 +110,4 @@ COPILOT: Final = HookClient(
         "a folder's settings can switch hooks off (`disableAllHooks`)",
         "its documentation names hooks of a repository only, so `--user` may have no effect",
     ),
-    tried="recorded input",
 )

@@ -119,5 +119,4 @@ CURSOR: Final = HookClient(
         "hooks in an untrusted folder don't run",
         "versions without `failClosed` run calls whose hook fails",
     ),
-    tried="recorded input",
 )

@@ -46,9 +46,9 @@ _labels = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @contextmanager
-def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]:
+def reading_database(url: str) -> Iterator[AuditSource]:
     """Read a database for an audit. Raises StoreError if it cannot be read, UsageError if there is no store."""
-    address = Address(url, schema)
+    address = Address(url, "proctor")
     try:
         with address.connect() as connection:
             connection.execute("SET idle_in_transaction_session_timeout = 0")

@@ -263,20 +263,6 @@ def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
     assert (row.split(" | ")[3] != "no") is (client.usage is not None or client.tells_usage)
 
 
-def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
-    """Of five calls that the budget leaves, two agents together have five."""
-    session = Session("codex", tmp_path)
-    budget = "{name: calls, max_tool_calls: 5, action: deny}"
-    (tmp_path / "policy.yaml").write_text(f"{{name: p, on_violation: deny, budgets: [{budget}]}}")
-    outputs = []
-    for number in range(8):
-        session.agent = ("codex", "cursor")[number % 2]
-        outputs.append('"deny"' in json.dumps(session.call("ls")))
-    session.judge.close()
-
-    assert outputs == [False] * 5 + [True] * 3
-
-
 def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
