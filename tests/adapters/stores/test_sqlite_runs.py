@@ -14,10 +14,13 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite.file import connect
+from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, run_once
 from proctor.supervisor.ports.processes import machine
+from proctor.supervisor.ports.stored_types import RunFilter
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 from proctor.supervisor.testing.store_fixture import kind_of_refusal
@@ -27,6 +30,8 @@ OPEN = Policy(name="open")
 PROCESS = """
 import sys, anyio
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite.file import connect
+from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies.events import MessageStreamed
 from proctor.policies.policy import Policy
 from proctor.supervisor import run_once
@@ -190,6 +195,26 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
     assert again == [events[2], events[0]]
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("status", [("created",), ("created", "running", "lost"), ("completed", "failed")])
+async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
+    status: tuple[Any, ...], tmp_path: Path, anyio_backend: str
+) -> None:
+    """Each worker of a fleet asks for those that wait whenever something is stored."""
+    async with SQLiteStore(tmp_path / "runs.db", synchronous="OFF") as store:
+        await store.create_run(RunInfo(run_id="first", session_id="s"))
+        for n in range(400):
+            await store.create_run(RunInfo(run_id=f"r{n}", session_id="s"))
+    with closing(connect(tmp_path / "runs.db", "rw", busy_timeout_s=1.0)) as connection:
+        connection.execute("UPDATE runs SET status = 'completed' WHERE run_id != 'first'")
+        steps: list[None] = []
+        connection.set_progress_handler(lambda: steps.append(None), 1)
+        found = newest_runs(connection, 1, None, None, RunFilter(status=frozenset(status)))
+
+    assert [run.run_id for run in found] == ["r399" if "completed" in status else "first"]
+    assert len(steps) < 400
+
+
 def test_a_run_on_one_machine_without_budgets_pays_nothing_for_fleets_and_budgets(tmp_path: Path) -> None:
     """It imports no part of them, asks its store nothing of them, and leaves no row of them."""
     code = """
@@ -198,6 +223,8 @@ from collections import Counter
 import anyio
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite.file import connect
+from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies import parse_policies
 from proctor.supervisor import run_once
 
