@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
-from proctor.supervisor.ports.store import RunRegistry, Store, closing
+from proctor.supervisor.ports.store import Store, all_runs, closing
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 from proctor.supervisor.store.invariants import AGAIN
 
@@ -82,7 +82,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 FIELD: Final = "fleet"
 """The field of a stored run's spec for workers."""
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
-_PAGE: Final = 500
+_RUNNING: Final = RunFilter(status=frozenset(("running",)))
 _LOOK_AGAIN_S: Final = 0.5
 
 
@@ -135,38 +135,38 @@ class Waiting(NamedTuple):
 
 
 async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
-    """The runs that a worker may claim now, oldest first, at most `most`: the first of each session, without those
-    whose start is blocked, unless the worker with the epoch `mine` has claimed it. Raises StoreError.
+    """The runs that a worker may claim now, oldest first, at most `most`: of each session that nobody has the first,
+    without those whose start is blocked; of one with a run that the worker with the epoch `mine` has claimed, that
+    run. Raises StoreError.
     """
     blocks = await store.blocks()
-    oldest: dict[str, Waiting] = {}  # by session, newest first
-    async with closing(_waiting(store, mine)) as runs:
+    first: dict[str, Waiting] = {}  # by session, newest first
+    claimed: set[str] = set()
+    async with closing(all_runs(store, where=_CREATED)) as runs:
         async for run in runs:
-            about = {"tenant": run.tenant, "labels": run.labels}
-            blocked = any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks)
-            if blocked and (run.owner is None or run.owner.epoch != mine):
+            session_id, about = run.session_id, {"tenant": run.tenant, "labels": run.labels}
+            if session_id in claimed:
                 continue
-            oldest.pop(run.session_id, None)
-            oldest[run.session_id] = Waiting(run.run_id, run.session_id, run.attempts)
-            if len(oldest) > most:
-                del oldest[next(iter(oldest))]
-    return list(oldest.values())[::-1]
-
-
-async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]:
-    before = None
-    while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
-        for run in page:
+            if run.owner is not None and not run.owner.gone:
+                claimed.add(session_id)
+                first.pop(session_id, None)
+            elif any(block.covers(run_id=run.run_id, session_id=session_id, **about) for block in blocks):
+                continue
             if is_free(run, mine):
-                yield run
-        before = page[-1].run_id
+                first.pop(session_id, None)
+                first[session_id] = Waiting(run.run_id, session_id, run.attempts)
+    if first:
+        async with closing(all_runs(store, where=_RUNNING)) as runs:
+            async for run in runs:
+                first.pop(run.session_id, None)
+    return list(first.values())[: -most - 1 : -1]
 
 
 async def _count(store: Store, *, most: int) -> int:
     count = 0
-    async with closing(_waiting(store)) as runs:
-        async for _ in runs:
-            count += 1
+    async with closing(all_runs(store, where=_CREATED)) as runs:
+        async for run in runs:
+            count += is_free(run)
             if count == most:
                 break
     return count

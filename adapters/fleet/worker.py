@@ -13,10 +13,11 @@ from anyio.abc import TaskGroup, TaskStatus
 from proctor.policies import parse_policies
 from proctor.policies.policy import Policy
 from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, UsageError
+from proctor.supervisor.control.ownership import end_lost_and_log
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.run.recovery import end_lost_runs, fail_untried, withdraw
+from proctor.supervisor.run.recovery import fail_untried, withdraw
 from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
@@ -40,13 +41,19 @@ class Starts:
         self._store = store
         self._adapter_named = adapters
         self._prepared: dict[bytes, tuple[Adapter, list[Policy]]] = {}
-        self._elsewhere: dict[str, float] = {}
-        """When to try the sessions again that another worker has."""
+        self._put_off: dict[str, float] = {}
+        """When to try the sessions again of which no run could be started."""
         self._log = logger()
 
-    def is_elsewhere(self, session_id: str) -> bool:
-        """Whether a session was another worker's a moment ago."""
-        return self._elsewhere.get(session_id, 0.0) > anyio.current_time()
+    def is_put_off(self, session_id: str) -> bool:
+        """Whether no run of a session could be started a moment ago."""
+        return self._put_off.get(session_id, 0.0) > anyio.current_time()
+
+    def put_off(self, session_id: str, for_s: float) -> None:
+        """Start no run of a session for so many seconds."""
+        now = anyio.current_time()
+        self._put_off = {session: until for session, until in self._put_off.items() if until > now}
+        self._put_off[session_id] = now + for_s
 
     async def start(self, supervisor: Supervisor, waiting: Waiting) -> RunHandle | None:
         """Start a queued run, unless another worker was faster, or starts are blocked; end one that cannot start
@@ -58,9 +65,7 @@ class Starts:
         try:
             run = await supervisor.claim(now.run_id, end_orphans=end_orphans)
         except UsageError:  # another worker has it, or its session
-            now_s = anyio.current_time()
-            self._elsewhere = {session: at for session, at in self._elsewhere.items() if at > now_s}
-            self._elsewhere[waiting.session_id] = now_s + RETRY_S
+            self.put_off(waiting.session_id, RETRY_S)
             return None
         assert run.owner is not None
         self.epoch = run.owner.epoch
@@ -121,6 +126,8 @@ LOOK_S: Final = 2.0
 PAUSE_S: Final = 0.05
 """The shortest time between two reads of a busy store."""
 RETRY_S: Final = 1.0
+UNREADABLE_S: Final = 10.0
+"""How long a session is left alone of which the store could not be read or written."""
 _SHARE: Final = 10
 """Reading the queue takes at most one in this many parts of a worker's time, however long the queue is."""
 _AHEAD: Final = 2000
@@ -148,7 +155,7 @@ class Worker:
         self._drained = False
         self._freed = False
         self._listening: anyio.CancelScope | None = None
-        self._next_reap = self._next_read = 0.0
+        self._next_read = 0.0
         self._log = logger()
 
     @property
@@ -165,17 +172,25 @@ class Worker:
         closed; a store that cannot be reached is tried again.
         """
         supervisor = Supervisor(self._store, max_running=self.max_running)
-        async with supervisor, anyio.create_task_group() as tasks:
-            token = 0
-            while not self._drained:
-                try:
-                    await self._poll(supervisor, tasks)
-                    token = await self._news(token)
-                except StoreError as error:
-                    if error.kind == "closed":
-                        raise
-                    self._log.warning("worker.store", error=str(error))
-                    await anyio.sleep(RETRY_S)
+        async with supervisor, anyio.create_task_group() as beside:
+            beside.start_soon(self._keep_reaping)
+            async with anyio.create_task_group() as tasks:
+                token = 0
+                while not self._drained:
+                    try:
+                        await self._poll(supervisor, tasks)
+                        token = await self._news(token)
+                    except StoreError as error:
+                        if error.kind == "closed":
+                            raise
+                        self._log.warning("worker.store", error=str(error))
+                        await anyio.sleep(RETRY_S)
+            beside.cancel_scope.cancel()
+
+    async def _keep_reaping(self) -> None:
+        while True:
+            await end_lost_and_log(self._store, self._log, end_orphans=end_orphans)
+            await anyio.sleep(LOOK_S)
 
     async def _news(self, token: int) -> int:
         """Wait until there may be something to take; gives the token for the next time."""
@@ -187,11 +202,8 @@ class Worker:
         return token
 
     async def _poll(self, supervisor: Supervisor, tasks: TaskGroup) -> None:
-        """End lost runs when it is time, and claim as many runs as there are free slots."""
+        """Claim as many runs as there are free slots."""
         now = anyio.current_time()
-        if now >= self._next_reap:
-            self._next_reap = now + LOOK_S
-            await end_lost_runs(self._store, end_orphans=end_orphans)
         if self.running < self.max_running and not self._ahead and now >= self._next_read:
             self._ahead.extend(await waiting(self._store, most=_AHEAD, mine=self._starts.epoch))
             self._next_read = anyio.current_time() + _SHARE * (anyio.current_time() - now)
@@ -199,7 +211,7 @@ class Worker:
             if self._ahead[0].attempts and self._starting:
                 return
             run = self._ahead.popleft()
-            if run.session_id in self._taken or self._starts.is_elsewhere(run.session_id):
+            if run.session_id in self._taken or self._starts.is_put_off(run.session_id):
                 continue
             self._taken[run.session_id] = run.run_id
             self._starting += 1
@@ -223,6 +235,7 @@ class Worker:
                 self.finished += 1
         except StoreError as error:
             self._log.warning("worker.store", run_id=run.run_id, session_id=run.session_id, error=str(error))
+            self._starts.put_off(run.session_id, UNREADABLE_S)
         finally:
             del self._taken[run.session_id]
             self._freed = True

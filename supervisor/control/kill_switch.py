@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from ..arguments import check_named, check_store, check_text
-from ..errors import UsageError
+from ..errors import StoreError, UsageError
 from ..ports.adapter import EndOrphans
 from ..ports.store import Store, all_runs
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
@@ -247,9 +247,14 @@ class KillSwitch:
         return left
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> bool:
-        if run.status == "lost":
-            return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
-        return await end_unowned(self.store, run, epoch=epoch, **order)
+        try:
+            if run.status == "lost":
+                return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
+            return await end_unowned(self.store, run, epoch=epoch, **order)
+        except StoreError as error:
+            if error.kind != "corrupt":
+                raise
+            return False  # its record cannot be read, which keeps no other from its end
 
     async def _outcome(self, run: RunInfo, *, ended: bool) -> KillOutcome:
         now = await self.store.run(run.run_id) or run

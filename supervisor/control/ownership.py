@@ -89,15 +89,8 @@ class Ownership:
     async def reap(self) -> None:
         """End runs that other owners have lost; a second caller waits for the first."""
         async with self._reaping:
-            if self._owner is None:
-                return
-            try:
-                ended = await call_isolated(lambda: end_lost_runs(self._store, end_orphans=self.end_orphans))
-            except Exception as error:  # it must not end any run here
-                self._log.warning("lost_runs.not_ended", error=error_text(error))
-                return
-            for run in ended:
-                self._log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
+            if self._owner is not None:
+                await end_lost_and_log(self._store, self._log, end_orphans=self.end_orphans)
 
     async def _renewed(self) -> bool:
         if self._owner is None:
@@ -154,6 +147,17 @@ class CommandReader:
                 self._deliver(command)
             except Exception as error:  # whoever wrote it, it must not end any run of this process
                 self._log.error("instruction.undeliverable", number=command.number, error=error_text(error))
+
+
+async def end_lost_and_log(store: Store, log: Any, *, end_orphans: EndOrphans | None) -> None:
+    """End every lost run of a store. An error is logged: it must not end any run here."""
+    try:
+        ended = await call_isolated(lambda: end_lost_runs(store, end_orphans=end_orphans))
+    except Exception as error:
+        log.warning("lost_runs.not_ended", error=error_text(error))
+        return
+    for run in ended:
+        log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
 
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))

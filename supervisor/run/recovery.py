@@ -54,14 +54,27 @@ async def end_lost_runs(
 ) -> list[RunInfo]:
     """End the lost runs of a store, or of one session; returns those that this call ended.
 
-    `end_orphans` ends what a run left running on this machine. Raises StoreError.
+    `end_orphans` ends what a run left running on this machine. Raises StoreError; for a run whose record cannot be
+    read only if no other was ended.
     """
     lost = await store.lost_runs()
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
     if not mine:
         return []
+    ended: list[RunInfo] = []
+    unreadable: StoreError | None = None
     async with passing_owner(store) as owner:
-        return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)]
+        for run in mine:
+            try:
+                if await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans):
+                    ended.append(run)
+            except StoreError as error:
+                if error.kind != "corrupt":
+                    raise
+                unreadable = error
+    if unreadable is not None and not ended:
+        raise unreadable
+    return ended
 
 
 async def end_lost(store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> bool:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from proctor.adapters.fleet import queue
 from proctor.adapters.fleet.worker import Starts
 from proctor.policies.events.policy_events import ApprovalEvent
 from proctor.supervisor.api.active_runs import ActiveRuns
 from proctor.supervisor.launch import launch
 from proctor.supervisor.machine import provider_events
+from proctor.supervisor.ports.stored_types import RunFilter
 from proctor.supervisor.run import callbacks, journal
 from proctor.supervisor.store import memory_store, memory_tables
 
@@ -57,7 +59,9 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     ),
     "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
     "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ())),
-    "a worker asks without end": lambda: changed((Starts, "is_elsewhere", lambda self, session_id: False)),
+    "a worker asks without end": lambda: changed(
+        (Starts, "is_put_off", lambda self, session_id: False), (queue, "_RUNNING", RunFilter(begins="?"))
+    ),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
 }
 """What each does to the supervisor while inside."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,14 +16,14 @@ from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
 from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
-from proctor.adapters.fleet import Fleet, RunSpec, Worker, queue
+from proctor.adapters.fleet import Fleet, RunSpec, Worker
 from proctor.adapters.fleet.fleet import FleetHandle
 from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.fleet.worker import Starts
 from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Check, Policy, parse_policies
-from proctor.policies.events import RunStarted, ToolCallStarted
+from proctor.policies.events import RunCompleted, RunStarted, ToolCallStarted
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -39,6 +41,7 @@ from proctor.supervisor import (
     UsageError,
     answer,
 )
+from proctor.supervisor.ports import store as ports
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -154,7 +157,7 @@ async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run in the queue is no way round it, and is not lost by it; those of others go by, however long it is."""
-    monkeypatch.setattr(queue, "_PAGE", 1)
+    monkeypatch.setattr(ports, "_PAGE", 1)
     switch = KillSwitch(store)
     scopes: list[Any] = [{"tenant": "acme"}, {"label": "team=x"}]
     for scope in scopes:
@@ -224,6 +227,61 @@ async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() ->
         assert handle is not None
         assert (await handle.wait()).status == "completed"
     assert (seen.attempts, again.attempts) == (0, 1)
+
+
+async def test_of_a_session_that_somebody_has_no_run_waits_for_a_worker(store: SQLiteStore) -> None:
+    """However many there are, they hold up no other session; who has claimed a run of one is to start that first."""
+    mine, other = [await store.register(Owner(owner_id=name), lease_s=60) for name in ("mine", "other")]
+    busy = [await enqueue(store, spec(), session_id=f"s{n}") for n in range(3) for _ in range(2)]
+    free = [await enqueue(store, spec(), session_id=id) for id in ("s3", "s3", "s4")]
+    for run in busy[::2]:
+        await store.claim_run(run.run_id, epoch=other.epoch)
+    begun = RunStarted(run_id=busy[0].run_id, session_id="s0")
+    await store.append([begun], epoch=other.epoch)
+    await store.claim_run(free[1].run_id, epoch=mine.epoch)
+
+    assert [run.run_id for run in await waiting(store, most=2, mine=mine.epoch)] == [run.run_id for run in free[1:]]
+    assert [run.run_id for run in await waiting(store, most=2)] == [free[2].run_id]
+
+
+class Counting(SQLiteStore):
+    """Knows which runs were claimed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.claimed: list[str] = []
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """As ever."""
+        self.claimed.append(run_id)
+        return await super().claim_run(run_id, epoch=epoch, lost=lost)
+
+
+async def test_a_session_whose_record_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+    """Neither its lost run the end of others, by workers or by order, nor the next of it those behind it."""
+    async with Counting(tmp_path / "runs.db") as store:
+        gone = await store.register(Owner(owner_id="gone"), lease_s=60)
+        for name in ("unreadable", "readable", "next"):
+            await store.create_run(RunInfo(run_id=name, session_id=name), epoch=gone.epoch)
+            await store.append([RunStarted(run_id=name, session_id=name)], epoch=gone.epoch)
+        await store.append([RunCompleted(run_id="next", session_id="next")], epoch=gone.epoch)
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.execute("UPDATE events SET data = x'00' WHERE run_id != 'readable'")
+        waits = await enqueue(store, spec(), session_id="next")
+        await store.release(gone.epoch)
+        async with at_work(store) as fleet:
+            for _ in range(5):
+                assert (await (await fleet.start(spec())).wait()).status == "completed"
+            assert (await over(store, "readable")).status == "failed"
+        await store.create_run(RunInfo(run_id="created", session_id="created"))
+        killed = await KillSwitch(store).kill(by="ana", everything=True, wait_s=1.0)
+
+    assert store.claimed.count(waits.run_id) == 2  # by the worker, and by who ends it
+    assert {run.run_id: run.status for run in killed} == {
+        "unreadable": "lost",
+        waits.run_id: "cancelled",
+        "created": "cancelled",
+    }
 
 
 async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
