@@ -65,21 +65,8 @@ def directories_of(context: RunContext) -> Directories:
     return Directories(context.workspace or None, context.home or None, context.shell or None)
 
 
-class _Nothing:
-    """Nothing was remembered."""
-
-    full = False
-    empty = True
-
-    def has(self, value: Any, loose: bool) -> bool:
-        return False
-
-    def values(self) -> list[Any]:
-        return []
-
-
 class NoCall:
-    """The facts behind a `when`: there is no call yet, and nothing was returned."""
+    """The facts behind a `when`, which refers to no call and to nothing that one returned."""
 
     input: Any = None
 
@@ -87,8 +74,7 @@ class NoCall:
         self.directories = directories_of(context)
 
     def outputs(self, ref: OutputRef) -> Remembered:
-        """Nothing."""
-        return _Nothing()
+        raise NotImplementedError  # such a `when` is an error at load
 
 
 NamingKind: TypeAlias = str | tuple[str, ...]

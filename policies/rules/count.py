@@ -169,27 +169,25 @@ class CountMachine(Machine, evaluates=Count):
         return state.attempts if self.attempts else state.total
 
     def evaluate(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the call that would exceed the maximum."""
-        if self.max is None:
-            return None
+        """Refuse the call that would exceed the maximum; without one, no call is evaluated."""
         # An attempt is counted when it is asked for, so the one being judged is in the figure already.
         if self.within is not None and 0 < state.forgotten > call.turn - self.within:
             return Finding(
                 expected=f"a call of the last {self.within + BEHIND} responses",
                 actual=f"what came before response {call.turn} is forgotten",
-                details={"max": self.max, "turn": call.turn},
+                details={"max": self._most, "turn": call.turn},
                 cause="step",
             )
         number = self._used(state, call.turn) + (not self.attempts)
-        if number <= self.max:
+        if number <= self._most:
             return None
         tools = listed(self.slots[0].names)
         window = f" in {self.within} responses" if self.within else ""
         return Finding(
-            expected=f"at most {counted(self.max, f'{self.of} call')} of {tools}{window}",
+            expected=f"at most {counted(self._most, f'{self.of} call')} of {tools}{window}",
             actual=f"`{call.name}` would be call number {number}",
-            details={"max": self.max, "used": number - 1, "of": self.of},
-            suggestion=f"stop after {self.max}, or raise `max`",
+            details={"max": self._most, "used": number - 1, "of": self.of},
+            suggestion=f"stop after {self._most}, or raise `max`",
             cause="budget" if self.within is None else "step",
         )
 

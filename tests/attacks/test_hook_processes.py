@@ -321,24 +321,6 @@ def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) 
     assert waited == [570] * 7
 
 
-ODD = {
-    "a number that is none": b'{"a": NaN}',
-    "a number too large": b'{"a": 1e999}',
-    "half a letter": b'{"command": "\\ud800"}',
-    "no text": b'{"command": "\xff\xfe"}',
-    "nested without end": b'{"a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-    "a list": b"[]",
-    "cut off": b'{"command": "ls',
-}
-
-
-def test_an_input_that_cannot_be_read_never_runs(hooked: HookProcesses) -> None:
-    """What the policy is about is not known."""
-    whole = {name: json.dumps(call("t1", tool_input="@")).encode().replace(b'"@"', odd) for name, odd in ODD.items()}
-
-    assert [name for name, written in whole.items() if allowed(hooked, written)] == []
-
-
 def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookProcesses) -> None:
     """Both take the last; the first is not what runs."""
     hooked.policy.write_text(

@@ -232,8 +232,10 @@ def test_what_is_not_one_json_document_does_not_run(judged: Judged) -> None:
     """Of a field that is there twice the last counts, as it does for the agents."""
     data = json.dumps(event(judged.agent, 1)).encode()
     deep = data.replace(b'"ls"', b'"ls", "x": ' + b"[" * 5000 + b"]" * 5000)
-    spoilt = [data + data, data + b"x", data + b"\0", b"\xef\xbb\xbf" + data, data.decode().encode("utf-16"), deep]
-    spoilt += [data.replace(b'"ls"', with_) for with_ in (b'"\\ud800"', b'"\xff"', b'"ls", "x": NaN', b'"l\ns"')]
+    spoilt = [b"", b"[]", b"7", b"{", b'{"session_id": 1}', b'{"hook_event_name": "x"}']
+    spoilt += [data + data, data + b"x", data + b"\0", b"\xef\xbb\xbf" + data, data.decode().encode("utf-16"), deep]
+    spoilt += [data.replace(b'"ls"', with_) for with_ in (b'"\\ud800"', b'"\xff"', b'"l\ns"')]
+    spoilt += [data.replace(b'"ls"', b'"ls", "x": ' + number) for number in (b"NaN", b"1e999")]
     twice = data.replace(b'"ls"', b'"ls", "command": "git push"')
 
     assert {judged.raw(one) for one in spoilt} == {"deny"}
