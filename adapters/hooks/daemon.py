@@ -196,15 +196,12 @@ class _Daemon:
         self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
     ) -> HookAnswer:
         """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
-        gone_at: float | None = None
+        gone = False
         while True:
-            if gone_at is None and _has_gone(connection):
-                gone_at = time.monotonic()
+            gone = gone or _has_gone(connection)
             with self._deciding:
-                now = self._asked_at = time.monotonic()
-                answer = self._decider.resolve_held(
-                    hook_input, held, origin, agent, None if gone_at is None else now - gone_at
-                )
+                self._asked_at = time.monotonic()
+                answer = self._decider.resolve_held(hook_input, held, origin, agent, gone=gone)
             if answer is not None:
                 return answer
             time.sleep(ASK_S)

@@ -16,7 +16,7 @@ from proctor.policies import RunContext
 from proctor.policies.errors import EventError
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.processes import is_gone
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredApproval
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner
 
 from .clients import CLIENTS
 from .decisions import Opening, RuleFiles, Unmatched
@@ -29,8 +29,6 @@ from .session import HookedSession
 MOST_HELD_S = 540
 """No client keeps a hook waiting for ten minutes."""
 _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
-REFUSED_S = 2.0
-"""The client has logged that its person refused a call within so many seconds."""
 REFUSED_BEFORE = "the client was refused before anything was decided"
 _PROBED = "probe"
 KEPT_S = 900.0
@@ -77,17 +75,6 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"the hook's command line is not as `proctor hook install` writes it: {error}; install it again"
             ) from None
-
-
-def _answered_there(
-    client: HookClient, hook_input: HookInput, approval: StoredApproval, gone_s: float
-) -> bool | None:
-    """The answer of the client's own person, once it does not wait for another: a call that is refused is in the log
-    at once.
-    """
-    if client.refused is None or client.refused(hook_input.transcript_path, approval.request.call.id):
-        return False
-    return True if gone_s > REFUSED_S else None
 
 
 class _Watched:
@@ -166,11 +153,13 @@ class HookDecider:
         approval_id: str,
         origin: Origin | None = None,
         agent: str = "claude",
-        gone_s: float | None = None,
+        *,
+        gone: bool = False,
     ) -> HookAnswer | None:
         """The answer to a hook that was held for this approval; None while nobody has answered that.
 
-        `gone_s`: for so many seconds the client has not waited for it any more, as its own person has answered.
+        `gone`: nobody waits for it any more. A client that tells of it in its log goes by its own person's answer,
+        which is read there or shown by the call's end; any other was refused.
 
         Raises as `answer_hook`.
         """
@@ -180,8 +169,11 @@ class HookDecider:
             raise EventError("the approval that the call waits for is gone")
         expires_at = approval.request.expires_at
         if approval.state == "requested" and (expires_at is None or at < expires_at):
-            granted = None if gone_s is None else _answered_there(client, hook_input, approval, gone_s)
-            if granted is None:
+            if not gone:
+                return None
+            call_id = approval.request.call.id
+            ended = {call_id: False} if client.ended is None else client.ended(hook_input.transcript_path, [call_id])
+            if (granted := ended.get(call_id)) is None:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
         owner = origin.client if origin is not None else None
@@ -210,10 +202,11 @@ class HookDecider:
         return bool(self._clients or self._seen)
 
     def check(self) -> None:
-        """End the runs of clients that have died; renew the leases of the others, and record what their persons have
-        refused. Raises StoreError.
+        """End the runs of clients that have died; renew the leases of the others, and record which of their calls are
+        over though no hook has told. Raises StoreError.
         """
         for session_id, watched in list(self._clients.items()):
+            self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
             if is_gone(watched.process):
                 with self._gone_on(watched.client, session_id):
                     pass
@@ -223,18 +216,22 @@ class HookDecider:
                 with self._store.record(session_id) as record:
                     record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
-            self._record_refusals(watched, session_id)
+            self._read_ended(watched, session_id)
 
-    def _record_refusals(self, watched: _Watched, session_id: str) -> None:
-        """Of calls that wait for an answer: a hook that the client ends at once may never have come here."""
-        kept, client = self._sessions.get(session_id), watched.client
-        if client.refused is None or kept is None or not kept[0].goes_on:
+    def _read_ended(self, watched: _Watched, session_id: str) -> None:
+        """Who answers at once ends the question's hook, perhaps before that came here; who interrupts, all hooks."""
+        client, given = watched.client, HookInput(kind=None, event="", session_id=session_id)
+        if client.ended is None:
             return
-        waiting = [request.call.id for request in kept[0].machine.requests]
-        if refused := [call_id for call_id in waiting if client.refused(watched.log, call_id)]:
-            given = HookInput(kind=None, event="", session_id=session_id)
+        if session_id not in self._sessions:
+            with self._gone_on(client, session_id) as (session, *_):
+                pass
+            self._keep(given, session)
+        calls = self._sessions[session_id][0].open_calls
+        if calls and (ended := client.ended(watched.log, calls)):
             with self._gone_on(client, session_id) as (session, record, at):
-                Hook(client, given, session, record, at).refused(refused)
+                for call_id, ran in ended.items():
+                    Hook(client, given, session, record, at).ended(call_id, ran=ran)
             self._keep(given, session)
 
     def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
@@ -284,7 +281,7 @@ class HookDecider:
     def _keep(self, hook_input: HookInput, latest: HookedSession) -> None:
         now = self._clock()
         for id, (session, last) in list(self._sessions.items()):
-            if now - last > KEPT_S and not session.machine.requests:
+            if now - last > KEPT_S and not session.open_calls:
                 del self._sessions[id]
         if hook_input.kind != "session_end":
             self._sessions[hook_input.session_id] = latest, now

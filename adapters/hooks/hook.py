@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from proctor.policies.events import (
     TurnCompleted,
     at_ms,
 )
-from proctor.policies.events.calls import input_digest, rule_name, tell_model_default
+from proctor.policies.events.calls import UNREADABLE, input_digest, rule_name, tell_model_default
 from proctor.policies.stack.merge import unit_of
 from proctor.policies.values.amounts import used_of
 from proctor.supervisor.errors import StartsBlockedError
@@ -106,9 +107,15 @@ class Hook:
         stop = stop and self._input.kind in CAN_STOP
         return self._shown((verdict, reason), stop=stop)
 
-    def refused(self, call_ids: Iterable[str]) -> None:
-        """Record that the client has refused these calls, of which no hook has told."""
-        self._end_calls(call_ids)
+    def ended(self, call_id: str, *, ran: bool) -> None:
+        """Record that this call is over, which no hook reported."""
+        current = self._session.machine.calls.get(call_id)
+        if current is None or not ran:
+            return self._end_calls([call_id])
+        self._input = msgspec.structs.replace(
+            self._input, tool_use_id=call_id, tool_name=current.name, error="its person interrupted it"
+        )
+        self._failed()
 
     def _shown(self, verdict: Verdict, *, stop: bool, held: str = "") -> HookAnswer:
         """The answer with words that are fit to be shown: the client prints them as they are."""
@@ -285,7 +292,18 @@ class Hook:
         self._found = next((call.id for call in [*same, *alike]), f"{name}-unasked")
         return self._found
 
+    def _is_recorded(self) -> bool:
+        """Whether the outcome of a call is recorded: a hook may come twice, or after the log was read."""
+        hook_input, calls = self._input, self._session.machine.calls
+        if not self._goes_on or hook_input.tool_use_id in (*calls, ""):
+            return False
+        with suppress(*UNREADABLE):
+            return calls.relate(hook_input.tool_use_id, hook_input.tool_name, hook_input.tool_input, -1) == "ended"
+        return False
+
     def _completed(self) -> Verdict:
+        if self._is_recorded():
+            return _ALLOWED
         self._ran()
         hook_input = self._input
         outcome = ToolCallCompleted(
@@ -296,6 +314,8 @@ class Hook:
         return _ALLOWED
 
     def _failed(self) -> Verdict:
+        if self._is_recorded():
+            return _ALLOWED
         self._ran()
         hook_input = self._input
         if self._goes_on:
@@ -327,7 +347,7 @@ class Hook:
             self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
             self._report(TurnCompleted(turn=self._session.machine.turn))
-        self._complete(self._input.last_assistant_message)
+        self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
@@ -364,9 +384,10 @@ class Hook:
         metadata: dict[str, Any] = {"prompt_id": self._input.prompt_id, "cwd": self._input.cwd}
         self._follow(self._session.begin_run(self._record, self._at, metadata, prompt))
 
-    def _complete(self, output: str | None) -> None:
+    def _complete(self, output: str | None, error: Any = None) -> None:
         if self._goes_on:
-            self._report(RunCompleted(output=output))
+            failed = RunFailed(error={"message": output or str(error), "code": str(error)})
+            self._report(failed if error else RunCompleted(output=output))
         if self._goes_on:
             self._handle(interface.AdapterEnded(now_ms=self._now))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -45,6 +45,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         prompt_id: the prompt it belongs to, where the client names it.
         agent_id: the sub-agent it comes from.
         tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
+        error: why the call, or the response that is over, has failed.
         used: what responses used, as far as the client says so itself and has not said before.
         own_settings: settings that no repository and no agent can write have changed.
     """
@@ -141,7 +142,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
             `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
         fails_open: what the client runs without a decision; empty where nothing is known.
-        refused: whether its log, by its path, says that the call with this id was refused and has not run.
+        ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
+            person, each with whether it ran: no hook tells of it.
         tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
@@ -158,7 +160,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     opens: Literal["call", "permission"] | None = None
     hears: Literal["call", "permission"] | None = None
     fails_open: tuple[str, ...] = ()
-    refused: Callable[[str, str], bool] | None = None
+    ended: Callable[[str, Collection[str]], Mapping[str, bool]] | None = None
     tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
 

@@ -84,6 +84,11 @@ class HookedSession:
         """Whether there is a run and it has not ended."""
         return self.runs > 0 and not self.machine.ended
 
+    @property
+    def open_calls(self) -> list[str]:
+        """The ids of its run's calls that wait for a person, or run."""
+        return list(self.machine.calls) if self.goes_on else []
+
     def go_on(self, record: HookRecord, at: datetime) -> None:
         """Go on with the run, if one does. Where its client has died it ends as lost: whoever takes the session up
         again does not know of it.

@@ -24,6 +24,11 @@ NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
 
 
+def logs_below(main: Path) -> Iterable[Path]:
+    """The logs of the subagents of the session with this log."""
+    return (main.with_suffix("") / "subagents").rglob("*.jsonl")
+
+
 class ClaudeUsageLog(UsageLog):
     """The usage in the log of a session, and in those in the folder of its subagents.
 
@@ -31,7 +36,7 @@ class ClaudeUsageLog(UsageLog):
     """
 
     def below(self, main: Path) -> Iterable[Path]:
-        return (main.with_suffix("") / "subagents").rglob("*.jsonl")
+        return logs_below(main)
 
     def read_line(self, line: bytes) -> Used | None:
         return used(line)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.errors import EventError
 
-from ...agents.claude.session_log import ClaudeUsageLog
+from ...agents.claude.session_log import ClaudeUsageLog, logs_below
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
     STOPPED,
@@ -32,6 +33,7 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "PostToolUseFailure": "failed",
     "PostToolBatch": "batch",
     "Stop": "stop",
+    "StopFailure": "stop",
     "SessionEnd": "session_end",
     "ConfigChange": "settings",
 }
@@ -130,23 +132,32 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
     return {**GUARDS, "env": {name: "" for name in NEVER_SET if not environment.get(name)}}
 
 
-def refused(log: str, call_id: str) -> bool:
-    """Whether the end of a session's log says that this call was refused and has not run."""
+def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:
+    """Of these calls, those that a person refused or interrupted, each with whether it ran: by the ends of the logs
+    of a session and of its subagents.
+    """
+    found: dict[str, bool] = {}
+    for path in (Path(log), *logs_below(Path(log))) if log else ():
+        for line in _last_lines(path):
+            if any(mark in line for mark in _MARKS) and (row := _row(line)) is not None and row.is_end:
+                found |= {part.tool_use_id: row.ran for part in row.message.content}
+    return {call_id: found[call_id] for call_id in call_ids if call_id in found}
+
+
+def _last_lines(path: Path) -> list[bytes]:
     try:
-        with open(log, "rb") as file:
+        with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
-            lines = file.read().splitlines()
+            return file.read().splitlines()
     except OSError:
-        return False
-    return any(call_id.encode() in line and _refuses(line, call_id) for line in lines)
+        return []
 
 
-def _refuses(line: bytes, call_id: str) -> bool:
+def _row(line: bytes) -> _LogRow | None:
     try:
-        row = msgspec.json.decode(line, type=_LogRow)
+        return msgspec.json.decode(line, type=_LogRow)
     except (msgspec.MsgspecError, RecursionError):  # no result of a call, or cut
-        return False
-    return row.is_refusal and any(part.tool_use_id == call_id for part in row.message.content)
+        return None
 
 
 class _LogResult(msgspec.Struct, frozen=True):
@@ -157,18 +168,38 @@ class _LogMessage(msgspec.Struct, frozen=True):
     content: list[_LogResult]
 
 
+class _LogDecision(msgspec.Struct, frozen=True):
+    decision: str = ""
+
+
 class _LogRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A result of a call. Before `tool_denial_kind`, a refusal was told by its words alone."""
+
     message: _LogMessage
     tool_use_result: Any = None
     tool_denial_kind: str | None = None
+    tool_denial_before_run: bool = False
     tool_denial_after_run: bool = False
+    permission_decision: _LogDecision = _LogDecision()
 
     @property
-    def is_refusal(self) -> bool:
-        denied = self.tool_denial_kind is not None or self.tool_use_result == "User rejected tool use"
-        return denied and not self.tool_denial_after_run
+    def is_end(self) -> bool:
+        """Whether the call was refused or interrupted; of one whose result alone was refused a hook tells."""
+        if self.tool_denial_kind is None:
+            return bool(self.tool_use_result == _REJECTED)
+        is_its_end = self.tool_denial_before_run or self.tool_denial_kind in ("user-rejected", *_REFUSED)
+        return is_its_end and not self.tool_denial_after_run
+
+    @property
+    def ran(self) -> bool:
+        """Whether it had begun when its person interrupted it: the client writes of it as of one that was refused."""
+        refused = self.tool_denial_before_run or self.permission_decision.decision == "reject"
+        return self.tool_denial_kind == "user-rejected" and self.tool_use_result == _REJECTED and not refused
 
 
+_REFUSED: Final = ("permission-rule", "automode-blocked")
+_REJECTED: Final = "User rejected tool use"
+_MARKS: Final = (b"toolDenialKind", _REJECTED.encode())
 _END: Final = 1 << 18
 CLAUDE: Final = HookClient(
     name="claude",
@@ -193,6 +224,6 @@ CLAUDE: Final = HookClient(
     asks=True,
     opens="call",
     hears="permission",
-    refused=refused,
+    ended=ended,
     usage=ClaudeUsageLog,
 )

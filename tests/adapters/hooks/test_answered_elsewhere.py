@@ -15,13 +15,13 @@ import anyio
 import codex_bench
 import pytest
 import web_server
-from hook_processes import end_daemons
+from hook_processes import end_daemons, recorded
 from stored_rows import stored_rows
 from terminal import Terminal
 from web_server import PROCTOR
 
 from proctor.adapters.hooks.clients import claude, codex_trust
-from proctor.adapters.hooks.decider import REFUSED_S, HookDecider
+from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
@@ -194,7 +194,7 @@ def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, 
     again, deadline = 0.0, time.monotonic() + PATIENCE_S
     while (found := site.get(f"/api/approvals/{approval['approval_id']}"))["state"] == "requested":
         assert time.monotonic() < deadline, at.terminal.text
-        if at.terminal.shows(QUESTION) and time.monotonic() > again:
+        if (at.terminal.shows(QUESTION) or key == "\x1b") and time.monotonic() > again:
             at.terminal.press(key)
             again = time.monotonic() + 3
     return dict(found)
@@ -230,17 +230,29 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
 
 @pytest.mark.claude
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
-def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(at: AtTheTerminal, site: Any) -> None:
-    """Who answers at once ends the question's hook, perhaps before that has come anywhere."""
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
+    at: AtTheTerminal, site: Any, ran: bool
+) -> None:
+    """Who answers at once ends the question's hook, perhaps before that has come anywhere. No hook tells of a call
+    that its person interrupts.
+    """
     settings = json.loads(at.client.settings[0].read_text())
     settings["hooks"]["PermissionRequest"] = [{"hooks": [{"type": "command", "command": "sleep 600"}]}]
     at.client.settings[0].write_text(json.dumps(settings))
-    at.prompts("touch by-yes", "touch by-no")
-    for key, command, answer in (("1", "touch by-yes", "granted"), ("2", "touch by-no", "denied")):
-        at.asks(command)
-        found = at_the_terminal(at, key, site, waiting(site))
-        assert (found["state"], found["answered_by"]) == (answer, "claude-code")
-    assert [(at.cwd / name).exists() for name in ("by-yes", "by-no")] == [True, False]
+    last = "touch by-key; cat pipe"
+    os.mkfifo(at.cwd / "pipe")
+    at.prompts("touch by-yes", last)
+    at.asks("touch by-yes")
+    assert at_the_terminal(at, "1", site, waiting(site))["state"] == "granted"
+    at.asks(last)
+    second = waiting(site)
+    while ran and not (at.cwd / "by-key").exists():
+        at.terminal.press("1" if at.terminal.shows(QUESTION) else "")
+    found = at_the_terminal(at, "\x1b" if ran else "2", site, second)
+    assert (found["state"], found["answered_by"]) == ("granted" if ran else "denied", "claude-code")
+    assert (at.cwd / "by-key").exists() is ran
+    assert recorded(at.store)[-1] == f"tool_call_{'failed' if ran else 'denied'}"
 
 
 @pytest.mark.claude
@@ -355,6 +367,14 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
 
 ASK = "{name: p, tool_rules: [{action: request_approval, deny: [Bash]}]}"
 
+INTERRUPTED = {
+    "message": {"content": [{"tool_use_id": "c1", "type": "tool_result"}]},
+    "toolUseResult": "User rejected tool use",
+    "toolDenialKind": "user-rejected",
+}
+REFUSED = {**INTERRUPTED, "toolDenialBeforeRun": True}
+REFUSED_BELOW = {**INTERRUPTED, "toolUseResult": "Error: no", "permissionDecision": {"decision": "reject"}}
+
 
 class Asking:
     """A session whose client asks about a call."""
@@ -387,6 +407,12 @@ class Asking:
                 await approval_inbox.record_answer(store, approval_id, given)
 
         anyio.run(take)
+
+    def logs(self, *rows: dict[str, Any], name: str = "s.jsonl") -> None:
+        """The client writes these into its log, or into one of a subagent."""
+        path = self.session.log.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(map(json.dumps, rows)))
 
     def types(self) -> list[str]:
         """The stored events about the call."""
@@ -436,7 +462,8 @@ def test_an_answer_that_is_stored_counts_though_the_clients_own_is_seen_first(
     elif how == "over":
         asking.session.batch("c1")
     else:
-        judge.resolve_held(hook, held, gone_s=REFUSED_S + 1)
+        asking.logs(REFUSED)
+        judge.resolve_held(hook, held, gone=True)
     [answer] = [
         e for e in anyio.run(asking.session.events) if isinstance(e, ToolApprovalGranted | ToolApprovalDenied)
     ]
@@ -465,33 +492,35 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
     assert other == asking.question()[0] == ""
 
 
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_person_who_says_no_there_is_heard_by_the_log(asking: Asking, answers: bool) -> None:
-    """What the log shows of a refusal is a no, as the client's own line has it and nothing that a model wrote; a call
-    that the log has none of has begun. With a yes of the page
-    at the same time that is the recorded answer, and the call is over without having run.
+@pytest.mark.parametrize("log", ["s.jsonl", "s/subagents/agent-a.jsonl"])
+@pytest.mark.parametrize(
+    ("row", "end"), [(REFUSED, "denied"), (REFUSED_BELOW, "denied"), (INTERRUPTED, "failed"), (None, "failed")]
+)
+def test_what_a_person_does_there_is_heard_by_the_log(
+    asking: Asking, row: dict[str, Any] | None, end: str, log: str
+) -> None:
+    """What the log shows of a refusal is a no, of an interruption a yes before it: the client's own line and nothing
+    that a model wrote. That a hook is gone says nothing: with a yes of the page that is the recorded answer, and a
+    call that is over has not run.
     """
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
-    if answers:
-        asking.answers(held, granted=True)
-        answer = asking.judge.resolve_held(hook, held, gone_s=0.1)
-        asking.session.batch("c1")
+    result, text = {"message": REFUSED["message"]}, {"message": {"content": [{"input": REFUSED}]}}
+    asking.logs(result, text, {**REFUSED, "message": {}}, {**REFUSED, "toolDenialAfterRun": True})
+    assert asking.judge.resolve_held(hook, held, gone=True) is None
+    if row is not None:
+        asking.logs({"half a": "line"}, row, name=log)
     else:
-        of_c1 = {"content": [{"tool_use_id": "c1", "type": "tool_result"}]}
-        refusal = {"message": of_c1, "toolUseResult": "User rejected tool use", "toolDenialKind": "user-rejected"}
-        asking.session.log.parent.mkdir(exist_ok=True)
-        for row in ({"message": of_c1}, {"message": {"content": [{"input": refusal}]}}, {**refusal, "message": {}}):
-            asking.session.log.write_text(json.dumps(row))
-            assert asking.judge.resolve_held(hook, held, gone_s=0.1) is None
-        asking.session.log.write_text(f"half a line\n{json.dumps(refusal)}")
-        answer = asking.judge.resolve_held(hook, held, gone_s=0.2)
+        asking.answers(held, granted=True)
+    answer = asking.judge.resolve_held(hook, held, gone=True)
+    asking.session.look()
+    asking.session.batch("c1")
 
     assert answer is not None
     ends = [type for type in asking.types() if type.startswith("tool_approval")]
-    assert ends[-1] == ("tool_approval_granted" if answers else "tool_approval_denied")
-    assert asking.types()[-1] == ("tool_call_failed" if answers else "tool_call_denied")
-    assert not answers or "policy_violation" not in asking.types()[-2:]
+    assert ends[-1] == f"tool_approval_{'denied' if end == 'denied' else 'granted'}"
+    assert asking.types()[-1] == f"tool_call_{end}"
+    assert asking.types().count("policy_violation") == (end == "denied")
 
 
 @pytest.mark.parametrize("answers", [False, True])

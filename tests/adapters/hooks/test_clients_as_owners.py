@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import anyio
 import pytest
 from hook_processes import daemons, end_daemons
 from stored_rows import stored_rows
+from terminal import Terminal
 
 from proctor.adapters.hooks import daemon, decider
+from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
@@ -121,6 +124,26 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
     assert (end.error or {}).get("code") == "owner_lost"
     assert f"its client, process {session.client.pid} on" in str(end.error)
     assert [run.status for run in await runs(session)] == ["failed"]
+
+
+async def test_a_session_that_cannot_be_judged_keeps_no_other_from_its_end(session: Any, clients: Clients) -> None:
+    """What fails for one is tried again, after the others."""
+    session.policy.write_text(POLICY)
+    judge = HookDecider(session.line())
+    for id in ("a", "b"):
+        prompt = {"session_id": id, "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+        client = clients.start()
+        judge.answer_hook(json.dumps(prompt).encode(), client)
+        clients.kill(client)
+    stored_rows(session.store, "UPDATE events SET data = '{' WHERE position = 1")
+    judge._sessions.clear()  # as after a while without a hook
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            judge.check()
+    judge.close()
+    ends = "SELECT session_id FROM events JOIN sessions ON key = session_key WHERE type = 'run_failed'"
+
+    assert stored_rows(session.store, ends) == [("b",)]
 
 
 @pytest.mark.parametrize(("prompted", "reaps"), [(True, True), (False, True), (True, False), (False, False)])
@@ -314,6 +337,24 @@ def until(path: Any, there: Callable[[RunInfo], bool]) -> RunInfo:
                 return found[0]
 
     return anyio.run(read)
+
+
+@pytest.mark.claude
+def test_its_run_fails_with_the_response_that_the_model_does_not_give(governed: Any) -> None:
+    """With the words that its person sees; the client is there for the next prompt."""
+    governed.govern("{name: p}")
+    governed.api.say(*[governed.api.reply(status=400)] * 9)
+    command, env = governed.at_a_terminal()
+    terminal = Terminal(command, env, governed.cwd, columns=120, rows=40)
+    for words, keys in (("manual mode on", "go"), ("go\n", "\r"), ("API Error", "")):
+        terminal.until(words)
+        terminal.press(keys)
+    run = until(governed.store, lambda run: run.status == "failed")
+    terminal.close()
+    end = events(governed.store, run.session_id)[-1]
+
+    assert isinstance(end, RunFailed)
+    assert (end.error or {})["message"] == "API Error: 400 scripted 400"
 
 
 def events(path: Any, session_id: str) -> list[Event]:

@@ -119,6 +119,21 @@ def test_a_question_at_once_with_another_is_denied_where_only_that_call_would_al
     assert [session.pre("t1", "Write").verdict, session.pre("t2").verdict] == ["ask", "deny"]
 
 
+async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> None:
+    """Whichever it is, and after the response, too: a hook that was not answered is sent again."""
+    session.policy.write_text("{name: p}")
+    session.pre("t1", command="ls")
+    for _ in range(2):
+        session.post("t1", command="ls")
+        session.hook(
+            "PostToolUseFailure", tool_use_id="t1", tool_name="Bash", tool_input={"command": "ls"}, error="x"
+        )
+        session.batch("t1")
+    found = await session.events("tool_call_started", "tool_call_completed", "tool_call_failed")
+
+    assert [event.type for event in found] == ["tool_call_started", "tool_call_completed"]
+
+
 def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     """Allowed here and refused by the person in the client: it has failed."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
