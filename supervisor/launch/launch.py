@@ -28,7 +28,7 @@ from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
-from ..run.recovery import LEASE_S, end_lost_runs, withdraw
+from ..run.recovery import LEASE_S, end_lost_runs, with_lease, withdraw
 from ..run.services import Services
 from ..run.tasks import DetachedTask
 from .history import Continued, History, continued, read_history, read_transcript
@@ -281,15 +281,10 @@ async def claim_created(store: Store, info: RunInfo, *, epoch: int, end_orphans:
 async def _when_free(
     claim: Callable[[], Awaitable[RunInfo]], store: Store, info: RunInfo, epoch: int, end_orphans: EndOrphans | None
 ) -> RunInfo:
-    renewed = False
     for _ in range(_TRIES):
         try:
-            return await claim()
+            return await with_lease(store, epoch, claim)
         except StoreError as error:
-            if error.kind == "fenced" and not renewed:
-                await store.renew(epoch, lease_s=LEASE_S)  # it ran out while this process did not run
-                renewed = True
-                continue
             if error.kind not in _NOT_FREE:
                 raise
             if error.kind != "session_busy" or not await _freed(store, info.session_id, end_orphans):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
 
@@ -32,6 +33,7 @@ LEASE_S = 30.0
 """How long after its last heartbeat an owner counts as gone, if its process cannot be seen from here."""
 LEAVE_S = 5.0
 """How long a store may take to release an owner."""
+T = TypeVar("T")
 _ORPHAN = Policy(name="orphan")
 
 
@@ -47,6 +49,19 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
         if owner.epoch:
             with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
                 await call_isolated(lambda: store.release(owner.epoch))
+
+
+async def with_lease(store: RunRegistry, epoch: int, claim: Callable[[], Awaitable[T]]) -> T:
+    """Claim something, again after a renewal if the lease of that owner has run out: it had much to end, or its
+    process did not run. Raises StoreError.
+    """
+    try:
+        return await claim()
+    except StoreError as error:
+        if error.kind != "fenced":
+            raise
+        await store.renew(epoch, lease_s=LEASE_S)
+        return await claim()
 
 
 async def end_lost_runs(
@@ -127,7 +142,7 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
 
 async def _claimed(store: Store, run: RunInfo, epoch: int, *, lost: bool) -> RunInfo | None:
     try:
-        return await store.claim_run(run.run_id, epoch=epoch, lost=lost)
+        return await with_lease(store, epoch, partial(store.claim_run, run.run_id, epoch=epoch, lost=lost))
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy", "started"):
             return None

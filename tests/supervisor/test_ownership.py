@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
     Cancel,
+    KillSwitch,
     MemoryStore,
     Owner,
     RunInfo,
@@ -41,6 +43,7 @@ from proctor.supervisor import (
     execute_run,
     pending,
     run_once,
+    withdraw_created,
 )
 from proctor.supervisor.control.ownership import LEASE_S, RENEW_S, Ownership, reap
 from proctor.supervisor.log import logger
@@ -529,3 +532,31 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
         assert await ownership._renewed() is settled
     finally:
         leave(owner)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("by_order", [False, True])
+async def test_who_ends_more_than_a_lease_is_long_ends_all(
+    by_order: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Lost runs and such as never started: nobody renews the lease of who only ends them."""
+
+    class Slow(MemoryStore):
+        async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+            await anyio.sleep(LEASE_S * 0.6)
+            return await super().claim_run(run_id, epoch=epoch, lost=lost)
+
+    store = Slow()
+    gone = (await store.register(Owner(owner_id="gone"), lease_s=LEASE_S)).epoch
+    for n in range(4):
+        await store.create_run(RunInfo(run_id=f"lost{n}", session_id=f"s{n}"), epoch=gone)
+        await store.append([RunStarted(run_id=f"lost{n}", session_id=f"s{n}")], epoch=gone)
+        await create_run(store, "go")
+    await store.release(gone)
+    if by_order:
+        await KillSwitch(store).kill(by="ana", everything=True, wait_s=1000.0)
+    else:
+        await reap(store)
+        await withdraw_created(store, older_than=timedelta(0), now=datetime.max.replace(tzinfo=UTC))
+
+    assert [run.status for run in await store.runs()] == ["cancelled", "failed"] * 4
