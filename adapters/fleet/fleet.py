@@ -32,7 +32,7 @@ from proctor.supervisor.errors import OwnerLostError, ProviderError
 from proctor.supervisor.machine.event_factory import PriorSession, violation_of
 from proctor.supervisor.machine.interface import Outcome, PolicyReport, RunResult, conclude, reported_action
 from proctor.supervisor.machine.run_state import estimated_size
-from proctor.supervisor.ports.store import EventLog, Store, closing
+from proctor.supervisor.ports.store import EventLog, Store, closing, wait_again
 from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest
@@ -171,13 +171,14 @@ class FleetHandle:
         token = 0
         while True:
             run, followed = await self.info(), Followed()
-            async with self._subscriptions.subscribe(run_id=run.run_id) as events:
-                async for event in events:
-                    followed.apply(event)
-            now = await self.info()
-            if now.run_id == run.run_id and now.status not in NOT_OVER:
-                return now, followed
-            token = await self._store.wait(token, LOOK_S)
+            if run.status != "lost":
+                async with self._subscriptions.subscribe(run_id=run.run_id) as events:
+                    async for event in events:
+                        followed.apply(event)
+                now = await self.info()
+                if now.run_id == run.run_id and now.status not in NOT_OVER:
+                    return now, followed
+            token = await wait_again(self._store, token, LOOK_S)
 
 
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, Usage
 from proctor.supervisor.control.ownership import end_lost_and_log
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.adapter import Adapter
-from proctor.supervisor.ports.store import Store
+from proctor.supervisor.ports.store import PAUSE_S, Store, wait_again
 from proctor.supervisor.run.recovery import fail_untried, withdraw
 from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
-from .queue import Waiting, is_free, spec_of, waiting
+from .queue import SHARE, Waiting, is_free, spec_of, waiting
 
 if TYPE_CHECKING:
     from proctor.supervisor import RunHandle, RunInfo
@@ -83,7 +83,7 @@ class Starts:
             run = await self._store.run(handle.run_id)
             if run is None or run.status != "created":
                 return
-            token = await self._store.wait(token, 1.0)
+            token = await wait_again(self._store, token, 1.0)
 
     async def _started(self, supervisor: Supervisor, run: RunInfo) -> RunHandle | None:
         try:
@@ -123,13 +123,9 @@ class Starts:
 
 LOOK_S: Final = 2.0
 """How often a worker checks for lost runs, and for queued runs of which the store has not notified it."""
-PAUSE_S: Final = 0.05
-"""The shortest time between two reads of a busy store."""
 RETRY_S: Final = 1.0
 UNREADABLE_S: Final = 10.0
 """How long a session is left alone of which the store could not be read or written."""
-_SHARE: Final = 10
-"""Reading the queue takes at most one in this many parts of a worker's time, however long the queue is."""
 _AHEAD: Final = 2000
 
 
@@ -206,7 +202,7 @@ class Worker:
         now = anyio.current_time()
         if self.running < self.max_running and not self._ahead and now >= self._next_read:
             self._ahead.extend(await waiting(self._store, most=_AHEAD, mine=self._starts.epoch))
-            self._next_read = anyio.current_time() + _SHARE * (anyio.current_time() - now)
+            self._next_read = anyio.current_time() + SHARE * (anyio.current_time() - now)
         while self._ahead and self.running < self.max_running and not self._drained:
             if self._ahead[0].attempts and self._starting:
                 return

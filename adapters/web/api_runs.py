@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from proctor.policies.diagram import draw_mermaid
 from proctor.policies.events import Event, encode_event
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.store import wait_again
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 from proctor.supervisor.watch.subscriptions import Subscription
 
@@ -284,7 +285,7 @@ async def _sent(
 async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
     token = 0
     while True:
-        seen, token = token, await request.service.store.wait(token, PING_S)
+        seen, token = token, await wait_again(request.service.store, token, PING_S)
         if token != seen:
             yield ServerSentEvent(data="{}", event="changed", sep="\n")
 

@@ -24,7 +24,7 @@ from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
 from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, Approver, Publisher
-from ..ports.store import Store
+from ..ports.store import Store, wait_again
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redaction, Redactor
 from ..store.memory_store import MemoryStore
@@ -197,7 +197,7 @@ async def cancel_for_approval(
     token = 0
     with anyio.move_on_after(timeout_s):
         while True:
-            token = await store.wait(token, LOOK_AGAIN_S)
+            token = await wait_again(store, token, LOOK_AGAIN_S)
             now = await store.run(run_id)
             if now is None or now.status not in GOING_ON:
                 return wanted

@@ -14,7 +14,7 @@ from proctor.policies.values.json_values import json_words
 from ..arguments import check_text
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
-from ..ports.store import ApprovalStore, Store
+from ..ports.store import ApprovalStore, Store, wait_again
 from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
 from ..store.invariants import how_closed
@@ -121,7 +121,7 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
     token = 0
     with anyio.move_on_after(wait_s):
         while not approval.recorded:
-            token = await store.wait(token, LOOK_AGAIN_S)
+            token = await wait_again(store, token, LOOK_AGAIN_S)
             run = await store.run(approval.request.run_id)
             approval = await store.approval(id) or approval
             if not approval.recorded and run is not None:

@@ -11,7 +11,7 @@ import msgspec
 from ..arguments import check_named, check_store, check_text
 from ..errors import StoreError, UsageError
 from ..ports.adapter import EndOrphans
-from ..ports.store import Store, all_runs
+from ..ports.store import Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
 from ..run.recovery import end_lost, end_unowned, passing_owner
@@ -19,8 +19,6 @@ from ..store.invariants import latest
 
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 LOOK_AGAIN_S = 0.5
-PAUSE_S = 0.05
-"""The shortest time between two reads of the runs that are to end."""
 
 
 class _Scope(msgspec.Struct, frozen=True):
@@ -235,7 +233,7 @@ class KillSwitch:
         left, token = set(wanted), 0
         with anyio.move_on_after(wait_s):
             while left:
-                token = await self.store.wait(token, LOOK_AGAIN_S)
+                token = await wait_again(self.store, token, LOOK_AGAIN_S)
                 now = await self.going_on(scope)
                 left &= now.keys()
                 if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
@@ -243,7 +241,6 @@ class KillSwitch:
                         ended = [await self._end(run, owner.epoch, **order) for run in deserted]
                     if not any(ended):
                         await anyio.sleep(LOOK_AGAIN_S)  # the store's next change is this owner
-                await anyio.sleep(PAUSE_S)
         return left
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> bool:

@@ -23,7 +23,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch
 from ..ports.processes import process_mark
-from ..ports.store import CommandQueue, RunRegistry, Store
+from ..ports.store import CommandQueue, RunRegistry, Store, wait_again
 from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
@@ -301,7 +301,7 @@ async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) 
             if not all(owner.gone or owner.is_ending for owner in owners):
                 return False
             if not await end_lost_runs(store, end_orphans=end_orphans, session_id=session_id):
-                token = await store.wait(token, LOOK_AGAIN_S)
+                token = await wait_again(store, token, LOOK_AGAIN_S)
         return True
     return False
 

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
+import anyio
+
 from proctor.policies.events import Event, RecordPruned
 
 from .budget_ledger import BudgetInfo, Reservation, ReservationResult
@@ -263,6 +265,17 @@ class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Ma
 
 T = TypeVar("T")
 _PAGE = 500
+PAUSE_S = 0.05
+"""The shortest time between two looks at a busy store."""
+
+
+async def wait_again(store: EventLog, token: int, timeout_s: float) -> int:
+    """`store.wait` for who looks at the store again and again: pauses first, except at token 0, as in a busy store
+    something is stored all the time.
+    """
+    if token:
+        await anyio.sleep(PAUSE_S)
+    return await store.wait(token, timeout_s)
 
 
 @asynccontextmanager
