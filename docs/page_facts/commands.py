@@ -103,7 +103,9 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     value = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
     default = option.get_default(context)
     has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
-    meaning = (option.help or "") + (" Required." if option.required else " Repeatable." if option.multiple else "")
+    said = option.help or ""
+    repeatable = option.multiple and "repeat it" not in said.lower()
+    meaning = said + (" Required." if option.required else " Repeatable." if repeatable else "")
     shown = f" [default: {default}]" if has_one and "[default" not in meaning else ""
     return [codes(f"{name}{value}" for name in option.opts), "", _coded(meaning + shown)]
 
