@@ -85,7 +85,7 @@ class Listener:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
         while not self._ended.is_set():
             self._poll(connection)
-            for notice in connection.notifies(timeout=_POLL_S, stop_after=1):
+            for notice in connection.notifies(timeout=_POLL_S):
                 if notice.payload != self._own:
                     self._notifier.notify()
 

@@ -204,6 +204,35 @@ async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[st
         assert seen == sorted(numbers) == list(range(1, 81))
 
 
+async def test_what_is_stored_wakes_each_that_waits_once(place: tuple[str, str]) -> None:
+    """Also what the store itself stores, which the server tells it; a look once a second finds what was not told."""
+    wakes = 0
+    async with PostgresStore(place[0], schema=place[1]) as store, PostgresStore(place[0], schema=place[1]) as other:
+
+        async def follow(followed: PostgresStore) -> None:
+            nonlocal wakes
+            token = await followed.wait(0, 60)
+            while True:
+                token = await followed.wait(token, 60)
+                wakes += 1
+
+        async with anyio.create_task_group() as tasks:
+            for each in (store, other):
+                tasks.start_soon(follow, each)
+                await each.wait(0, 0)
+            began = time.monotonic()
+            for n in range(30):
+                before = wakes
+                await store.append([message("s", str(n))])
+                with anyio.fail_after(PATIENCE_S):
+                    while wakes < before + 2:
+                        await anyio.sleep(0.005)
+            looks = 2 * (1 + time.monotonic() - began)
+            tasks.cancel_scope.cancel()
+
+    assert wakes <= 60 + looks
+
+
 async def test_two_that_append_to_the_same_sessions_leave_no_gap_and_no_reader_behind(place: tuple[str, str]) -> None:
     """Sessions are named in opposite orders, so that their locks could cross."""
     url, schema = place
