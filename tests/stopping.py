@@ -1,4 +1,4 @@
-"""Processes that are stopped, but not while they hold the file of a store: nobody could write it then."""
+"""Processes that are stopped, but not while they hold the file of a store, or killed, with what writes for them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ import signal
 import sqlite3
 import subprocess
 import time
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+
+@contextmanager
+def killed_at_the_end(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process with its output as lines; after it nothing is left of what writes there, as a warm `proctor` may."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as process:
+        assert process.stdout is not None
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.stdout.read()
 
 
 def stop_between_writes(process: subprocess.Popen[Any], path: Path) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import open_store
 from proctor.adapters.web.server import serve
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.stopping import killed_at_the_end
 
 TOKENS = """\
 tokens:
@@ -161,28 +162,21 @@ def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", *
         thread.join()
 
 
-@contextmanager
 def going(
     site: Site, script: str, policy: str, *more: str, prompt: str = "Clean up"
-) -> Iterator[subprocess.Popen[str]]:
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """A run in a process of its own, its events as they come; killed at the end."""
     folder = site.store.parent
     (folder / "agent.yaml").write_text(script)
     (folder / "policy.yaml").write_text(policy)
-    process = subprocess.Popen(
+    return killed_at_the_end(
         [
             *(*PROCTOR, "run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml"),
             *("--policy", "policy.yaml", "--store", str(site.store), *more, prompt),
         ],
-        stdout=subprocess.PIPE, text=True, cwd=folder, env={**os.environ, "PROCTOR_STORE": ""},
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+        cwd=folder,
+        env={**os.environ, "PROCTOR_STORE": ""},
+    )
 
 
 @contextmanager

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stopping import killed_at_the_end
 from warm_proctor import warm_proctor
 
 Cli = Any
 RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy")
 
 
-@contextmanager
-def going(policy: str, *more: str) -> Iterator[Any]:
+def going(policy: str, *more: str) -> AbstractContextManager[Any]:
     """A run in a process of its own, its events as they come."""
-    process = subprocess.Popen([warm_proctor(), *RUN, policy, *more, "go"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+    return killed_at_the_end([warm_proctor(), *RUN, policy, *more, "go"])
 
 
 def until(process: Any, kind: str) -> dict[str, Any]:
