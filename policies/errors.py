@@ -74,9 +74,9 @@ def wrong_type(wanted: str, given: object) -> str:
     return f"expected {wanted}, got a value of type `{type(given).__name__}`"
 
 
-def os_words(error: OSError) -> str:
-    """What the system says of a failure, without number and path."""
-    return (error.strerror or str(error)).lower()
+def os_words(error: Exception) -> str:
+    """What the system says of a failure, without number and path; of another error its own words."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

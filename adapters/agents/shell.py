@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from proctor.policies.errors import UnjudgeableLineError
+from proctor.policies.errors import UnjudgeableLineError, os_words
 from proctor.policies.events import (
     RunCompleted,
     RunFailed,
@@ -119,7 +119,7 @@ class ShellAgent:
         try:
             result = await self._commands.run(argv, cwd=cwd, env=env, timeout_s=timeout_s)
         except OSError as error:
-            raise RuntimeError(f"bash cannot be started: {error.strerror or error}") from error
+            raise RuntimeError(f"bash cannot be started: {os_words(error)}") from error
         output: dict[str, Any] = msgspec.to_builtins(result)
         for call in self._known_outcomes(calls):
             await self._outcome(call, result, output)

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
 
 from ..kit.client_tools import CLIENTS
@@ -538,7 +539,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"`{path}` cannot be read: {error}") from None
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None
 
 
 def _data(text: str, path: Path) -> Any:
@@ -547,4 +548,4 @@ def _data(text: str, path: Path) -> Any:
             return tomllib.loads(text)
         return json.loads(re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', r"\1", text, flags=re.S))
     except ValueError as error:
-        raise UsageError(f"`{path}` cannot be read: {error}") from None
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None

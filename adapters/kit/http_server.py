@@ -14,6 +14,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
 
 
@@ -87,5 +88,5 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         listener.listen()
     except (OSError, OverflowError) as error:
         listener.close()
-        raise UsageError(f"cannot listen on `{address}`: {error}") from error
+        raise UsageError(f"cannot listen on `{address}`: {os_words(error)}") from error
     return listener

@@ -14,7 +14,7 @@ from typing import IO, Any, ClassVar, TypeVar
 
 import msgspec
 
-from proctor.policies.errors import ProctorError
+from proctor.policies.errors import ProctorError, os_words
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -143,7 +143,7 @@ class TraceLines:
         except (gzip.BadGzipFile, zlib.error) as error:
             raise TraceError(f"damaged gzip file: {_lower(str(error))}", place=place) from None
         except OSError as error:
-            raise TraceError(f"cannot be read: {_reason(error)}", place=place) from None
+            raise TraceError(f"cannot be read: {os_words(error)}", place=place) from None
         if len(line) > MAX_LINE_BYTES:
             raise TraceError(f"a line of more than {MAX_LINE_BYTES} bytes", place=place)
         return line
@@ -161,7 +161,7 @@ def open_lines(path: str, *, stdin: IO[bytes] | None = None) -> Iterator[TraceLi
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below, after its own opening errors are told apart
     except OSError as error:
-        raise TraceError(_reason(error), place=path) from None
+        raise TraceError(os_words(error), place=path) from None
     with file:
         yield TraceLines(path, _unpacked(file))
 
@@ -235,10 +235,6 @@ class _Raw(io.RawIOBase):
 
 def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
     return gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == _GZIP else stream
-
-
-def _reason(error: OSError) -> str:
-    return _lower(error.strerror or str(error))
 
 
 def _lower(text: str) -> str:

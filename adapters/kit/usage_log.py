@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec.structs import astuple
 
-from proctor.policies.errors import EventError
+from proctor.policies.errors import EventError, os_words
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.values.json_values import json_words
 
@@ -214,7 +214,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
+        raise EventError(f"the session's log `{path}` cannot be read: {os_words(error)}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventError(f"the session's log `{path}` cannot be read: {json_words(error)}") from error
 

@@ -27,6 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.store import Store
@@ -145,7 +146,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
             why = error.reason or str(error)
             raise UsageError(f"`{self.file}` and `{self.key}` are not a certificate and its key: {why}") from None
         except OSError as error:
-            raise UsageError(f"the certificate or its key cannot be read: {error.strerror}") from None
+            raise UsageError(f"the certificate or its key cannot be read: {os_words(error)}") from None
 
 
 def _no_password() -> str:

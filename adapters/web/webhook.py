@@ -21,6 +21,7 @@ import httpx
 import msgspec
 import tenacity
 
+from proctor.policies.errors import os_words
 from proctor.policies.events import EVENT_TYPES, Event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
@@ -220,7 +221,7 @@ class CursorFile:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeError) as error:
-            raise UsageError(f"`{self.path}` cannot be read: {error}") from None
+            raise UsageError(f"`{self.path}` cannot be read: {os_words(error)}") from None
 
     def write(self, cursor: str) -> None:
         """Store a position."""
@@ -235,9 +236,7 @@ def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFi
     try:
         lock = os.open(store.with_name(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(
-            f"the place of the {kind} cannot be kept beside `{store}`: {(error.strerror or '').lower()}"
-        ) from None
+        raise UsageError(f"the place of the {kind} cannot be kept beside `{store}`: {os_words(error)}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

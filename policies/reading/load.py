@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..errors import PolicyError, Problem, read_each, wrong_type
+from ..errors import PolicyError, Problem, os_words, read_each, wrong_type
 from ..language.selectors import NameScope, person_problems, selector_problems
 from ..policy import Policy, members_of
 from ..rules import RULES
@@ -322,8 +322,7 @@ def _roots(path: Path) -> Sequence[MapNode]:
 
 
 def _unreadable(path: object, error: Exception) -> Problem:
-    reason = getattr(error, "strerror", None) or str(error)
-    return Problem(message=f"cannot read the file: {reason.lower()}", file=str(path))
+    return Problem(message=f"cannot read the file: {os_words(error)}", file=str(path))
 
 
 def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-from proctor.policies.errors import PolicyError
+from proctor.policies.errors import PolicyError, os_words
 from proctor.policies.reading.convert import Converter
 from proctor.policies.reading.sources import read_text
 from proctor.policies.reading.tree import MapNode, ProblemReport, Unreadable, node_of, set_paths
@@ -175,5 +175,4 @@ def _text(source: str | Path) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise UsageError(f"script `{source}` is not valid UTF-8") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"script `{source}` cannot be read: {reason.lower()}") from None
+        raise UsageError(f"script `{source}` cannot be read: {os_words(error)}") from None

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
 
 from ...kit.values import atomic_write
@@ -92,7 +93,7 @@ def distrust(settings: Path) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise UsageError(f"`{config}` cannot be put back: {error}") from error
+        raise UsageError(f"`{config}` cannot be put back: {os_words(error)}") from error
 
 
 def _cut(text: str, tables: set[str]) -> str:
