@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..kit.usage_log import UsageLog
 from ..kit.values import whole_characters
@@ -182,7 +182,7 @@ def decoded(data: bytes, type: type[Any], client: HookClient) -> Any:
         kind = client.events.get(getattr(message, "event", ""))
         may_be_cut = kind not in (None, "permission", *REFUSABLE)
         return message if may_be_cut or whole == data else msgspec.json.decode(data, type=type)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise EventError(f"standard input is not a hook of {client.title}: {json_words(error)}") from None
 
 

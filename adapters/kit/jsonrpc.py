@@ -14,6 +14,7 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from proctor.policies.values.foreign_code import error_text, named_error
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError
 
 from .values import whole_characters
@@ -82,7 +83,6 @@ class Request(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _requests = msgspec.json.Decoder(Request)
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _encoder = msgspec.json.Encoder()
 
 
@@ -208,7 +208,7 @@ class Peer:
         message: Params | None
         try:
             message = _decoder.decode(line)
-        except _UNREADABLE:
+        except NOT_JSON:
             message = await self._handle_unread(line)
         if message is None:
             return
@@ -236,8 +236,8 @@ class Peer:
         whole = whole_characters(line)
         try:
             request = _requests.decode(whole)
-        except _UNREADABLE:
-            with suppress(*_UNREADABLE):
+        except NOT_JSON:
+            with suppress(*NOT_JSON):
                 return _decoder.decode(whole)
         else:
             error = {"code": INVALID_REQUEST, "message": f"`{request.method}` cannot be read"}

@@ -26,7 +26,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.values.json_values import RepeatedKeyError, json_words, unique_members
+from proctor.policies.values.json_values import NOT_JSON, RepeatedKeyError, json_words, unique_members
 
 from .values import whole_characters
 
@@ -97,7 +97,7 @@ class TraceLines:
         """The line as a value. Raises TraceError with the place if it is none."""
         try:
             return decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise self.fail(json_words(error)) from None
 
     def fail(self, message: str, *, about_file: bool = False) -> TraceError:
@@ -181,7 +181,7 @@ def is_whole(line: bytes) -> bool:
     """Whether the line is a JSON value by itself."""
     try:
         _anything.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return False
     return True
 
@@ -190,7 +190,7 @@ def _is_as_encoded(line: bytes) -> bool:
     """Whether its value is written so again, with each key of an object once."""
     try:
         return _encode(_anything.decode(line)) == line.strip()
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return False
 
 
@@ -315,7 +315,7 @@ def parsed(value: Any) -> Any:
         return value
     try:
         return _anything.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except NOT_JSON:
         return value
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from proctor.policies.errors import EventError, os_words
 from proctor.policies.events import TokenUsageUpdated
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
@@ -215,7 +215,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EventError(f"the session's log `{path}` cannot be read: {os_words(error)}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise EventError(f"the session's log `{path}` cannot be read: {json_words(error)}") from error
 
 

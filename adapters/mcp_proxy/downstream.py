@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError
 
 from ..kit.client_process import ClientProcess, start_client
@@ -165,7 +166,7 @@ async def _first_message(request: Request, receive: Receive) -> tuple[Receive, b
     try:
         body = await Request(request.scope, receive).body()
         message = msgspec.json.decode(body)
-    except (ClientDisconnect, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (ClientDisconnect, *NOT_JSON):
         return receive, False
     rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -14,6 +14,7 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRespo
 from pydantic import ValidationError
 
 from proctor.policies.policy import Policy, members_of
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.policies.values.paths import keys_of
 
 from ..kit.display_text import escape_control
@@ -105,7 +106,7 @@ def _id_of(error: Exception, kind: type[Request | _Answer]) -> RequestId | None:
     try:
         whole = whole_characters(sent) if isinstance(sent, bytes) else b""
         read = msgspec.json.decode(whole, type=kind) if whole else msgspec.convert(sent, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return None
     return read.id
 

@@ -25,7 +25,7 @@ from proctor.policies.events import (
     decode_event,
 )
 from proctor.policies.events.run_context import RunContext
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, tool_input
 
@@ -101,7 +101,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
 
 def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | dict[str, Any]]]:
     """A line with its items; items of unknown types stay as they came."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    with suppress(*NOT_JSON):
         strict = _strict.decode(line)
         if not any(isinstance(item, _Call) and item.given is None for item in strict.events):
             return strict, list(strict.events)

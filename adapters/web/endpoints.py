@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.policies.errors import PolicyError, ProctorError
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 
 from ..operations.identities import Identity, Role
@@ -162,7 +162,7 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
         raise UsageError("the body is JSON, with `Content-Type: application/json`")
     try:
         return msgspec.json.decode(bytes(data), type=wanted)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise UsageError(json_words(error)) from None
 
 

@@ -11,7 +11,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
+
+import msgspec
 
 from .model_base import aliased
 
@@ -246,6 +248,10 @@ _PHRASES = (
     (re.compile(r"^Invalid RFC3339 encoded datetime"), "not a time such as `2026-11-20T10:00:00Z`"),
     (re.compile(r" - at `"), " at `"),
 )
+
+
+NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What a decoder of JSON raises."""
 
 
 def json_words(error: Exception) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.events import Event, RecordPruned, decode_event
 from proctor.policies.values.amounts import counted
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError
@@ -225,7 +225,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
                         raise UsageError(f"line 1: this is not `{FORMAT}`; `proctor export` writes one")
                 elif line.strip():
                     await importing.add(_line(line))
-            except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
+            except (EventError, *NOT_JSON) as error:
                 await importing.flush()
                 raise UsageError(f"line {number}: {json_words(error)}{_so_far(importing.report)}") from None
         await importing.flush()

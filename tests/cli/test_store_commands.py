@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopping import killed_at_the_end
 from warm_proctor import warm_proctor
+
+from tests.stopping import killed_at_the_end
 
 Cli = Any
 RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy")

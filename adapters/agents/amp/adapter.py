@@ -22,6 +22,7 @@ import msgspec
 from proctor.policies.events import ToolCallDenied, ToolCallRequested
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch, LaunchOptions
 
@@ -258,7 +259,7 @@ class AmpSession(ClientSession):
         self._mark_active()
         try:
             record = _decoder.decode(whole_characters(line))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except NOT_JSON:
             self.report_bad_line(line, "record")
             return
         judged: set[str] = set()
@@ -372,13 +373,7 @@ async def _read(stream: anyio.abc.SocketStream) -> _Question | None:
             while not line.endswith(b"\n") and len(line) <= _MAX_BYTES:
                 line += await stream.receive()
             return _questions.decode(line)
-        except (
-            anyio.EndOfStream,
-            anyio.BrokenResourceError,
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            RecursionError,
-        ):
+        except (anyio.EndOfStream, anyio.BrokenResourceError, *NOT_JSON):
             return None
     return None
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
+from proctor.policies.values.json_values import NOT_JSON
 
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, open_lines, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used
@@ -243,7 +244,7 @@ def _owner_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return _owner.decode(file.readline()).session_id
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (OSError, *NOT_JSON):
         return ""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.errors import EventError
+from proctor.policies.values.json_values import NOT_JSON
 
 from ...agents.claude.session_log import ClaudeUsageLog, logs_below
 from ...kit.client_tools import CLAUDE_TOOLS
@@ -156,7 +157,7 @@ def _last_lines(path: Path) -> list[bytes]:
 def _row(line: bytes) -> _LogRow | None:
     try:
         return msgspec.json.decode(line, type=_LogRow)
-    except (msgspec.MsgspecError, RecursionError):  # no result of a call, or cut
+    except NOT_JSON:  # no result of a call, or cut
         return None
 
 

@@ -27,6 +27,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.monitor.usage import TokenMeter
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
@@ -239,7 +240,7 @@ class Lists:
             self._runs[record.run_id].apply(event)
 
     def _learn_provider(self, record: StoredRecord, run: _Run | None) -> None:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        with suppress(*NOT_JSON):
             if provider := _provided(record.data).provider:
                 self._providers.setdefault(record.session_id, provider)
                 if run is not None and not (run.provider or run.ended):

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from proctor.policies.events import at_ms
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.ports.stored_types import (
     AnswerGiven,
@@ -150,7 +150,7 @@ class Verifier:
         place = {"session_id": record.session_id, "seq": record.seq}
         try:
             written = _decode(record.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             self.find("integrity", "unreadable", "the record is not an event", **place)
             return None
         pairs = {
@@ -215,7 +215,7 @@ def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
     for _number, data in orders:
         try:
             order = _orders_decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             continue
         if isinstance(order, AnswerGiven):
             found.setdefault(order.approval_id, order)
@@ -269,7 +269,7 @@ class Orders:
             self._verifier.find("integrity", "orders_rewritten", message)
         try:
             order = _orders_decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             self._verifier.find("integrity", "order_changed", f"order {number} cannot be read")
             return
         if isinstance(order, Block):
