@@ -173,6 +173,24 @@ async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
     assert reading.cancelled_caught
 
 
+async def test_however_many_read_from_a_server_that_says_nothing_others_have_threads(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """What ends an agent needs one, and what closes the store."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
+        await store.append([message("a")])
+        proxy.mute()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(60):
+                tasks.start_soon(store.last_seq, "s")
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(PATIENCE_S):
+                await anyio.to_thread.run_sync(lambda: None)
+            tasks.cancel_scope.cancel()
+    proxy.mute(on=False)
+    proxy.cut()
+
+
 async def test_a_server_that_answers_no_more_is_lost_after_a_while(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

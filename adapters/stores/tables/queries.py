@@ -9,8 +9,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
+import anyio
 import anyio.to_thread
 import msgspec
+from anyio.lowlevel import RunVar
 
 from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
@@ -200,10 +202,14 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
 T = TypeVar("T")
 ConnectionT = TypeVar("ConnectionT")
 _KEPT = 4
+_MOST = 8
+"""How many queries of an event loop run at once: the others' threads are left to whoever else needs one, such as what
+ends an agent, also if no query is answered.
+"""
 
 
 class ReaderPool(ABC, Generic[ConnectionT]):
-    """A few idle connections; another is opened when all are in use.
+    """A few idle connections; another is opened when all are in use, up to `_MOST`.
 
     Args:
         check: raises where no connection may be used.
@@ -214,6 +220,7 @@ class ReaderPool(ABC, Generic[ConnectionT]):
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
+        self._limiter: RunVar[anyio.CapacityLimiter] = RunVar(f"reads of {id(self)}")
         self._idle: list[ConnectionT] = []
         self._closed = False
 
@@ -221,7 +228,10 @@ class ReaderPool(ABC, Generic[ConnectionT]):
         """Run a query on a connection, in a worker thread. Raises StoreError."""
         self.check_open()
         self._check()
-        return await anyio.to_thread.run_sync(self._query, query, abandon_on_cancel=self.abandons)
+        limiter = self._limiter.get(None)
+        if limiter is None:
+            self._limiter.set(limiter := anyio.CapacityLimiter(_MOST))
+        return await anyio.to_thread.run_sync(self._query, query, abandon_on_cancel=self.abandons, limiter=limiter)
 
     def check_open(self) -> None:
         """Raises StoreError for a pool that is closed."""
