@@ -41,6 +41,8 @@ ASK_S = 0.25
 """How often it looks whether somebody has answered a call that waits."""
 _QUESTION_S, _HELD_S = 86_400, 570
 """Seconds a hook takes at most that waits beside the client's question, and in its place."""
+_BELOW_S = 30.0
+"""So many seconds a subagent's question waits for an answer from elsewhere; only then its client asks its person."""
 _LOCAL_PEERPID = (0, 2)
 DECIDE_S = 20.0
 """Seconds after which a hook that nobody could decide on is refused; less than the hook itself waits."""
@@ -196,7 +198,7 @@ class _Daemon:
         self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
     ) -> HookAnswer:
         """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
-        gone = False
+        gone, until = False, time.monotonic() + _BELOW_S
         while True:
             gone = gone or _has_gone(connection)
             with self._deciding:
@@ -204,6 +206,8 @@ class _Daemon:
                 answer = self._decider.resolve_held(hook_input, held, origin, agent, gone=gone)
             if answer is not None:
                 return answer
+            if hook_input.kind == "permission" and hook_input.agent_id and time.monotonic() > until:
+                return HookAnswer()
             time.sleep(ASK_S)
 
     def _listen(self) -> None:

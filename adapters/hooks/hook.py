@@ -14,6 +14,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.events import (
     BudgetWarned,
     Event,
+    MessageSent,
     PolicyViolated,
     RunCompleted,
     RunFailed,
@@ -43,6 +44,9 @@ ANSWER_NOTE = "answer"
 """The last answer in a session; see `LastAnswer`."""
 OPENED_NOTE = "opened"
 """The calls that the client need not ask about, each with why, where it asks by a hook of its own."""
+WOKEN_NOTE = "woken"
+"""The client's own prompts, each with the person's that it goes on with."""
+MOST_WOKEN = 256
 STARTS_BLOCKED = "no run starts at the moment"
 SETTINGS_CHANGED = "settings that change during a session apply from the next session on"
 
@@ -151,6 +155,16 @@ class Hook:
     def _goes_on(self) -> bool:
         return self._session.goes_on
 
+    @property
+    def _woken(self) -> dict[str, str]:
+        return msgspec.json.decode(self._record.note(WOKEN_NOTE) or b"{}", type=dict[str, str])
+
+    @property
+    def _refuses(self) -> bool:
+        """Whether the run of this hook's prompt, or of the one that it goes on with, was cancelled."""
+        prompt_id = self._input.prompt_id
+        return self._session.refuses_on(self._woken.get(prompt_id, prompt_id))
+
     def _handle(self, input: interface.Input) -> None:
         """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
         self._follow(self._session.handle(input, self._record))
@@ -168,17 +182,30 @@ class Hook:
     def _prompted(self) -> Verdict:
         if self._input.agent_id is not None and self._goes_on:  # a sub-agent's, in the run of whoever prompted it
             return _ALLOWED
+        if self._input.woken and (self._goes_on or self._session.refuses_on("")):
+            return self._woken_again()
         self._complete(None)
         if (block := self._session.blocked(self._record)) is not None:
             return "deny", str(StartsBlockedError(block))
         self._begin(self._input.prompt)
+        if self._goes_on and not self._input.by_person:
+            self._report(MessageSent(role="system", content=self._input.prompt))
         return _ALLOWED if self._goes_on else ("deny", "; ".join(self._notes()) or STOPPED)
+
+    def _woken_again(self) -> Verdict:
+        """The client goes on with what was prompted, but with nothing that was cancelled."""
+        woken = {**self._woken, self._input.prompt_id: self._session.prompt_id}
+        self._record.keep(WOKEN_NOTE, msgspec.json.encode(dict(list(woken.items())[-MOST_WOKEN:])))
+        if not self._goes_on:
+            return "deny", STOPPED
+        self._report(MessageSent(role="system", content=self._input.prompt))
+        return _ALLOWED
 
     def _proposed(self) -> Verdict:
         hook_input, session = self._input, self._session
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
-        refused = session.refuses_on(hook_input.prompt_id)
+        refused = self._refuses
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
         if not self._goes_on and not refused:
@@ -226,7 +253,7 @@ class Hook:
         """
         hook_input, opened = self._input, _opened_calls(self._record)
         part = hook_input.tool_input
-        if not self._goes_on and self._session.refuses_on(hook_input.prompt_id):
+        if not self._goes_on and self._refuses:
             return "deny", tell_model_default(hook_input.tool_name)
         if self._client.hears == "permission":
             self._held = self._session.waits_for(hook_input.tool_name, part) if self._goes_on else ""
@@ -347,7 +374,8 @@ class Hook:
             self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
             self._report(TurnCompleted(turn=self._session.machine.turn))
-        self._complete(self._input.last_assistant_message, self._input.error)
+        if not self._input.awaits:
+            self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
@@ -382,7 +410,8 @@ class Hook:
 
     def _begin(self, prompt: str | None) -> None:
         metadata: dict[str, Any] = {"prompt_id": self._input.prompt_id, "cwd": self._input.cwd}
-        self._follow(self._session.begin_run(self._record, self._at, metadata, prompt))
+        by_person = self._input.by_person
+        self._follow(self._session.begin_run(self._record, self._at, metadata, prompt, by_person=by_person))
 
     def _complete(self, output: str | None, error: Any = None) -> None:
         if self._goes_on:

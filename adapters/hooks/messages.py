@@ -47,6 +47,9 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
         error: why the call, or the response that is over, has failed.
         used: what responses used, as far as the client says so itself and has not said before.
+        by_person: whether the prompt is a person's; others are the client's own, with what a model has written.
+        woken: the client prompts as work of the background has ended, and goes on with what a person prompted.
+        awaits: the response is over, and its subagents go on in the background.
         own_settings: settings that no repository and no agent can write have changed.
     """
 
@@ -68,6 +71,9 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     last_assistant_message: str | None = None
     reason: str = ""
     used: tuple[TokenUsageUpdated, ...] = ()
+    by_person: bool = True
+    woken: bool = False
+    awaits: bool = False
     own_settings: bool = False
 
 

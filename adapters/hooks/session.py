@@ -102,6 +102,11 @@ class HookedSession:
             self.handle(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
             self.handle(interface.AdapterEnded(now_ms=now), record)
 
+    @property
+    def prompt_id(self) -> str:
+        """The prompt that its latest run was begun for, where the client names it."""
+        return self._prompt_id
+
     def refuses_on(self, prompt_id: str) -> bool:
         """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
         was prompted since, by whom. A hook that names no prompt is of the latest run.
@@ -116,8 +121,12 @@ class HookedSession:
         found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **scope))
         return next(found, None)
 
-    def begin_run(self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Handled:
-        """Begin a run, as the one before has ended; returns what `handle` does."""
+    def begin_run(
+        self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None, *, by_person: bool
+    ) -> Handled:
+        """Begin a run, as the one before has ended; returns what `handle` does. A prompt that is no person's is not
+        recorded as a message of the user.
+        """
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
         # `asks`: the client asks its person; nobody else's answer counts but where it `hears` of that
@@ -129,7 +138,8 @@ class HookedSession:
         self.machine = RunMachine(identity, self.monitor, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
-        begin = interface.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
+        words, first = prompt if by_person else None, identity.events_before == 0
+        begin = interface.Begin(now_ms=now, prompt=words, first=first, metadata=run_metadata)
         named = interface.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
         recorded, wanted = self.handle(begin, record)
         if not self.machine.cancelling:

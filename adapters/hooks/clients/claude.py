@@ -43,6 +43,10 @@ _NAMES: Final = {"event": "hook_event_name"}
 """The client's names of fields that `HookInput` names otherwise."""
 
 
+class _Task(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
 class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
@@ -63,6 +67,15 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     last_assistant_message: str | None = None
     reason: str = ""
     source: str = ""
+    background_tasks: tuple[_Task, ...] = ()
+
+
+_PERSONS: Final = ("", "user", "sdk")
+"""Sources of prompts that a person wrote; not every version names one."""
+_WOKEN: Final = "<task-notification>"
+_OTHERS: Final = (_WOKEN, "<teammate-message", "<cross-session-message", "<channel")
+"""How messages begin that the client passes on as prompts."""
+_AGENTS: Final = ("subagent", "workflow")
 
 
 def read(data: bytes) -> HookInput:
@@ -70,7 +83,14 @@ def read(data: bytes) -> HookInput:
     message: _Input = decoded(data, _Input, CLAUDE)
     if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
-    return hook_input(CLAUDE, message, own_settings=message.source == "policy_settings")
+    return hook_input(
+        CLAUDE,
+        message,
+        by_person=message.source in _PERSONS and not message.prompt.startswith(_OTHERS),
+        woken=message.prompt.startswith(_WOKEN),
+        awaits=any(task.type in _AGENTS for task in message.background_tasks),
+        own_settings=message.source == "policy_settings",
+    )
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import anyio
 import codex_bench
+import msgspec
 import pytest
 import web_server
 from hook_processes import end_daemons, recorded
@@ -20,8 +22,11 @@ from stored_rows import stored_rows
 from terminal import Terminal
 from web_server import PROCTOR
 
+from proctor.adapters.hooks import daemon
 from proctor.adapters.hooks.clients import claude, codex_trust
 from proctor.adapters.hooks.decider import HookDecider
+from proctor.adapters.hooks.messages import HookAnswer
+from proctor.adapters.hooks.origin import Origin
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
@@ -256,6 +261,31 @@ def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
 
 
 @pytest.mark.claude
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTerminal, site: Any) -> None:
+    """It works in the background, in the run that started it, which ends with the response to its report."""
+    at.terminal.until(at.client.ready)
+    api, start = at.api, {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+    api.say(api.reply(api.tool("Agent", **start)), api.reply(api.text("main done")), api.reply(api.text("all done")))
+    api.say(api.reply(api.bash("touch by-sub")), api.reply(api.text("sub done")), sub=True)
+    for words, keys in (("", "go"), ("go\n", "\r")):
+        at.terminal.until(words)
+        at.terminal.press(keys)
+    at_the_terminal(at, "1", site, waiting(site))
+    at.terminal.until("main done")
+    at.terminal.until("Waiting for 1 background agent")
+    second = waiting(site)
+    response = answered(site, second, "grant")
+    at.terminal.until("all done")
+    runs = site.until("/api/runs", lambda found: found["runs"][0]["status"] == "completed")["runs"]
+
+    assert response.status == 200
+    assert second["call"]["input"]["command"] == "touch by-sub"
+    assert (at.cwd / "by-sub").exists()
+    assert len(runs) == 1
+
+
+@pytest.mark.claude
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal, site: Any) -> None:
@@ -442,6 +472,24 @@ def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> No
     )
     if not granted:
         assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
+
+
+def test_a_subagents_question_comes_to_its_client_where_nobody_answers_elsewhere(
+    asking: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client waits for the hook before it asks about a call of the background."""
+    monkeypatch.setattr(daemon, "_BELOW_S", -1.0)
+    monkeypatch.chdir(tmp_path)
+    asking.session.pre("c1", command="deploy")
+    held, hook = asking.question()
+    mine, its = socket.socketpair()
+    with daemon._listening() as listener, mine, its:
+        process = daemon._Daemon(listener, asking.judge)
+        given = msgspec.structs.replace(hook, agent_id="a")
+        answer = process._wait_for_approval(given, held, Origin(client=asking.session.client), mine, "claude")
+
+    assert answer == HookAnswer()
+    assert asking.types()[-1] == "tool_approval_requested"
 
 
 @pytest.mark.parametrize("granted", [True, False])

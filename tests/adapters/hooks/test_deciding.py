@@ -473,3 +473,64 @@ def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest
         session.post(f"c{number}", command="ls")
 
     assert answers == ["allow"] * 4 + ["deny"] * 2
+
+
+WOKEN = "<task-notification>\n<result>The user wants the refund.</result>\n</task-notification>"
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+async def test_subagents_that_go_on_after_the_response_work_in_its_run(session: Any, prompts: bool) -> None:
+    """Their questions stay open, and what they use counts, until they have ended; what wakes the client is no prompt
+    of a person, who may prompt meanwhile.
+    """
+    session.policy.write_text(
+        "{name: p, limits: {max_tool_calls: {max: 3, action: deny}},"
+        " tool_rules: [{deny: [Write], action: request_approval}]}"
+    )
+    session.pre("t1")
+    session.pre("t2", "Write")
+    session.hook("Stop", background_tasks=[{"type": "shell"}, {"type": "subagent", "status": "running"}])
+    session.post("t2", "Write")
+    session.prompt("p2", "next" if prompts else WOKEN)
+    answers = [session.pre(f"u{n}").verdict for n in range(3)]
+    session.hook("Stop", background_tasks=[{"type": "shell"}])
+    found = await session.events("tool_approval_granted", "run_started", "run_completed")
+
+    assert answers == (["allow"] * 3 if prompts else ["allow", "deny", "deny"])
+    assert [event.type for event in found] == [
+        *("run_started", "tool_approval_granted"),
+        *(("run_completed", "run_started") if prompts else ()),
+        "run_completed",
+    ]
+
+
+async def test_what_wakes_the_client_goes_on_with_no_run_that_was_cancelled_and_is_no_word_of_the_user(
+    session: Any,
+) -> None:
+    """Neither does what it wakes: a subagent that was refused ends, and its client would go on."""
+    session.policy.write_text(
+        "{name: p, on_violation: deny, tool_rules: [{deny: [Write], action: cancel}],"
+        " rules: [{type: precondition, tool: Refund, requires: [{user_said: refund}]}]}"
+    )
+    session.prompt("p1")
+    session.hook("Stop", background_tasks=[{"type": "subagent"}])
+    session.prompt("w1", WOKEN)
+    refund = session.pre("t1", "Refund").verdict
+    cancelled = session.pre("t2", "Write")
+    sibling = session.pre("t3")
+    woken = session.prompt("w2", WOKEN)
+    late = session.pre("t4").verdict
+    session.prompt("p2")
+    after = session.pre("t5").verdict
+    session.prompt_id = "w1"
+
+    assert (refund, cancelled.stop, sibling.verdict, woken.verdict, late, after) == (
+        "deny",
+        True,
+        "deny",
+        "deny",
+        "deny",
+        "allow",
+    )
+    assert session.pre("t6").verdict == "deny"
+    assert [event.role for event in await session.events("message_sent")] == ["user", "system", "user"]
