@@ -442,7 +442,7 @@ class Asking:
         """The client writes these into its log, or into one of a subagent."""
         path = self.session.log.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(map(json.dumps, rows)))
+        path.write_bytes("\n".join((json.dumps(row, ensure_ascii=False) for row in rows)).encode("latin-1"))
 
     def types(self) -> list[str]:
         """The stored events about the call."""
@@ -557,7 +557,7 @@ def test_what_a_person_does_there_is_heard_by_the_log(
     asking.logs(result, text, {**REFUSED, "message": {}}, {**REFUSED, "toolDenialAfterRun": True})
     assert asking.judge.resolve_held(hook, held, gone=True) is None
     if row is not None:
-        asking.logs({"half a": "line"}, row, name=log)
+        asking.logs({"half a": "line"}, {**REFUSED, "toolUseResult": "no text: ÿ"}, row, name=log)
     else:
         asking.answers(held, granted=True)
     answer = asking.judge.resolve_held(hook, held, gone=True)
