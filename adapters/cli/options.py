@@ -31,7 +31,7 @@ from proctor.policies import (
 )
 from proctor.policies.errors import PolicyError, Problem, os_words, read_each
 from proctor.policies.reading.schema import did_you_mean
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 
@@ -232,7 +232,7 @@ def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
             raise click.UsageError(f"`{option} {key}=...` is given twice; give it once")
         try:
             found[key] = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError):
+        except NOT_JSON:
             found[key] = value
     return found
 
@@ -301,7 +301,7 @@ def _fact(pair: str) -> tuple[str, Any]:
         return key, text
     try:
         return key[:-1], msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except NOT_JSON as error:
         raise click.UsageError(f"`--context {pair}`: what follows `:=` is {json_words(error)}") from None
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.errors import EventError
+from proctor.policies.values.json_values import NOT_JSON
 
 from ..kit.values import atomic_write
 from .daemon_client import check_private, refusal
@@ -81,7 +82,7 @@ def read_endpoint(folder: str) -> Endpoint | None:
     """The endpoint that a folder has, if it has one."""
     try:
         return msgspec.json.decode(Path(folder, FILE).read_bytes(), type=Endpoint)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *NOT_JSON):
         return None
 
 

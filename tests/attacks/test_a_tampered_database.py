@@ -55,6 +55,8 @@ CHANGES = (
     "UPDATE budget_parts SET used = 0",
     "UPDATE budget_shares SET held = 0",
     "UPDATE runs SET label_texts = '{}' WHERE label_texts != '{}'",
+    "UPDATE runs SET labels = convert_to('{\"a\": \"', 'utf8') || '\\xff'::bytea || convert_to('\"}', 'utf8')",
+    "UPDATE runs SET labels = convert_to('{\"a\": ' || repeat('[', 9999), 'utf8')",
     "UPDATE runs SET label_texts = label_texts || '4:team=other'::text WHERE run_id = 'drawing'",
     "DELETE FROM budget_parts",
     "DELETE FROM budget_shares",

@@ -73,8 +73,9 @@ def test_what_cannot_be_read_is_reported(cli: Cli, store: Path, place: Path) -> 
     """No store, no anchor, no heads in it: 2. A file that is damaged: 3."""
     assert cli("audit", "verify", "--store", "none.db").code == 2
     assert cli("audit", "verify", "--anchor", "none.json").code == 2
-    place.joinpath("odd.json").write_text("{}")
-    assert cli("audit", "verify", "--anchor", "odd.json").code == 2
+    for odd in (b"{}", b'{"store_id": "\xff"}', b'{"sessions": ' + b"[" * 9_999):
+        place.joinpath("odd.json").write_bytes(odd)
+        assert cli("audit", "verify", "--anchor", "odd.json").code == 2, odd[:20]
     place.joinpath("text.db").write_text("no database, but long enough to look like a file of some kind " * 9)
     assert cli("audit", "verify", "--store", "text.db").code == 2
     data = bytearray(store.read_bytes())

@@ -52,6 +52,7 @@ def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) ->
         ("tenant:=1.10", "`tenant` is text"),
         ("labels.env:=1", "`labels.env` is text"),
         ("metadata.x:=1.1.0", "what follows `:=` is not JSON"),
+        (f"metadata.x:={'[' * 9_999}", "what follows `:=` is nested too deeply"),
         ("tennant=x", "`tenant`"),
         ("labels=x", "`labels.NAME`"),
         ("labels.=x", "`labels.NAME`"),

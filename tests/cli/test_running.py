@@ -175,6 +175,7 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
         (("--adapter", "shell", "--set", "quiet=1"), 2, "no option `quiet`; it has `cwd`, `env`, `timeout_s`"),
         (("--adapter", "scripted", "--set", "script"), 2, "`--set script` is not KEY=VALUE"),
         (("--adapter", "scripted", "--set", "script=none.yaml"), 2, "script `none.yaml` cannot be read"),
+        (("--adapter", "scripted", "--set", f"scrpt={'[' * 9_999}"), 2, "has no option `scrpt`"),
         (("--adapter", "shell", "--context", "role=x"), 2, "`--context role=...`: unknown name; use `user_role`"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 
 from ...kit.client_process import RpcClient
@@ -64,7 +65,7 @@ def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
     for name, members in traits.switches.items():
         try:
             own = msgspec.json.decode(env.get(name) or "{}", type=dict[str, Any])
-        except msgspec.DecodeError:
+        except NOT_JSON:
             raise UsageError(
                 f"the environment variable `{name}` is not a JSON object; `{members}` is added to it"
             ) from None

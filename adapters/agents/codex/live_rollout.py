@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-import msgspec
+
+from proctor.policies.values.json_values import NOT_JSON
 
 from ...kit.trace_lines import parsed
 from .session_log import LINES, OUTPUTS
@@ -81,7 +82,7 @@ class Rollout:
     def _read_line(self, text: bytes) -> None:
         try:
             line = LINES.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             return
         call_id = line.call_id
         if line.type == "token_usage_record":

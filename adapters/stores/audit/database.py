@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
 from ..postgres.connection import Address, Connection, one_label, store_error, version_of
@@ -80,7 +81,7 @@ def _labelled_otherwise(connection: Connection) -> Iterator[str]:
     """The runs whose indexed labels differ from their own."""
     for run_id, labels, texts in connection.rows("SELECT run_id, labels, label_texts FROM runs ORDER BY number"):
         own: list[str] | None = None
-        with suppress(msgspec.MsgspecError):
+        with suppress(*NOT_JSON):
             own = [one_label(*label) for label in _labels(labels).items()] if labels else []
         if texts != own:
             yield f"run `{run_id}` is found by other labels in the list than it has"
@@ -100,6 +101,6 @@ def _whole(kept: str | None, data: bytes) -> str | None:
         return kept
     try:
         event_id = _event_id(data).event_id
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return kept
     return event_id if short_id(event_id) == kept else kept

@@ -342,7 +342,7 @@ def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
     try:
         answer = None if approval.answer is None else _answer(approval.answer)
         at = None if approval.answered_at is None else datetime.fromisoformat(approval.answered_at)
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (*NOT_JSON, TypeError, ValueError):
         return False
     return (answer, at, approval.recorded) == (stored.answer, stored.answered_at, stored.recorded)
 
@@ -354,7 +354,7 @@ def _created(run: ListedRun) -> RunInfo | None:
     for provider in dict.fromkeys((run["provider"], "")):  # one that was created for none has that of its events
         row = (run["number"], provider, *(run[name] for name in names))
         if fits(run["seal"], partial(run_digest, *ids, row, *whose)):
-            with suppress(msgspec.MsgspecError, TypeError):
+            with suppress(*NOT_JSON, TypeError):
                 spec = _spec(run["spec"])
                 tenant, labels = owners(spec)
                 return RunInfo(

@@ -329,7 +329,7 @@ def read_heads(path: Path) -> Heads:
     """Read a checkpoint. Raises UsageError for a file that has none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Heads)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise UsageError(f"`{path}` is not a checkpoint of `proctor audit head`: {json_words(error)}") from None
 
 

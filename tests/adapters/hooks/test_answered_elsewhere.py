@@ -442,7 +442,7 @@ class Asking:
         """The client writes these into its log, or into one of a subagent."""
         path = self.session.log.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes("\n".join((json.dumps(row, ensure_ascii=False) for row in rows)).encode("latin-1"))
+        path.write_bytes("\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode("latin-1"))
 
     def types(self) -> list[str]:
         """The stored events about the call."""
