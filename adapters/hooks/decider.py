@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from proctor.policies import RunContext
+from proctor.policies import PolicyError, RunContext
 from proctor.policies.errors import EventError
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.processes import is_gone
@@ -21,7 +21,7 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner
 from .clients import CLIENTS
 from .decisions import Opening, RuleFiles, Unmatched
 from .hook import Hook
-from .messages import REFUSABLE, HookAnswer, HookClient, HookInput
+from .messages import REFUSABLE, REPORTS, HookAnswer, HookClient, HookInput
 from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
 from .session import HookedSession
@@ -102,6 +102,7 @@ class HookDecider:
         self._store = HookStore(options.store, options.store_id)
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
+        self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None, str]]] = {}
         self._clients: dict[str, _Watched] = {}
         self._seen: dict[int, Owner] = {}
         paths = (*options.policies, str(options.store))
@@ -124,13 +125,39 @@ class HookDecider:
         `reply` is cancelled once the client has been refused; what it would have decided is not recorded then. It is
         running once that is recorded.
 
-        Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
+        Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused. What
+        only reports is recorded before anything else is decided in its session.
         """
-        client = CLIENTS[agent]
-        hook_input = client.read(data)
+        hook_input = CLIENTS[agent].read(data)
         reply = reply if hook_input.kind in REFUSABLE else None
         if reply is not None and reply.cancelled():
             raise EventError(REFUSED_BEFORE)
+        try:
+            self._catch_up(hook_input.session_id)
+            return self._answer(hook_input, owner, origin, agent, reply), hook_input
+        except (PolicyError, StoreError):
+            if hook_input.kind in REPORTS:
+                self._late.setdefault(hook_input.session_id, []).append((hook_input, owner, origin, agent))
+            raise
+
+    def _catch_up(self, session_id: str) -> None:
+        """Record what has happened in a session and could not be recorded then; nothing is decided before."""
+        late = self._late.get(session_id, [])
+        while late:
+            with suppress(EventError):
+                self._answer(*late[0])
+            del late[0]
+        self._late.pop(session_id, None)
+
+    def _answer(
+        self,
+        hook_input: HookInput,
+        owner: Owner | None,
+        origin: Origin | None,
+        agent: str,
+        reply: Future[Any] | None = None,
+    ) -> HookAnswer:
+        client = CLIENTS[agent]
         kept = self._sessions.pop(hook_input.session_id, None)
         at = datetime.now(UTC)
         with self._store.record(hook_input.session_id, origin.client if origin is not None else owner) as whole:
@@ -145,7 +172,7 @@ class HookDecider:
                 raise EventError(REFUSED_BEFORE)
         self._keep(hook_input, session)
         self._watch(client, hook_input, record.owner if session.goes_on else None)
-        return answer, hook_input
+        return answer
 
     def resolve_held(
         self,
@@ -212,6 +239,7 @@ class HookDecider:
                     pass
                 del self._clients[session_id]
                 continue
+            self._catch_up(session_id)
             if self._clock() - watched.renewed > LEASE_S / 3:
                 with self._store.record(session_id) as record:
                     record.renew(watched.process.epoch)

@@ -26,6 +26,8 @@ CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
 """Those whose answer may end the response."""
 REFUSABLE: tuple[Kind, ...] = ("prompt", "call", "settings")
 """Those whose answer lets something happen; the others report what has happened."""
+REPORTS: tuple[Kind, ...] = ("completed", "failed", "batch", "stop", "session_end")
+"""Those that only report."""
 
 
 class BatchCall(msgspec.Struct, frozen=True):

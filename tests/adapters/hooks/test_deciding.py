@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -13,14 +15,14 @@ from typing import Any, Literal
 import pytest
 
 from proctor.adapters.cli import main
-from proctor.adapters.hooks import decider
+from proctor.adapters.hooks import decider, record
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext, load_policies
-from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillSwitch, run_once
+from proctor.policies import PolicyError, RunContext, load_policies
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillSwitch, StoreError, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
@@ -132,6 +134,29 @@ async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> Non
     found = await session.events("tool_call_started", "tool_call_completed", "tool_call_failed")
 
     assert [event.type for event in found] == ["tool_call_started", "tool_call_completed"]
+
+
+@pytest.mark.parametrize("broken", ["store", "policy"])
+def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
+    session: Any, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that ran while the store was locked, or a policy broken, has run once either is mended."""
+    if session._forgetful:
+        pytest.skip("the process that judges keeps it")
+    monkeypatch.setattr(record, "BUSY_S", 0.01)
+    policy = "{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}"
+    session.policy.write_text(policy)
+    session.prompt("p1")
+    session.pre("t1", "Read")
+    with closing(sqlite3.connect(session.store)) as other:
+        other.execute("BEGIN IMMEDIATE") if broken == "store" else session.policy.write_text("{rules: 7}")
+        for name in ("PostToolUse", "PostToolBatch", "PreToolUse"):
+            read: dict[str, Any] = {"tool_use_id": "t1", "tool_name": "Read", "tool_calls": [{"tool_use_id": "t1"}]}
+            with pytest.raises((PolicyError, StoreError)):
+                session.hook(name, **read)
+    session.policy.write_text(policy)
+
+    assert session.pre("t3").verdict == "allow"
 
 
 def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
