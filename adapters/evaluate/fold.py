@@ -19,7 +19,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.events.calls import ToolCall, call_of
-from proctor.policies.events.run_context import RunContext, Tool
+from proctor.policies.events.run_context import RunContext, Tool, recorded_context
 
 from ..kit.client_tools import recorded_tools
 
@@ -58,19 +58,23 @@ def recorded(events: Sequence[Event]) -> Recorded:
     """The policies of the latest run of these events; none if none are stored with it."""
     starts = [event.metadata for event in events if isinstance(event, RunStarted)]
     start = starts[-1] if starts else {}
-    members = [_without_checks(member) for member in start.get("policies") or ()]
+    written = start.get("policies") or []
+    members = [_without_checks(member) for member in (written if isinstance(written, list | tuple) else [written])]
     return Recorded(
         policies=tuple(member for member, _ in members),
-        context=msgspec.convert(start.get("context", {}), RunContext),
+        context=recorded_context(start.get("context")) or RunContext(),
         tools=recorded_tools(events),
         untold=tuple(str(member.get("name")) for member, untold in members if untold),
     )
 
 
-def _without_checks(member: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    rules = member.get("rules", [])
-    kept = [rule for rule in rules if rule.get("type") != "check"]
-    return ({**member, "rules": kept} if "rules" in member else member), len(kept) < len(rules)
+def _without_checks(member: Any) -> tuple[Any, bool]:
+    """A policy that can be read again, and whether it had checks; what is no policy stays as it is."""
+    rules = member.get("rules") if isinstance(member, dict) else None
+    if not isinstance(rules, list):
+        return member, False
+    kept = [rule for rule in rules if not (isinstance(rule, dict) and rule.get("type") == "check")]
+    return {**member, "rules": kept}, len(kept) < len(rules)
 
 
 def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Monitor:

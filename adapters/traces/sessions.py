@@ -24,7 +24,7 @@ from proctor.policies.events import (
     Unrecognized,
     decode_event,
 )
-from proctor.policies.events.run_context import RunContext
+from proctor.policies.events.run_context import recorded_context
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, tool_input
@@ -243,17 +243,9 @@ def _denied(events: list[Event]) -> frozenset[str]:
 def _metadata(events: list[Event]) -> dict[str, Any]:
     """The model, and the context that the first run of it was started with."""
     starts = [event for event in events if isinstance(event, RunStarted)]
-    contexts = (_context(start.metadata.get("context")) for start in starts)
+    contexts = (recorded_context(start.metadata.get("context")) for start in starts)
     fields = {
         "model": next((start.model for start in starts if start.model), None),
         "context": next((context for context in contexts if context is not None), None),
     }
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _context(written: Any) -> RunContext | None:
-    """The context in a run's record; None without one."""
-    try:
-        return msgspec.convert(written, RunContext)
-    except msgspec.ValidationError:
-        return None

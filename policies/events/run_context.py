@@ -121,6 +121,14 @@ def recorded(written: Any) -> tuple[Tool, ...]:
         return ()
 
 
+def recorded_context(written: Any) -> RunContext | None:
+    """The context that a run's record keeps; None where the record does not hold one."""
+    try:
+        return msgspec.convert(written, RunContext)
+    except msgspec.ValidationError:
+        return None
+
+
 def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inputs: str | tuple[str, ...]) -> Tool:
     """A tool of one act, as tables write it: `tool("Write", "write", "content", path="$.file_path")`.
 
