@@ -19,7 +19,7 @@ from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.store import Store, all_runs, closing, wait_again
-from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
+from proctor.supervisor.ports.stored_types import Block, RunFilter, RunInfo
 from proctor.supervisor.store.invariants import AGAIN
 
 from ..agents.catalog import ADAPTERS
@@ -128,6 +128,12 @@ def is_free(run: RunInfo, mine: int = 0) -> bool:
     return run.owner is None or run.owner.gone or run.owner.epoch == mine
 
 
+def is_blocked(run: RunInfo, blocks: Sequence[Block]) -> bool:
+    """Whether its start is blocked."""
+    about = {"tenant": run.tenant, "labels": run.labels}
+    return any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks)
+
+
 class Waiting(NamedTuple):
     """A run that waits for a worker."""
 
@@ -146,13 +152,13 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     claimed: set[str] = set()
     async with closing(all_runs(store, where=_CREATED)) as runs:
         async for run in runs:
-            session_id, about = run.session_id, {"tenant": run.tenant, "labels": run.labels}
+            session_id = run.session_id
             if session_id in claimed:
                 continue
             if run.owner is not None and not run.owner.gone:
                 claimed.add(session_id)
                 first.pop(session_id, None)
-            elif any(block.covers(run_id=run.run_id, session_id=session_id, **about) for block in blocks):
+            elif is_blocked(run, blocks):
                 continue
             if is_free(run, mine):
                 first.pop(session_id, None)

@@ -22,7 +22,7 @@ from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
-from .queue import SHARE, Waiting, is_free, spec_of, waiting
+from .queue import SHARE, Waiting, is_blocked, is_free, spec_of, waiting
 
 if TYPE_CHECKING:
     from proctor.supervisor import RunHandle, RunInfo
@@ -61,6 +61,8 @@ class Starts:
         """
         now = await self._store.run(waiting.run_id)
         if now is None or not is_free(now, self.epoch) or now.attempts != waiting.attempts:
+            return None
+        if not now.is_claimed_by(self.epoch) and is_blocked(now, await self._store.blocks()):
             return None
         try:
             run = await supervisor.claim(now.run_id, end_orphans=end_orphans)

@@ -257,6 +257,17 @@ class Counting(SQLiteStore):
         return await super().claim_run(run_id, epoch=epoch, lost=lost)
 
 
+async def test_what_a_worker_has_read_ahead_is_not_claimed_while_starts_are_blocked(tmp_path: Path) -> None:
+    """It may have read thousands, as may each other worker: they would all claim and give back each."""
+    async with Counting(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
+        await enqueue(store, spec())
+        [ahead] = await waiting(store, most=9)
+        await supervisor.switch.block_starts(by="ana", reason="incident", everything=True)
+
+        assert await Starts(store).start(supervisor, ahead) is None
+        assert store.claimed == []
+
+
 async def test_a_session_whose_record_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
     """Neither its lost run the end of others, by workers or by order, nor the next of it those behind it."""
     async with Counting(tmp_path / "runs.db") as store:
