@@ -39,7 +39,7 @@ from ..kit.tasks import helpers
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The health of one client: how often it failed in a row, and until when it is skipped, in seconds of the
-    breaker's clock. `on_trial`: a single attempt is under way that decides whether it is used again.
+    breaker's clock. `on_trial`: a single attempt has begun, and what it does first decides whether it is used again.
     """
 
     failures: int = 0
@@ -49,7 +49,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 class Breaker:
     """One client's health over all runs of an adapter: after so many `failures` in a row it is skipped for `rest_s`
-    seconds; then one attempt decides.
+    seconds; then one attempt decides, as soon as it works, or fails.
     """
 
     def __init__(self, failures: int, rest_s: float) -> None:
@@ -68,6 +68,10 @@ class Breaker:
         if trial:
             self.health = replace(self.health, on_trial=True)
         return trial
+
+    def works(self) -> None:
+        """What the attempt on trial is to show: others may begin, until one fails."""
+        self.health = replace(self.health, closed_until=None, on_trial=False)
 
     def end(self, now: float, *, ok: bool | None, trial: bool = False) -> None:
         """End an attempt with success, failure, or (None) a cancel, which does not count."""
@@ -222,6 +226,7 @@ class FallbackSession:
         self._provider: Provider | None = None
         self._scope = anyio.CancelScope()
         self._ran = False
+        self._trial: Breaker | None = None
         self._stopping = False
         self._ended = False
         self._ended_badly: ProviderError | None = None
@@ -260,7 +265,7 @@ class FallbackSession:
 
     async def _attempt(self, number: int) -> ProviderError | None:
         member = self._members[number]
-        trial = member.breaker.begin(anyio.current_time())
+        self._trial = member.breaker if member.breaker.begin(anyio.current_time()) else None
         error: ProviderError | None = None
         finished = False
         try:
@@ -271,7 +276,8 @@ class FallbackSession:
         finally:  # whoever reads leaves when the run is over: what it came to is known then
             self._provider = None
             ok = (error or self._ended_badly) is None if (finished or self._ended) and not self._stopping else None
-            member.breaker.end(anyio.current_time(), ok=ok, trial=trial)
+            trial, self._trial = self._trial, None
+            member.breaker.end(anyio.current_time(), ok=ok, trial=trial is not None)
         return error
 
     async def _done_by(self, number: int) -> ProviderError | None:
@@ -303,6 +309,8 @@ class FallbackSession:
                     if self._ended:
                         return failure
                     self._ran = self._ran or member.adapter.capabilities.gate != "all"
+                    if self._ran:
+                        self._works()
         return None if self._stopping else ProviderError(f"`{member.label}` ended its stream without a result")
 
     def _failure_in(self, event: Event) -> ProviderError | None:
@@ -328,7 +336,14 @@ class FallbackSession:
         own = own_session(launch.transcript, member.label) if member.adapter.capabilities.resume else None
         return launch if own is None else replace(launch, resume=own, transcript=())
 
+    def _works(self) -> None:
+        """The client works as far as that can be seen before its run ends, which may be in hours."""
+        if self._trial is not None:
+            self._trial.works()
+            self._trial = None
+
     async def _gate(self, call: ToolCall) -> GateAnswer:
+        self._works()
         answer = await self._launch.gate(self._counting.call(call))
         self._ran = self._ran or answer.allowed
         self._stopping = self._stopping or answer.stop

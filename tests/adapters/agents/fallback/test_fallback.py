@@ -153,6 +153,29 @@ async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(
     assert adapter.health()["fake"] == Health()
 
 
+@pytest.mark.trio
+@pytest.mark.parametrize("gate", ["all", "none"])
+async def test_a_client_that_works_again_is_used_by_others_while_its_run_goes_on(
+    gate: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """That takes hours; if it fails then, the client rests again."""
+    first = FakeAdapter([Crash(GONE)], capabilities=Capabilities(gate=gate))
+    adapter = FallbackAdapter([first, FakeAdapter([Crash(GONE)])], failures=1, rest_s=60)
+    with pytest.raises(ProviderUnavailableError):
+        await ran(adapter)
+    await anyio.sleep(61)
+    async with Supervisor(MemoryStore()) as supervisor:
+        first.steps = (Ask(name="a"), Pause(7200), Crash(GONE))
+        handle = await supervisor.start(adapter, "go", policies=OPEN)
+        await anyio.sleep(1)
+        first.steps = (Ask(name="b"),)
+        assert (await ran(adapter)).status == "completed"
+        with pytest.raises(ProviderError, match="overloaded"):
+            await handle.wait()
+
+    assert adapter.health()["fake"].closed_until is not None
+
+
 async def test_a_session_stays_with_who_ran_it_last() -> None:
     """By the client's own resume where it can, and by the transcript elsewhere."""
     store = MemoryStore()
@@ -281,6 +304,14 @@ class Attempts(RuleBasedStateMachine):
             self.in_a_row += 1
             if trial or self.in_a_row >= MOST or self.rested_at is not None:
                 self.rested_at = self.now
+
+    @precondition(lambda self: any(self.open))
+    @rule()
+    def works(self) -> None:
+        """The one on trial, before it has ended."""
+        self.open[self.open.index(True)] = False
+        self.breaker.works()
+        self.rested_at = None
 
     @invariant()
     def it_rests_after_so_many_failures_in_a_row_and_for_so_long(self) -> None:
