@@ -136,7 +136,8 @@ class Hook:
         )
         call = approval.request.call
         if gate_answer is None:
-            left_to_it = self._input.kind == "permission" and self._goes_on
+            is_over = approval.state == "withdrawn" or not self._goes_on
+            left_to_it = self._input.kind == "permission" and not is_over
             return _ALLOWED if left_to_it else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
         if not gate_answer.allowed:

@@ -595,6 +595,17 @@ def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking
     assert claude.output(later, question)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
+def test_a_question_of_a_run_that_is_over_is_answered_with_no(asking: Asking) -> None:
+    """A subagent asks while its person prompts: the record has the call as denied, so it does not run."""
+    asking.session.pre("c1", command="deploy")
+    held, hook = asking.question()
+    asking.session.prompt("p2")
+    answer = asking.judge.resolve_held(hook, held)
+
+    assert answer is not None
+    assert answer.verdict == "deny"
+
+
 def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:
     """The other is told that somebody was first."""
     asking.session.pre("c1", command="deploy")

@@ -101,6 +101,22 @@ class TestHooks(Evidence):
         self.saw_sub_agents(HOOKED)
 
 
+def test_a_subagent_in_the_background_counts_in_the_run_that_started_it(governed: Any) -> None:
+    """The response is over before it is, and the client goes on once it has ended: that is one run, with one limit."""
+    api, never = governed.api, governed.cwd / "never"
+    governed.govern("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}", allow=["Bash", "Agent"])
+    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose", "run_in_background": True}
+    api.say(api.reply(api.tool("Agent", **start)), api.reply(api.text("main done")))
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("all done")))
+    api.say(api.reply(api.bash("sleep 1")), api.reply(api.bash("echo two")), api.reply(api.text("sub")), sub=True)
+
+    governed.run()
+
+    ends = ("run_started", "tool_call_denied", "run_completed")
+    assert not never.exists()
+    assert recorded(governed.store, *ends) == list(ends)
+
+
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
     """Of six calls whose hooks run at once under a limit of two, two run."""
     api = governed.api
