@@ -172,7 +172,7 @@ def read_call(text: str) -> Any:
 def _read_selector(text: str) -> Any:
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         column = error.problem_mark.column if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 0
         raise _no_call(text, column, "a selector is written as in a rule") from None
     try:
@@ -196,7 +196,7 @@ def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any
                 value, at = quoted[1], quoted.end()
             else:
                 value, at = json.JSONDecoder().raw_decode(arguments, found.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _no_call(text, start + found.end(), 'a value is JSON: `"production"`, `5000`, `true`') from None
         yield {"path": f"$.{found[1]}", _OPERATORS[found[2]]: value}
         rest = arguments[at:].lstrip()

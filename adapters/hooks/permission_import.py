@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies.errors import os_words
+from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError
 
 from ..kit.client_tools import CLIENTS
@@ -344,7 +345,7 @@ def _codex_rules(text: str, to: Permissions, file: str) -> None:
                     "command",
                     f"{' '.join(one)} *",
                 )
-    except (SyntaxError, ValueError, KeyError, TypeError) as error:
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise UsageError(f"{file}: not a file of rules: {error}") from None
 
 
@@ -547,5 +548,5 @@ def _data(text: str, path: Path) -> Any:
         if path.suffix == ".toml":
             return tomllib.loads(text)
         return json.loads(re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', r"\1", text, flags=re.S))
-    except ValueError as error:
-        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"`{path}` cannot be read: {json_words(error)}") from None

@@ -271,6 +271,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         ("tokens: [{name: a, sha256: abc}]", "SHA-256"),
         ("tokens: [{name: a, token: aaaaaaaaaaaaaaaaaaaa}, {name: b, token: aaaaaaaaaaaaaaaaaaaa}]", "somebody else"),
         ("{", "not YAML"),
+        ("[" * 9_999, "nested too deeply"),
         ("- 1", "object"),
     ):
         file.write_text(text)

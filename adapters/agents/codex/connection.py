@@ -146,7 +146,7 @@ def _permitting_rules(folder: Path) -> Iterator[Path]:
 def _has_servers(folder: Path) -> bool:
     try:
         return bool(tomllib.loads((folder / "config.toml").read_text()).get("mcp_servers"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -269,7 +269,7 @@ def _probed(line: str) -> tuple[bool, str]:
     try:
         ended = subprocess.run(["/bin/sh", "-c", line], input=PROBE, capture_output=True, timeout=_PROBE_S)
         found = json.loads(ended.stdout) if ended.returncode == 0 and ended.stdout else {}
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
         return False, f"the hook does not answer: {error}"
     if "policy" in found:
         return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only denies'}"
@@ -312,7 +312,7 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
                 found = found[key]
         except (KeyError, FileNotFoundError):
             continue
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             return False, [f"whether `{file}` switches hooks off cannot be read: {error}"]
         return (True, []) if found is own.on else (False, [f"hooks are switched off in `{file}`"])
     return True, []
@@ -342,7 +342,7 @@ def status_line(store: str | None, as_json: bool) -> None:
     """
     try:
         session_id = str(json.load(sys.stdin)["session_id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         session_id = ""
 
     async def figures() -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:

@@ -412,7 +412,7 @@ def _edited(found: Suggestion, entry: Entry) -> Suggestion | None:
     except click.ClickException as error:
         click.echo(f"no editor: {error.message}", err=True)
         return None
-    except (yaml.YAMLError, PolicyError, LookupError) as error:
+    except (yaml.YAMLError, PolicyError, LookupError, RecursionError) as error:
         click.echo(escape_control_lines(f"not a part of a policy: {error}"), err=True)
         return None
     return changed

@@ -92,7 +92,7 @@ def distrust(settings: Path) -> None:
         before.unlink(missing_ok=True)
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"`{config}` cannot be put back: {os_words(error)}") from error
 
 

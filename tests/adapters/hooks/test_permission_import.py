@@ -311,6 +311,10 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
         ),
         ("codex", "home/.codex/config.toml", "sandbox_mode = ", "cannot be read"),
         ("codex", "home/.codex/rules/a.rules", "prefix_rule(pattern=x)", "not a file of rules"),
+        ("codex", "home/.codex/rules/a.rules", "(" * 9_999, "not a file of rules"),
+        ("codex", "home/.codex/rules/a.rules", "-" * 99_999 + "1", "not a file of rules"),
+        ("codex", "home/.codex/config.toml", f"a = {'[' * 9_999}", "nested too deeply"),
+        ("gemini", "work/.gemini/settings.json", "[" * 99_999, "nested too deeply"),
         (
             "gemini",
             "home/.gemini/policies/a.toml",
