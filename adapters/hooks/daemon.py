@@ -208,7 +208,7 @@ class _Daemon:
                 return answer
             if hook_input.kind == "permission" and hook_input.agent_id and time.monotonic() > until:
                 return HookAnswer()
-            time.sleep(ASK_S)
+            time.sleep(LOOK_S if gone else ASK_S)
 
     def _listen(self) -> None:
         """Take hooks over HTTP, too, once that is asked for. Raises OSError where the port is not to be had."""

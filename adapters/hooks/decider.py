@@ -32,7 +32,7 @@ _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
 REFUSED_BEFORE = "the client was refused before anything was decided"
 _PROBED = "probe"
 KEPT_S = 900.0
-"""A session that says nothing for so many seconds is read from its record when it goes on."""
+"""A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
 
 
 class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,8 +308,7 @@ class HookDecider:
 
     def _keep(self, hook_input: HookInput, latest: HookedSession) -> None:
         now = self._clock()
-        for id, (session, last) in list(self._sessions.items()):
-            if now - last > KEPT_S and not session.open_calls:
-                del self._sessions[id]
+        for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S and id not in self._clients]:
+            del self._sessions[id]
         if hook_input.kind != "session_end":
             self._sessions[hook_input.session_id] = latest, now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from heapq import nlargest
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,14 +159,24 @@ def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:
     of a session and of its subagents.
     """
     found: dict[str, bool] = {}
-    for path in (Path(log), *logs_below(Path(log))) if log else ():
+    below = nlargest(_MOST_LOGS, logs_below(Path(log)), key=_changed_at) if log else ()
+    for path in (Path(log), *below):
         for line in _last_lines(path):
             if any(mark in line for mark in _MARKS) and (row := _row(line)) is not None and row.is_end:
                 found |= {part.tool_use_id: row.ran for part in row.message.content}
     return {call_id: found[call_id] for call_id in call_ids if call_id in found}
 
 
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _last_lines(path: Path) -> list[bytes]:
+    if not path.is_file():  # a pipe would keep every hook waiting
+        return []
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
@@ -222,6 +233,8 @@ _REFUSED: Final = ("permission-rule", "automode-blocked")
 _REJECTED: Final = "User rejected tool use"
 _MARKS: Final = (b"toolDenialKind", _REJECTED.encode())
 _END: Final = 1 << 18
+_MOST_LOGS: Final = 16
+"""Of subagents, those that wrote last."""
 CLAUDE: Final = HookClient(
     name="claude",
     title="Claude Code",

@@ -102,7 +102,7 @@ class TestHooks(Evidence):
 
 
 def test_a_subagent_in_the_background_counts_in_the_run_that_started_it(governed: Any) -> None:
-    """The response is over before it is, and the client goes on once it has ended: that is one run, with one limit."""
+    """The response is over before it is, and the client goes on once it has ended: one run, with one limit."""
     api, never = governed.api, governed.cwd / "never"
     governed.govern("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}", allow=["Bash", "Agent"])
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose", "run_in_background": True}
