@@ -39,7 +39,7 @@ from ..launch.launch import LaunchRequest, check_context, claim_created, claimed
 from ..launch.plan import Plans
 from ..log import audible, logger
 from ..ports.adapter import Adapter, Approver, EndOrphans, Publisher
-from ..ports.store import Store
+from ..ports.store import Store, all_commands
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
@@ -142,7 +142,7 @@ class Starting:
         """Claim the run and start its task; a failure before that undoes all of it."""
         with self.runs.starting() as missed:
             async with claimed(order, services, created=created) as run:
-                before = await self.store.commands(after=run.info.after) if created else ()
+                before = await all_commands(self.store, after=run.info.after) if created else ()
                 self.check_open()
                 running = ActiveRun.of(run)
                 for command in before:

@@ -131,8 +131,12 @@ class CommandReader:
             try:
                 await call_isolated(self._wait)
             except Exception as error:  # it must not end any run of this process
-                self._closed = isinstance(error, StoreError) and error.kind == "closed"
-                if not self._closed:
+                kind = error.kind if isinstance(error, StoreError) else ""
+                self._closed = kind == "closed"
+                if kind == "no_command":
+                    self._after += 1  # it keeps none behind it from being heard
+                    self._log.error("instruction.unreadable", error=error_text(error))
+                elif not self._closed:
                     self._log.warning("instructions.unreadable", error=error_text(error))
                     await anyio.sleep(COMMAND_RETRY_S)
             await anyio.sleep(PAUSE_S)
@@ -140,7 +144,8 @@ class CommandReader:
     async def _wait(self) -> None:
         token = await self._store.wait(self._token, LONGEST_WAIT_S)
         commands = await self._store.commands(after=self._after)
-        self._token = token  # only now: what could not be read is not waited for again
+        if not commands:  # only now: what could not be read is not waited for again
+            self._token = token
         for command in commands:
             self._after = command.number
             try:

@@ -197,7 +197,9 @@ class CommandQueue(Protocol):
         ...
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Commands with a number > after, in order."""
+        """Commands with a number > after, in order, up to one that cannot be read. Raises StoreError(kind="no_command")
+        if that is the first.
+        """
         ...
 
     async def last_command(self) -> int:
@@ -286,6 +288,14 @@ async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
     finally:
         if isinstance(found, AsyncGenerator):
             await found.aclose()
+
+
+async def all_commands(store: CommandQueue, *, after: int) -> list[Command]:
+    """Every command with a number > after. Raises StoreError if one of them cannot be read."""
+    found: list[Command] = []
+    while more := await store.commands(after=found[-1].number if found else after):
+        found += more
+    return found
 
 
 async def all_runs(

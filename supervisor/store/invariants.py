@@ -22,6 +22,7 @@ from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.policy import SCOPES
 
 from ..errors import StoreError
+from ..ports.store import all_commands
 from ..ports.stored_types import (
     NOBODY_IN_TIME,
     ApprovalAnswer,
@@ -249,7 +250,7 @@ async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
 
 async def ordered_to_end(store: CommandQueue, run: RunInfo) -> Cancel | None:
     """The command that cancels a run, if one was given since it was created."""
-    for order in await store.commands(after=run.after):
+    for order in await all_commands(store, after=run.after):
         if isinstance(order, Cancel) and order.covers(
             run_id=run.run_id, session_id=run.session_id, tenant=run.tenant, labels=run.labels
         ):

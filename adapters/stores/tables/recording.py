@@ -21,6 +21,7 @@ from proctor.policies.events import (
     at_ms,
 )
 from proctor.policies.events.run_context import FIGURES
+from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
@@ -439,11 +440,16 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
 
 
 def commands_after(tables: Tables, after: int) -> list[Command]:
-    """Commands in order."""
-    return [
-        _read(row)
-        for row in tables.rows("SELECT number, data FROM instructions WHERE number > ? ORDER BY number", (after,))
-    ]
+    """See `Store.commands`."""
+    found: list[Command] = []
+    for row in tables.rows("SELECT number, data FROM instructions WHERE number > ? ORDER BY number", (after,)):
+        try:
+            found.append(_read(row))
+        except StoreError:
+            if not found:
+                raise
+            break
+    return found
 
 
 def last_command(tables: Tables) -> int:
@@ -454,7 +460,12 @@ def last_command(tables: Tables) -> int:
 
 def _read(row: tuple[int, bytes]) -> Command:
     number, data = row
-    found: Command = replace(_instruction(data), number=number)
+    try:
+        found: Command = replace(_instruction(data), number=number)
+    except NOT_JSON as error:
+        raise StoreError(
+            f"command {number} was changed, or is of another version: {json_words(error)}", kind="no_command"
+        ) from error
     return found
 
 

@@ -18,10 +18,10 @@ from proctor.adapters.stores.sqlite.file import connect
 from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, run_once
+from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import RunFilter
-from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 from proctor.supervisor.testing.store_fixture import kind_of_refusal
 
@@ -193,6 +193,26 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
 
     assert events == appended == await MemoryStore().append(batch)
     assert again == [events[2], events[0]]
+
+
+async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_heard(tmp_path: Path) -> None:
+    """One of another version, or changed. A block that cannot be read blocks each start until all are lifted."""
+    policies = [OPEN]
+    async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=policies)
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.executemany("INSERT INTO instructions (data) VALUES (?)", [(b"\0",), (b'{"type":"new"}',)])
+        await supervisor.switch.kill(by="ana", run_id=handle.run_id)
+        assert (await handle.wait()).status == "cancelled"
+
+        await supervisor.switch.block_starts(by="ana", reason="incident", tenant="acme")
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.execute("UPDATE instructions SET data = x'00' WHERE number = (SELECT number FROM blocks)")
+        with pytest.raises(StoreError, match=r"command 4 was changed, or is of another version: "):
+            await supervisor.start(FakeAdapter(), "go", policies=policies)
+        await supervisor.switch.lift(by="ana", everything=True)
+        handle = await supervisor.start(FakeAdapter(), "go", policies=policies)
+        assert (await handle.wait()).status == "completed"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
