@@ -167,6 +167,8 @@ class HookDecider:
             record = whole.of(self._options.name)
             session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
+            if hook_input.kind in ("prompt", "session_end"):
+                self._end_calls(client, hook_input.transcript_path, session, record, at)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
@@ -256,11 +258,18 @@ class HookDecider:
                 pass
             self._keep(given, session)
         calls = self._sessions[session_id][0].open_calls
-        if calls and (ended := client.ended(watched.log, calls)):
+        if calls and client.ended(watched.log, calls):
             with self._gone_on(client, session_id) as (session, record, at):
-                for call_id, ran in ended.items():
-                    Hook(client, given, session, record, at).ended(call_id, ran=ran)
+                self._end_calls(client, watched.log, session, record, at)
             self._keep(given, session)
+
+    @staticmethod
+    def _end_calls(client: HookClient, log: str, session: HookedSession, record: HookRecord, at: datetime) -> None:
+        """Record of the session's open calls what the client's log alone tells."""
+        if client.ended is not None and (calls := session.open_calls):
+            given = HookInput(kind=None, event="", session_id=session.client_id)
+            for call_id, ran in client.ended(log, calls).items():
+                Hook(client, given, session, record, at).ended(call_id, ran=ran)
 
     def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""

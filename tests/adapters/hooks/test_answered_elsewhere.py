@@ -571,6 +571,19 @@ def test_what_a_person_does_there_is_heard_by_the_log(
     assert asking.types().count("policy_violation") == (end == "denied")
 
 
+@pytest.mark.parametrize(("row", "answer"), [(REFUSED, "denied"), (INTERRUPTED, "granted")])
+def test_what_a_person_does_while_nobody_judges_is_heard_with_the_next_prompt(
+    asking: Asking, row: dict[str, Any], answer: str
+) -> None:
+    """The process that judges has ended meanwhile."""
+    asking.session.pre("c1", command="deploy")
+    asking.logs(row)
+    asking.session.end()
+    asking.session.prompt("p2")
+
+    assert [type for type in asking.types() if type.startswith("tool_approval")][1:] == [f"tool_approval_{answer}"]
+
+
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking, answers: bool) -> None:
     """Its person is not asked any more, whether the client asks before or after that."""
