@@ -197,8 +197,8 @@ class CommandQueue(Protocol):
         ...
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Commands with a number > after, in order, up to one that cannot be read. Raises StoreError(kind="no_command")
-        if that is the first.
+        """Commands with a number > after, in order, up to one that cannot be read; if that is the first, raises
+        StoreError(kind="no_command").
         """
         ...
 
