@@ -148,7 +148,11 @@ class KillSwitch:
             scope = RunScope(await self._latest(scope.value))
         if block_starts:
             await self.block(scope, by=by, reason=reason)
-        before = await self.going_on(scope)  # one of these may end before it could be found again
+        try:
+            before = await self.going_on(scope)  # one of these may end before it could be found again
+        except StoreError:
+            await self._order(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
+            raise
         await self._order(Cancel, scope, by, reason)
         wanted = before | await self.going_on(scope)
         left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)

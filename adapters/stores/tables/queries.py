@@ -16,6 +16,7 @@ from anyio.lowlevel import RunVar
 
 from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
+from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import GOING_ON, LogEntry, LogPosition, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.records import from_record, moment
@@ -171,7 +172,15 @@ def _all(conditions: list[Condition]) -> tuple[str, list[Any]]:
 
 
 def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
-    """The run of a row."""
+    """The run of a row. Raises StoreError(kind="corrupt") for one that cannot be read."""
+    try:
+        return _to_run(dialect, row)
+    except (*NOT_JSON, ValueError, TypeError) as error:
+        why = f"was changed, or is of another version: {json_words(error)}"
+        raise StoreError(f"run `{row[0]}` in the list {why}", kind="corrupt") from error
+
+
+def _to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
     run_id, session_id, provider, status, created_at, spec, after = row[:7]
     owner = owner_of(dialect, row[7:14])
     tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = row[14:]

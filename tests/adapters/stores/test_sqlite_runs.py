@@ -195,6 +195,19 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
     assert again == [events[2], events[0]]
 
 
+async def test_a_list_of_runs_that_cannot_be_read_keeps_no_order_from_the_owners_of_runs(tmp_path: Path) -> None:
+    """Whoever gives it is told."""
+    async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+        await store.create_run(RunInfo(run_id="bad", session_id="bad"))
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.execute("UPDATE runs SET spec = x'00' WHERE run_id = 'bad'")
+        with pytest.raises(StoreError, match="run `bad` in the list was changed, or is of another version: "):
+            await supervisor.switch.kill(by="ana", everything=True)
+
+        assert (await handle.wait()).status == "cancelled"
+
+
 async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_heard(tmp_path: Path) -> None:
     """One of another version, or changed. A block that cannot be read blocks each start until all are lifted."""
     policies = [OPEN]
