@@ -26,6 +26,7 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import input_digest
 from proctor.policies.reading.convert import INVALID, Converter
 from proctor.policies.reading.load import load_policies, parse_policies, policies_of
+from proctor.policies.reading.rewriting import expect_keys
 from proctor.policies.reading.schema import Open, did_you_mean
 from proctor.policies.reading.sources import read_source
 from proctor.policies.reading.tree import ListNode, MapNode, Node, ProblemReport, Scalar, join
@@ -243,13 +244,10 @@ def _context(node: Node | None, report: ProblemReport) -> RunContext:
         return RunContext()
     fields = RunContext.__struct_fields__
     values: dict[str, Any] = {}
+    expect_keys(node, fields, report)
     for key, child in node.entries.items():
-        if key not in fields:
-            hint = did_you_mean(key, fields) or f"expected one of: {', '.join(fields)}"
-            report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
-            continue
         value = Converter(ProblemReport(), {}).value(Open(), child)
-        if value is INVALID:
+        if value is INVALID or key not in fields:
             continue
         try:
             msgspec.convert({key: value}, RunContext)

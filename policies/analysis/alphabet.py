@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from ..events.run_context import RunContext, Tool
-from ..language.conditions import all_in
 from ..language.facts import NamingKind, ToolTable
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
@@ -112,7 +111,7 @@ class Alphabet:
         universe = NameUniverse(patterns, self._work)
         if not universe.complete:
             self.gaps.append("too many overlapping name patterns")
-        return [universe.label(name) if name in universe.plain else name for name in universe.all]
+        return universe.written
 
     def _conditions(self, name: str) -> Iterator[tuple[str, Atom]]:
         """The operators that decide which slots a call of that name meets."""
@@ -122,7 +121,7 @@ class Alphabet:
             virtual = [v for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
             for v in virtual:
                 yield v.path, ("match", v.match)
-            for where in each.wheres:
+            for where in each.clause.wheres:
                 matches = matcher(scope.expand(where.tool))
                 if names.any(matches) or any(matches(v.as_) for v in virtual):
                     yield from atoms_of(where.where)
@@ -301,7 +300,7 @@ class Alphabet:
         """Each condition at some paths, read either way, and whether it has an operator that looks inside values."""
         leaves = {}
         for each in self._played:
-            for leaf in (c for where in each.wheres for c in all_in(where.where) if c.path in paths):
+            for leaf in (c for c in each.clause.conditions if c.path in paths):
                 leaves[msgspec.json.encode(leaf, order="deterministic")] = leaf
         for leaf in leaves.values():
             permits, refuses = (compile_conditions([leaf], permits=each, loose=True).holds for each in (True, False))
@@ -357,7 +356,7 @@ class Alphabet:
         """
         if path.endswith("[*]"):
             return False
-        leaves = (leaf for each in self._played for where in each.wheres for leaf in all_in(where.where))
+        leaves = (leaf for each in self._played for leaf in each.clause.conditions)
         looking: set[str] = set()
         types: set[str] = set()
         for operators in (dict(leaf.operators()) for leaf in leaves if leaf.path == path):

@@ -62,6 +62,11 @@ class NameUniverse:
             found |= self._matching[pattern]
         return found
 
+    @property
+    def written(self) -> list[str]:
+        """All names, the plain ones as they were written."""
+        return [self._written.get(name, name) for name in self.all]
+
     def label(self, name: str) -> str:
         """How a name is shown: as it was written; a sample by the globs that match it."""
         if name in self._written:

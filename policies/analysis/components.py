@@ -138,7 +138,7 @@ class Component:
 
     def watches_end(self, call: InputClass) -> bool:
         """Whether it makes a difference to it how such a call ends."""
-        return False
+        return bool(self.ends_as(call))
 
     def ends_as(self, call: InputClass) -> Hashable:
         """The part of such a call that matters to it when the call ends; false-like if nothing does."""
@@ -274,12 +274,6 @@ class RuleComponent(Component):
     def _probe(self, kind: NamingKind) -> Probe:
         return probe_of(self.rule, self._tools.names(kind))
 
-    def _concerned(self, at: RuleMoment, mask: int) -> bool:
-        machine = self.machine
-        if mask or machine.every_call:
-            return True
-        return machine.order_dependent and machine.due(at.state, at.now) == at.now + 1
-
     def _moved(self, at: int) -> RuleMoment:
         moment = self.moments[at]
         return moment._replace(state=copied(moment.state))
@@ -287,8 +281,8 @@ class RuleComponent(Component):
     @remembered
     def level(self, at: int, call: InputClass) -> int:
         self.uses += 1
-        moment, mask = self.moments[at], self.mask(call)
-        evaluate = self.machine.compile_evaluate(mask) if self._concerned(moment, mask) else None
+        machine, moment, mask = self.machine, self.moments[at], self.mask(call)
+        evaluate = machine.compile_evaluate(mask) if machine.concerned(moment.state, mask, moment.now) else None
         if evaluate is None:
             return NOTHING
         return self._level_of(evaluate(moment.state, self.in_flight(call, moment), mask, moment.now))
@@ -298,15 +292,12 @@ class RuleComponent(Component):
 
     @remembered
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
-        moment, mask = self._moved(at), self.mask(call)
-        spend = self.machine.compile_spend(mask) if self._concerned(moment, mask) else None
+        machine, moment, mask = self.machine, self._moved(at), self.mask(call)
+        spend = machine.compile_spend(mask) if machine.concerned(moment.state, mask, moment.now) else None
         if spend is not None:
-            unlike = call.fresh and self.machine.compares_inputs
+            unlike = call.fresh and machine.compares_inputs
             spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if unlike else mask, moment.now)
         return self.number(moment._replace(now=moment.now + 1))
-
-    def watches_end(self, call: InputClass) -> bool:
-        return bool(self.mask(call) & self.machine.outcomes)
 
     def ends_as(self, call: InputClass) -> Hashable:
         return self.mask(call) & self.machine.outcomes

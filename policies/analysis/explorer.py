@@ -182,7 +182,7 @@ class Graph:
         """Whether such a call may come next."""
         self._work.spend(self._weight)
         held, now = self._held[state]
-        evaluate = self._machine.compile_evaluate(mask) if self._concerned(held, mask, now) else None
+        evaluate = self._machine.compile_evaluate(mask) if self._machine.concerned(held, mask, now) else None
         finding = evaluate(held, _hypothetical(now), mask, now) if evaluate is not None else None
         return finding is None or finding.action == "request_approval"
 
@@ -195,7 +195,7 @@ class Graph:
         """The same; `ending` is None if the machine does not look at it."""
         self._work.spend(self._weight)
         held, now = self._held[state]
-        spend = self._machine.compile_spend(mask) if self._concerned(held, mask, now) else None
+        spend = self._machine.compile_spend(mask) if self._machine.concerned(held, mask, now) else None
         if spend is not None or ending:
             held, call = copied(held), _hypothetical(now)
             if spend is not None:
@@ -214,10 +214,6 @@ class Graph:
     def may_end(self, state: int) -> bool:
         """Whether nothing is owed, were the run to end in this state."""
         return self._machine.finding_at_end(self._held[state][0]) is None
-
-    def _concerned(self, held: Any, mask: int, now: int) -> bool:
-        machine = self._machine
-        return bool(mask) or machine.every_call or (machine.order_dependent and machine.due(held, now) == now + 1)
 
     def _number(self, held: Any, now: int) -> int:
         view = self._machine.equivalence_key(held, now)

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from ..events.run_context import PORTABLE, Capabilities, RunContext, Tool
-from ..language.conditions import Condition, all_in, as_written, paths_in
-from ..language.selectors import Selector, ToolWhere, items_of
+from ..language.conditions import Condition, as_written, paths_in
+from ..language.selectors import Selector, items_of
 from ..language.shell_commands import NamedCommand
 from ..policy import Allow, Deny, Policy, members_of
 from ..rules.lists import Blocklist
@@ -127,10 +127,7 @@ def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding
 def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
     """The paths into inputs that a clause looks at, each with the tools whose input it is."""
     yield from clause.record.inputs()
-    for selector in clause.roles.all():
-        for item in items_of(selector):
-            if isinstance(item, ToolWhere):
-                yield from ((item.tool, path) for path in paths_in(item.where))
+    yield from ((each.tool, path) for each in clause.wheres for path in paths_in(each.where))
 
 
 def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
@@ -309,14 +306,9 @@ def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
         )
 
 
-def _conditions(clause: Clause) -> Iterator[Condition]:
-    wheres = (item.where for each in clause.roles.all() for item in items_of(each) if isinstance(item, ToolWhere))
-    return (condition for where in wheres for condition in all_in(where))
-
-
 def _options(clause: Clause) -> Iterator[PreflightFinding]:
     """`runs` names an option of which no table tells the other spellings."""
-    texts = (text for c in _conditions(clause) if c.runs is not UNSET for text in as_written(c.runs))
+    texts = (text for c in clause.conditions if c.runs is not UNSET for text in as_written(c.runs))
     named = [text for text in dict.fromkeys(texts) if not NamedCommand(text).understood]
     if named:
         yield finding(
@@ -331,7 +323,7 @@ def _options(clause: Clause) -> Iterator[PreflightFinding]:
 
 def _links(clause: Clause) -> Iterator[PreflightFinding]:
     """`within` looks nothing up: a path inside a directory may be a link that leads out of it."""
-    named = dict.fromkeys(c.within for c in _conditions(clause) if c.within is not UNSET)
+    named = dict.fromkeys(c.within for c in clause.conditions if c.within is not UNSET)
     if named:
         yield finding(
             "links_not_followed",

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..events.run_context import RunContext
-from ..language.conditions import has_references
+from ..language.conditions import Condition, has_references
 from ..language.facts import ToolTable
-from ..language.selectors import ToolWhere, VirtualTool, items_of
+from ..language.selectors import VirtualTool
 from ..monitor.program import CompiledRule
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
@@ -152,11 +152,8 @@ class SplitComponent(Component):
             return move(self.followed, followed, 0)[0], after
         return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
 
-    def watches_end(self, call: InputClass) -> bool:
-        return self.followed.watches_end(call)
-
     def ends_as(self, call: InputClass) -> Hashable:
-        return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
+        return (self.followed.mask(call), call.bound) if self.followed.watches_end(call) else 0
 
     def watches_denial(self, call: InputClass) -> bool:
         return self.followed.watches_denial(call)
@@ -194,10 +191,10 @@ class PlayedRule(NamedTuple):
         return type(record), {name: value for name, value in written.items() if name not in silent}
 
     @property
-    def wheres(self) -> Iterator[ToolWhere]:
-        """Its selectors that ask for more than a name."""
-        for selector in self.clause.roles.all():
-            yield from (item for item in items_of(selector) if isinstance(item, ToolWhere) and item.where)
+    def conditions(self) -> list[Condition]:
+        """What it asks of inputs, and of the outputs of earlier calls."""
+        evidence = (c for each in self.evidence for c in each.output)
+        return [*(c for where in self.clause.wheres for c in where.where), *evidence]
 
     @property
     def requirements(self) -> Iterator[Any]:
@@ -212,9 +209,7 @@ class PlayedRule(NamedTuple):
         record = self.clause.record
         if isinstance(record, Check):
             return "a Python check may answer anything"
-        conditions = [c for where in self.wheres for c in where.where]
-        conditions += [c for each in self.evidence for c in each.output]
-        if has_references(conditions):
+        if has_references(self.conditions):
             return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
         if isinstance(record, Rule) and record.key is not None and any(each.same for each in self.requirements):
             return "`same` under a `key`"

@@ -278,10 +278,7 @@ def read_selector(selector: Any) -> Deny:
 
 
 def _looks_at_places(clauses: Iterable[Clause]) -> bool:
-    wheres = (item for c in clauses for s in c.roles.all() for item in (s if isinstance(s, tuple | list) else (s,)))
-    return any(
-        each.within is not msgspec.UNSET for w in wheres if isinstance(w, ToolWhere) for each in all_in(w.where)
-    )
+    return any(each.within is not msgspec.UNSET for clause in clauses for each in clause.conditions)
 
 
 def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:

@@ -323,10 +323,7 @@ def contradiction_findings(policy: Policy) -> Iterator[PreflightFinding]:
 
 def _conditions(clause: Clause) -> Iterator[tuple[ToolWhere, Sequence[Condition]]]:
     """The sets of conditions of a clause that could contradict one another, each as a selector."""
-    for selector in clause.roles.all():
-        for item in items_of(selector):
-            if isinstance(item, ToolWhere) and _compares(item.where):
-                yield item, item.where
+    yield from ((each, each.where) for each in clause.wheres if _compares(each.where))
     when: tuple[Condition, ...] = () if isinstance(clause.record, Net) else clause.record.when
     # Numbers and texts are told apart in a context: only what is not negated is met there by no more than here.
     negated = any(c.not_ is not UNSET or any(name in _NEGATIVE for name, _ in c.operators()) for c in all_in(when))

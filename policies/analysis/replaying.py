@@ -188,8 +188,7 @@ class _Replay:
         decision = self.stack.propose(call)
         level = LEVELS[decision.action]
         self.refusing |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
-        shown: dict[str, Any] = {"tool": call.name, "input": input}
-        shown["decision"] = decision.action
+        shown: dict[str, Any] = {"tool": call.name, "input": input, "decision": decision.action}
         if several or self.run_number > 1:
             shown |= {"turn": self.turn, "run": self.run_number}
         if self.before:
@@ -424,7 +423,7 @@ class ShortSessions:
         patterns = [p for each in self._played for p in each.clause.patterns(*each.clause.roles.all())]
         patterns += [tool for each in self._played for reference in _references(each) for tool in reference.tools]
         universe = NameUniverse(patterns, self._work)
-        return [universe.label(name) if name in universe.plain else name for name in universe.all]
+        return universe.written
 
     def _naming(self, name: str) -> Iterator[PlayedRule]:
         """The rules that name a tool."""
@@ -437,7 +436,7 @@ class ShortSessions:
         shared: dict[str, None] = {}
         for each in self._naming(name):
             record, scope = each.clause.record, each.clause.scope
-            for where in each.wheres:
+            for where in each.clause.wheres:
                 if not matcher(scope.expand(where.tool))(name):
                     continue
                 for path, atom in atoms_of(where.where):
@@ -494,9 +493,7 @@ def _compared(rule: PlayedRule) -> Iterator[str]:
 
 
 def _references(rule: PlayedRule) -> Iterator[Any]:
-    conditions = [c for where in rule.wheres for c in where.where]
-    conditions += [c for evidence in rule.evidence for c in evidence.output]
-    for _, (_, operand) in atoms_of(conditions):
+    for _, (_, operand) in atoms_of(rule.conditions):
         if is_output(operand):
             yield output_ref(operand, rule.clause.scope.expand)
 

@@ -264,6 +264,10 @@ class Machine:
         """The ordinal (from 1) of the next call that this rule must evaluate whatever its name."""
         return None
 
+    def concerned(self, state: Any, mask: int, now: int) -> bool:
+        """Whether it looks at a call of that mask after `now` others: one that it names, or that is due."""
+        return bool(mask) or self.every_call or (self.order_dependent and self.due(state, now) == now + 1)
+
     def finding_at_end(self, state: Any) -> Finding | None:
         """The finding if the session ended now, for unmet obligations."""
         return None

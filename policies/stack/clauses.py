@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..events.calls import STRICTNESS
-from ..language.selectors import NameScope, Selector, VirtualTool
+from ..language.conditions import Condition, all_in
+from ..language.selectors import NameScope, Selector, ToolWhere, VirtualTool, items_of
 from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
 from ..rules.machine import Machine
 from ..rules.net_shorthand import NetLine, net_of
@@ -81,6 +82,17 @@ class Clause(NamedTuple):
     def roles(self) -> Roles:
         """Its selectors, by role."""
         return self.record.roles()
+
+    @property
+    def wheres(self) -> Iterator[ToolWhere]:
+        """Its selectors that ask for more than a name."""
+        items = (item for selector in self.roles.all() for item in items_of(selector))
+        return (item for item in items if isinstance(item, ToolWhere) and item.where)
+
+    @property
+    def conditions(self) -> Iterator[Condition]:
+        """The conditions on the inputs of its calls, and those inside them."""
+        return (condition for where in self.wheres for condition in all_in(where.where))
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
         """The names that selectors mean, aliases replaced."""
