@@ -116,6 +116,7 @@ class Hook:
         current = self._session.machine.calls.get(call_id)
         if current is None or not ran:
             return self._end_calls([call_id])
+        self._session.supposed.add(call_id)
         self._input = msgspec.structs.replace(
             self._input, tool_use_id=call_id, tool_name=current.name, error="its person interrupted it"
         )
@@ -321,9 +322,13 @@ class Hook:
         return self._found
 
     def _is_recorded(self) -> bool:
-        """Whether the outcome of a call is recorded: a hook may come twice, or after the log was read."""
+        """Whether the outcome of a call is recorded: a hook may come twice, or after the log was read. What has
+        completed was not as it was supposed to be.
+        """
         hook_input, calls = self._input, self._session.machine.calls
         if not self._goes_on or hook_input.tool_use_id in (*calls, ""):
+            return False
+        if hook_input.kind == "completed" and hook_input.tool_use_id in self._session.supposed:
             return False
         with suppress(*UNREADABLE):
             return calls.relate(hook_input.tool_use_id, hook_input.tool_name, hook_input.tool_input, -1) == "ended"
@@ -368,7 +373,14 @@ class Hook:
                 self._answered(waiting, self._by_the_client(waiting, granted=False))
             elif current is not None and current.runs:
                 error = "the client did not run it"
+                self._session.supposed.add(call_id)
                 self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
+
+    def _interrupted(self) -> Verdict:
+        """No hook tells of the calls that run then."""
+        for call_id in list(self._session.machine.calls):
+            self.ended(call_id, ran=self._waiting(call_id) is None)
+        return _ALLOWED
 
     def _stopped(self) -> Verdict:
         if "batch" not in self._client.events.values():
@@ -490,6 +502,7 @@ _HANDLERS: dict[Kind, Callable[[Hook], Verdict]] = {
     "completed": Hook._completed,
     "failed": Hook._failed,
     "batch": Hook._batch,
+    "interrupt": Hook._interrupted,
     "stop": Hook._stopped,
     "session_end": Hook._session_over,
     "settings": Hook._settings_changed,

@@ -17,16 +17,16 @@ from ..kit.usage_log import UsageLog
 from ..kit.values import whole_characters
 
 Kind: TypeAlias = Literal[
-    "prompt", "call", "permission", "completed", "failed", "batch", "stop", "session_end", "settings"
+    "prompt", "call", "permission", "completed", "failed", "batch", "interrupt", "stop", "session_end", "settings"
 ]
 """The event: a person prompts; a call is about to run; the client is about to ask its person about one; a call has
-run, or has failed; the calls of a response are over; the response is over; the session is over; settings have
-changed."""
+run, or has failed; the calls of a response are over; a person has interrupted the response; that is over; the session
+is over; settings have changed."""
 CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
 """Those whose answer may end the response."""
 REFUSABLE: tuple[Kind, ...] = ("prompt", "call", "settings")
 """Those whose answer lets something happen; the others report what has happened."""
-REPORTS: tuple[Kind, ...] = ("completed", "failed", "batch", "stop", "session_end")
+REPORTS: tuple[Kind, ...] = ("completed", "failed", "batch", "interrupt", "stop", "session_end")
 """Those that only report."""
 
 

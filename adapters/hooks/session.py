@@ -37,7 +37,7 @@ class HookedSession:
     """A session as its record has it; the client, its id of it and the record's.
 
     `monitor` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
-    `called`: there was a call in this session.
+    `called`: there was a call in this session; `supposed`: calls that have ended without a hook's word.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class HookedSession:
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False
+        self.supposed: set[str] = set()
         self._prompt_id = ""
         self._cancelled: set[str] = set()
         self._keys = 0

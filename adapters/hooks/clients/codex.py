@@ -29,6 +29,7 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "PermissionRequest": "permission",
     "PostToolUse": "completed",
     "Stop": "stop",
+    "Interrupt": "interrupt",
     "SessionEnd": "session_end",
 }
 TOOLS: Final[tuple[Tool, ...]] = (
@@ -97,10 +98,14 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
 
 _TIMEOUT_S: Final = 600
 """The client lets a call run when its hook takes longer; a hook ends itself before that."""
+_SHORT_S: Final = 3
+"""The most it gives these."""
+_SHORT: Final = ("Interrupt", "SessionEnd")
 
 
 def _entry(event: str, line: str) -> dict[str, Any]:
-    return {"hooks": [{"type": "command", "command": line, "timeout": _TIMEOUT_S}]}
+    timeout_s = _SHORT_S if event in _SHORT else _TIMEOUT_S
+    return {"hooks": [{"type": "command", "command": line, "timeout": timeout_s}]}
 
 
 CODEX: Final = HookClient(

@@ -285,6 +285,26 @@ def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTer
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize("client", ["codex"], indirect=True)
+def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
+    """No other hook tells of it."""
+    policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
+    policy.write_text("{name: p}")
+    install = ["hook", "install", "--agent", "codex", "--policy", str(policy), "--store", str(store)]
+    subprocess.run([*PROCTOR, *install], cwd=client.cwd, env=client.env, check=True, capture_output=True)
+    os.mkfifo(client.cwd / "pipe")
+    at = AtTheTerminal(client, store)
+    at.prompts("cat pipe")
+    for end, key in (("tool_call_started", ""), ("tool_call_failed", "\x1b")):
+        at.terminal.press(key)
+        deadline = time.monotonic() + PATIENCE_S
+        while not recorded(store, end):
+            assert time.monotonic() < deadline, at.terminal.text
+            at.terminal.shows("")
+    at.terminal.close()
+    end_daemons(store)
+
+
 @pytest.mark.claude
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)

@@ -159,6 +159,18 @@ def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
     assert session.pre("t3").verdict == "allow"
 
 
+def test_a_call_that_completes_after_it_was_thought_not_to_run_is_evidence(session: Any) -> None:
+    """Its hook was slow; the process that judges knows that it was its own guess."""
+    if session._forgetful:
+        pytest.skip("the process that judges keeps it")
+    session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
+    session.pre("t1", "Read")
+    session.batch("t1")
+    session.post("t1", "Read")
+
+    assert session.pre("t2").verdict == "allow"
+
+
 def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     """Allowed here and refused by the person in the client: it has failed."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
