@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -244,7 +245,8 @@ class Worker:
         try:
             handle = await self._starts.start(supervisor, run)
             if handle is not None and run.attempts:
-                await self._starts.begun(handle)
+                with suppress(StoreError):  # the run goes on all the same
+                    await self._starts.begun(handle)
         finally:
             self._starting -= 1
             task_status.started()

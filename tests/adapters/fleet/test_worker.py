@@ -257,6 +257,33 @@ class Counting(SQLiteStore):
         return await super().claim_run(run_id, epoch=epoch, lost=lost)
 
 
+async def test_a_run_whose_start_cannot_be_looked_for_has_its_slot_while_it_goes_on() -> None:
+    """The next one would be claimed, and wait for that slot where no other worker can have it."""
+
+    class Fails(MemoryStore):
+        looks = 0
+
+        async def run(self, run_id: str) -> RunInfo | None:
+            self.looks += 1
+            if self.looks == 4:  # to claim it, to start it, and then whether it has begun
+                raise StoreError("no")
+            return await super().run(run_id)
+
+    store = Fails()
+    run = await enqueue(store, spec(policy=ASKING))
+    gone = await store.register(Owner(owner_id="gone"), lease_s=60)
+    await store.claim_run(run.run_id, epoch=gone.epoch)
+    await store.release(gone.epoch)
+    worker = Worker(store, max_running=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        asks = await waiting_approval(store, run.run_id)
+        await anyio.wait_all_tasks_blocked()
+        assert (store.looks > 3, worker.running) == (True, 1)
+        await answer(store, asks.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+        worker.drain()
+
+
 async def test_what_a_worker_has_read_ahead_is_not_claimed_while_starts_are_blocked(tmp_path: Path) -> None:
     """It may have read thousands, as may each other worker: they would all claim and give back each."""
     async with Counting(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
