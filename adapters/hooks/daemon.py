@@ -41,7 +41,7 @@ ASK_S = 0.25
 """How often it looks whether somebody has answered a call that waits."""
 _QUESTION_S, _HELD_S = 86_400, 570
 """Seconds a hook takes at most that waits beside the client's question, and in its place."""
-_BELOW_S = 30.0
+_BELOW_S = 60.0
 """So many seconds a subagent's question waits for an answer from elsewhere; only then its client asks its person."""
 _LOCAL_PEERPID = (0, 2)
 DECIDE_S = 20.0
