@@ -23,6 +23,7 @@ from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
+from ..kit.tasks import helpers
 from .queue import SHARE, Waiting, is_blocked, is_free, spec_of, waiting
 
 if TYPE_CHECKING:
@@ -171,20 +172,28 @@ class Worker:
         closed; a store that cannot be reached is tried again.
         """
         supervisor = Supervisor(self._store, max_running=self.max_running)
-        async with supervisor, anyio.create_task_group() as beside:
+        async with supervisor, helpers() as beside:
             beside.start_soon(self._keep_reaping)
             async with anyio.create_task_group() as tasks:
-                token = 0
-                while not self._drained:
-                    try:
-                        await self._poll(supervisor, tasks)
-                        token = await self._news(token)
-                    except StoreError as error:
-                        if error.kind == "closed":
-                            raise
-                        self._log.warning("worker.store", error=str(error))
-                        await anyio.sleep(RETRY_S)
-            beside.cancel_scope.cancel()
+                closed = await self._start_runs(supervisor, tasks)
+                if closed is not None:
+                    tasks.cancel_scope.cancel()
+            if closed is not None:
+                raise closed
+
+    async def _start_runs(self, supervisor: Supervisor, tasks: TaskGroup) -> StoreError | None:
+        """Start runs until drained, or until the store is closed, which gives the error."""
+        token = 0
+        while not self._drained:
+            try:
+                await self._poll(supervisor, tasks)
+                token = await self._news(token)
+            except StoreError as error:
+                if error.kind == "closed":
+                    return error
+                self._log.warning("worker.store", error=str(error))
+                await anyio.sleep(RETRY_S)
+        return None
 
     async def _keep_reaping(self) -> None:
         while True:

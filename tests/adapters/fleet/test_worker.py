@@ -257,6 +257,21 @@ class Counting(SQLiteStore):
         return await super().claim_run(run_id, epoch=epoch, lost=lost)
 
 
+async def test_a_worker_says_that_its_store_is_closed() -> None:
+    """As itself: `WorkerStatus.error` shows it."""
+    store = MemoryStore()
+    run = await enqueue(store, spec(policy=ASKING))
+
+    async def work() -> None:
+        with pytest.raises(StoreError, match="the store is closed"):
+            await Worker(store).run()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        await waiting_approval(store, run.run_id)
+        await store.aclose()
+
+
 async def test_a_run_whose_start_cannot_be_looked_for_has_its_slot_while_it_goes_on() -> None:
     """The next one would be claimed, and wait for that slot where no other worker can have it."""
 
