@@ -129,7 +129,7 @@ LOOK_S: Final = 2.0
 """How often a worker checks for lost runs, and for queued runs of which the store has not notified it."""
 RETRY_S: Final = 1.0
 UNREADABLE_S: Final = 10.0
-"""How long a session is left alone of which the store could not be read or written."""
+"""How long a session, or what is lost, is left alone when the store could not be read or written."""
 _AHEAD: Final = 2000
 
 
@@ -197,8 +197,8 @@ class Worker:
 
     async def _keep_reaping(self) -> None:
         while True:
-            await end_lost_and_log(self._store, self._log, end_orphans=end_orphans)
-            await anyio.sleep(LOOK_S)
+            ended = await end_lost_and_log(self._store, self._log, end_orphans=end_orphans)
+            await anyio.sleep(LOOK_S if ended else UNREADABLE_S)
 
     async def _news(self, token: int) -> int:
         """Wait until there may be something to take; gives the token for the next time."""

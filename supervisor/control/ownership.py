@@ -154,15 +154,16 @@ class CommandReader:
                 self._log.error("instruction.undeliverable", number=command.number, error=error_text(error))
 
 
-async def end_lost_and_log(store: Store, log: Any, *, end_orphans: EndOrphans | None) -> None:
-    """End every lost run of a store. An error is logged: it must not end any run here."""
+async def end_lost_and_log(store: Store, log: Any, *, end_orphans: EndOrphans | None) -> bool:
+    """End every lost run of a store. An error is logged, as it must not end any run here; returns False then."""
     try:
         ended = await call_isolated(lambda: end_lost_runs(store, end_orphans=end_orphans))
     except Exception as error:
         log.warning("lost_runs.not_ended", error=error_text(error))
-        return
+        return False
     for run in ended:
         log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
+    return True
 
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))

@@ -122,7 +122,7 @@ class LogFollower:
         group.discard(buffer)
         if buffer.session_id is not None and not group:
             self._of_session.pop(buffer.session_id, None)
-        if not self.buffers:
+        if not self._of_all and not self._of_session:
             self._position = None
             self._own.clear()
 
