@@ -428,15 +428,20 @@ def approvals_after(
 def _approval(row: tuple[Any, ...]) -> StoredApproval:
     number, session_id, seq, data, state, given, answered_at, recorded = row
     event = from_record(data, session_id=session_id, seq=seq)
-    assert isinstance(event, ToolApprovalRequested)
-    return StoredApproval(
-        request=shown(event),
-        state=state,
-        answer=given and _answer(given),
-        answered_at=datetime.fromisoformat(answered_at) if answered_at else None,
-        recorded=bool(recorded),
-        number=number,
-    )
+    try:
+        if not isinstance(event, ToolApprovalRequested):
+            raise TypeError(event.type)
+        return StoredApproval(
+            request=shown(event),
+            state=state,
+            answer=given and _answer(given),
+            answered_at=datetime.fromisoformat(answered_at) if answered_at else None,
+            recorded=bool(recorded),
+            number=number,
+        )
+    except (*NOT_JSON, ValueError, TypeError) as error:
+        what = f"approval {number}, of session `{session_id}`,"
+        raise StoreError(f"{what} was changed, or is of another version", kind="corrupt") from error
 
 
 def commands_after(tables: Tables, after: int) -> list[Command]:

@@ -16,7 +16,15 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import connect
 from proctor.adapters.stores.tables.queries import newest_runs
-from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    RunFailed,
+    RunStarted,
+    ToolApprovalRequested,
+)
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.processes import machine
@@ -206,6 +214,24 @@ async def test_a_list_of_runs_that_cannot_be_read_keeps_no_order_from_the_owners
             await supervisor.switch.kill(by="ana", everything=True)
 
         assert (await handle.wait()).status == "cancelled"
+
+
+@pytest.mark.parametrize("change", ["answer = x'00'", "answered_at = 'x'", "seq = 1"])
+async def test_an_approval_that_cannot_be_read_is_an_error_of_the_store(change: str, tmp_path: Path) -> None:
+    asks: dict[str, Any] = {
+        "run_id": "r",
+        "session_id": "s",
+        "approval_id": "a",
+        "tool_call_id": "c",
+        "tool_name": "bash",
+    }
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+        await store.append([RunStarted(run_id="r", session_id="s"), ToolApprovalRequested(**asks, input_digest="d")])
+        with closing(sqlite3.connect(store.path)) as connection, connection:
+            connection.execute(f"UPDATE approvals SET {change}")
+        for use in (store.approval("a"), store.approvals()):
+            with pytest.raises(StoreError, match=r"approval \d+, of session `s`, was changed, or is of another"):
+                await use
 
 
 async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_heard(tmp_path: Path) -> None:
