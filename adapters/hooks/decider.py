@@ -23,7 +23,7 @@ from .decisions import Opening, RuleFiles, Unmatched
 from .hook import Hook
 from .messages import REFUSABLE, REPORTS, HookAnswer, HookClient, HookInput
 from .origin import Origin, check_origin
-from .record import LEASE_S, HookRecord, HookStore
+from .record import LEASE_S, LINE_NOTE, HookRecord, HookStore
 from .session import HookedSession
 
 MOST_HELD_S = 540
@@ -31,6 +31,8 @@ MOST_HELD_S = 540
 _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
 REFUSED_BEFORE = "the client was refused before anything was decided"
 _PROBED = "probe"
+LOG_NOTE = "log"
+"""The client's log of a session."""
 KEPT_S = 900.0
 """A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
 
@@ -104,6 +106,7 @@ class HookDecider:
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None, str]]] = {}
         self._clients: dict[str, _Watched] = {}
+        self._recalled = False
         self._seen: dict[int, Owner] = {}
         paths = (*options.policies, str(options.store))
         self._opening = options.unmatched and Opening(options.unmatched, paths)
@@ -170,6 +173,8 @@ class HookDecider:
             if hook_input.kind in ("prompt", "session_end"):
                 self._end_calls(client, hook_input.transcript_path, session, record, at)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
+            if session.goes_on and whole.note(LOG_NOTE) != (log := hook_input.transcript_path.encode()):
+                whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
         self._keep(hook_input, session)
@@ -234,6 +239,8 @@ class HookDecider:
         """End the runs of clients that have died; renew the leases of the others, and record which of their calls are
         over though no hook has told. Raises StoreError.
         """
+        if not self._recalled:
+            self._recall()
         for session_id, watched in list(self._clients.items()):
             self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
             if is_gone(watched.process):
@@ -247,6 +254,19 @@ class HookDecider:
                     record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
             self._read_ended(watched, session_id)
+
+    def _recall(self) -> None:
+        """Look after the runs that another process has judged."""
+        name = self._options.name
+        with self._store.record(_PROBED) as record:
+            logs, lines = dict(record.notes_of_all(LOG_NOTE)), dict(record.notes_of_all(LINE_NOTE))
+            for run in record.running():
+                id = run.session_id if run.session_id in lines else run.session_id.removesuffix(f".{name}")
+                mine = id in lines and (lines[id] == name.encode()) is (id == run.session_id)
+                if mine and run.owner is not None and run.owner.is_client and run.provider in CLIENTS:
+                    watched = _Watched(CLIENTS[run.provider], logs.get(id, b"").decode(), run.owner, self._clock())
+                    self._clients.setdefault(id, watched)
+        self._recalled = True
 
     def _read_ended(self, watched: _Watched, session_id: str) -> None:
         """Who answers at once ends the question's hook, perhaps before that came here; who interrupts, all hooks."""

@@ -18,19 +18,31 @@ from typing import Any
 from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Owner, RunInfo, StoredApproval
+from proctor.supervisor.ports.stored_types import (
+    NOT_OVER,
+    ApprovalAnswer,
+    Block,
+    Owner,
+    RunFilter,
+    RunInfo,
+    StoredApproval,
+)
 
 from ..stores.sqlite.file import Connection, open_for_writing, store_error
 from ..stores.sqlite.recording import Recorder
 from ..stores.tables import budgets, claiming
 from ..stores.tables.batches import Batch, marked, note_mark
-from ..stores.tables.queries import events_page, run_info, session_info
+from ..stores.tables.queries import events_page, newest_runs, run_info, session_info
 from ..stores.tables.recording import blocks, find_approval
 from ..stores.tables.schema import NOTES
 
 BUSY_S = 10.0
 LEASE_S = 900.0
 """How long after its last sign of life a client counts as gone where nobody can see its process."""
+MOST_RUNNING = 1000
+"""So many runs are looked after by the process that begins to judge."""
+LINE_NOTE = "line"
+"""The name of the first line that judged a session."""
 _WHOLE = ""
 """The session under which notes on the store itself are kept."""
 
@@ -85,9 +97,9 @@ class HookRecord:
         The first line to record a session has it under the client's id; another, with policies of its own, judges
         the session by a record of its own.
         """
-        first = self.note("line")
+        first = self.note(LINE_NOTE)
         if first is None:
-            self.keep("line", line.encode())
+            self.keep(LINE_NOTE, line.encode())
         if first is None or first == line.encode():
             return self
         return HookRecord(self._connection, self._recorder, f"{self.session_id}.{line}", self.client)
@@ -108,6 +120,10 @@ class HookRecord:
     def blocks(self) -> list[Block]:
         """The blocks that keep runs from starting."""
         return blocks(self._connection)
+
+    def running(self) -> list[RunInfo]:
+        """The newest runs that are not over, of any session."""
+        return newest_runs(self._recorder, MOST_RUNNING, None, None, RunFilter(status=NOT_OVER))
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
         """Register a run of the session, the client's own. Raises StoreError when another run of it goes on."""

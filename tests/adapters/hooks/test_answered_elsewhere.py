@@ -591,15 +591,17 @@ def test_what_a_person_does_there_is_heard_by_the_log(
     assert asking.types().count("policy_violation") == (end == "denied")
 
 
+@pytest.mark.parametrize("next", ["s", "other"])
 @pytest.mark.parametrize(("row", "answer"), [(REFUSED, "denied"), (INTERRUPTED, "granted")])
-def test_what_a_person_does_while_nobody_judges_is_heard_with_the_next_prompt(
-    asking: Asking, row: dict[str, Any], answer: str
+def test_what_a_person_does_while_nobody_judges_is_heard_by_the_next_who_does(
+    asking: Asking, row: dict[str, Any], answer: str, next: str
 ) -> None:
-    """The process that judges has ended meanwhile."""
+    """With the session's next prompt, or with any hook."""
     asking.session.pre("c1", command="deploy")
     asking.logs(row)
     asking.session.end()
-    asking.session.prompt("p2")
+    asking.session.hook("UserPromptSubmit", session_id=next, prompt="go on")
+    asking.session.look()
 
     assert [type for type in asking.types() if type.startswith("tool_approval")][1:] == [f"tool_approval_{answer}"]
 

@@ -126,6 +126,20 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
     assert [run.status for run in await runs(session)] == ["failed"]
 
 
+async def test_the_next_process_that_judges_looks_after_the_runs_of_the_one_before(
+    session: Any, clients: Clients
+) -> None:
+    """Though none of their hooks has come to it."""
+    begun(session, clients.start())
+    first, session.client = session.client, clients.start()
+    session.end()
+    session.hook("UserPromptSubmit", session_id="t", prompt="go")
+    clients.kill(first)
+    session.look()
+
+    assert {run.session_id: run.status for run in await runs(session)} == {"s": "failed", "t": "running"}
+
+
 async def test_a_session_that_cannot_be_judged_keeps_no_other_from_its_end(session: Any, clients: Clients) -> None:
     """What fails for one is tried again, after the others."""
     session.policy.write_text(POLICY)
