@@ -147,26 +147,26 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     without those whose start is blocked; of one with a run that the worker with the epoch `mine` has claimed, that
     run. Raises StoreError.
     """
+    if not await store.runs(limit=1, where=_CREATED):
+        return []
     blocks = await store.blocks()
+    taken = {run.session_id async for run in all_runs(store, where=_RUNNING)}
     first: dict[str, Waiting] = {}  # by session, newest first
-    claimed: set[str] = set()
     async with closing(all_runs(store, where=_CREATED)) as runs:
         async for run in runs:
             session_id = run.session_id
-            if session_id in claimed:
+            if session_id in taken:
                 continue
             if run.owner is not None and not run.owner.gone:
-                claimed.add(session_id)
+                taken.add(session_id)
                 first.pop(session_id, None)
             elif is_blocked(run, blocks):
                 continue
             if is_free(run, mine):
                 first.pop(session_id, None)
                 first[session_id] = Waiting(run.run_id, session_id, run.attempts)
-    if first:
-        async with closing(all_runs(store, where=_RUNNING)) as runs:
-            async for run in runs:
-                first.pop(run.session_id, None)
+            if len(first) > 2 * most:  # as a few will be of sessions that turn out to be claimed
+                del first[next(iter(first))]
     return list(first.values())[: -most - 1 : -1]
 
 
