@@ -26,7 +26,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
-from proctor.supervisor.arguments import check_named
+from proctor.supervisor.arguments import check_count, check_named
 from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
 from proctor.supervisor.machine.event_factory import PriorSession, violation_of
@@ -208,8 +208,7 @@ class Fleet:
         name: str = "fleet",
         address: str | None = None,
     ) -> None:
-        if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
-            raise UsageError(f"max_waiting is {max_waiting!r}; it must be a whole number from 1")
+        check_count("max_waiting", max_waiting)
         check_named(name=name)
         self._own = open_store(store) if isinstance(store, str | os.PathLike) else None
         self._named = _everywhere(store) if isinstance(store, str | os.PathLike) else None

@@ -73,28 +73,20 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
 )
 _FILES: Final = (
     *("$.file_path", "$.filePath", "$.filepath", "$.notebook_path", "$.abs_path"),
-    *("$.changes[*].path", "$.changes[*].move_path", "$.locations[*]", "$.diffs[*].path"),
+    *APPLY_PATCH.inputs["path"],
+    *("$.locations[*]", "$.diffs[*].path"),
 )
 _SEARCH: Final = ("$.pattern", "$.title")
 _NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_source")
-_CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", "$.changes[*].diff")
+_CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", *APPLY_PATCH.inputs["content"])
 _UNCLEAR_CHANGE: Final = ("$.diffs", "$.locations", "$.title")
 """Inputs of a call that changes files which do not say whether it writes or edits them."""
 _PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
 _NOTEBOOK: Final = ("cell_id", "cell_type", "edit_mode")
 
 _CODEX: Final = (
-    *(
-        "approval_id",
-        "auto_approved",
-        "available_decisions",
-        "call_id",
-        "parsed_cmd",
-        "process_id",
-        "source",
-        "turn_id",
-    ),
-    *("proposed_execpolicy_amendment", "started_at_ms"),
+    *("approval_id", "auto_approved", "available_decisions", "call_id", "parsed_cmd", "process_id", "source"),
+    *("turn_id", "proposed_execpolicy_amendment", "started_at_ms"),
 )
 """Additional inputs of Codex's bridge."""
 _OPENCODE: Final = ("directories", "patterns", "parentDir")
@@ -112,13 +104,7 @@ ACP_TOOLS: Final[tuple[Tool, ...]] = (
         name="edit",
         acts_where={
             "write": ("$.content", *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["write"]),
-            "edit": (
-                "$.newString",
-                "$.new_string",
-                "$.new_source",
-                *_UNCLEAR_CHANGE,
-                *APPLY_PATCH.acts_where["edit"],
-            ),
+            "edit": (*_NEW_TEXT, *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["edit"]),
             "delete": APPLY_PATCH.acts_where["delete"],
             "move": APPLY_PATCH.acts_where["move"],
         },

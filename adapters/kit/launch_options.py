@@ -8,9 +8,7 @@ from typing import Any
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import LIMITS
 from proctor.policies.policy import Allow, Deny, Policy, members_of
-from proctor.policies.rules.net_shorthand import NetLine
-from proctor.policies.rules.petri_net import Net
-from proctor.policies.stack.clauses import Clause, clauses_of
+from proctor.policies.stack.clauses import Clause, clauses_of, net_name
 from proctor.policies.stack.merge import effective_limits
 from proctor.supervisor.ports.adapter import LaunchOptions
 
@@ -82,14 +80,8 @@ def policy_parts(policy: Policy) -> tuple[str, ...]:
         kind = "allow" if isinstance(rule, Allow) else "deny"
         parts.extend(f"{kind} {_tool_name(tool)}" for tool in rule.tools)
     parts.extend(f"rule {rule.id or rule.type}" for rule in policy.rules)
-    parts.extend(f"net {_net_name(net)}" for net in policy.nets)
+    parts.extend(f"net {net_name(net)}" for net in policy.nets)
     return tuple(dict.fromkeys(parts))
-
-
-def _net_name(net: str | NetLine | Net) -> str:
-    if isinstance(net, str):
-        return net
-    return net.line if isinstance(net, NetLine) else net.name
 
 
 def _tool_name(tool: str | ToolWhere) -> str:

@@ -228,13 +228,13 @@ async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) ->
         yield provider
 
 
-def provider_error(error: Exception) -> ProviderError:
-    """An agent's exception as a ProviderError, with the exception as its cause."""
+def provider_error(error: Exception, what: str = "the agent") -> ProviderError:
+    """An exception of the agent, or of `what`, as a ProviderError, with the exception as its cause."""
     root: BaseException = error
     while isinstance(root, BaseExceptionGroup):
         root = root.exceptions[0]
     if isinstance(root, ProviderError):
         return root
-    made = ProviderError(f"the agent failed: {named_error(root)}", details={"error": error_text(root, repr)})
+    made = ProviderError(f"{what} failed: {named_error(root)}", details={"error": error_text(root, repr)})
     made.__cause__ = error
     return made

@@ -24,6 +24,7 @@ from proctor.supervisor.ports.store import Store
 from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, policy_parts, uncounted
 from ..kit.process_tree import ProcessTree, process_cancel_steps
+from ..kit.provider import provider_error
 from ..kit.tasks import helpers
 from .downstream import Downstream, Upstream, offered_tools
 from .messages import Incoming, Outgoing, named_keys
@@ -31,6 +32,7 @@ from .relay import Relay, SharedByConnections
 from .tools import Naming, Visibility, trusts, with_annotations
 
 INTERRUPT_S = 3.0
+CONNECTION = "the connection to the MCP server"
 KEYS = "keys"
 """The launch option with the keys of inputs that the policy names."""
 
@@ -85,7 +87,7 @@ class ProxySession:
             with self._scope:
                 await self._downstream.accept(self._serve)
         except Exception as failure:
-            error = _provider_error(failure)
+            error = provider_error(failure, CONNECTION)
         finally:
             with anyio.CancelScope(shield=True):
                 if self._tree.snapshot():
@@ -109,7 +111,7 @@ class ProxySession:
                 finally:
                     self._relays.discard(relay)
         except Exception as failure:
-            error = _provider_error(failure)
+            error = provider_error(failure, CONNECTION)
             if relay is not None:
                 await relay.answer_for_the_server(str(error))
             if self._downstream.ends_with_client:
@@ -128,17 +130,6 @@ class ProxySession:
     async def _abort(self) -> None:
         self._stream.close()
         self._stream.abandon()
-
-
-def _provider_error(failure: BaseException) -> ProviderError:
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    if isinstance(failure, ProviderError):
-        return failure
-    return ProviderError(
-        f"the connection to the MCP server failed: {failure or type(failure).__name__}",
-        details={"error": repr(failure)},
-    )
 
 
 class McpProxyAdapter:

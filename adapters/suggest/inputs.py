@@ -14,6 +14,7 @@ import msgspec
 
 from proctor.policies import ToolCall
 from proctor.policies.events.run_context import PORTABLE, Tool
+from proctor.policies.language.conditions import SHELLS_OWN
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.shell_commands import DYNAMIC, commands_of
 from proctor.policies.shell.program_options import KNOWN
@@ -418,7 +419,7 @@ def _subcommand(words: Sequence[str | None]) -> int:
 
 def _is_plain(word: str) -> bool:
     """Whether a `runs` can have the word: no blank, and nothing that is the shell's own."""
-    return not (set(word) & set("*?;&|<>()`$\n \t'\"\\"))
+    return not set(word) & (SHELLS_OWN | {" ", "\t"})
 
 
 _FREE = frozenset(("description", "timeout", "timeout_ms"))

@@ -93,7 +93,7 @@ def _directory_problems(directory: str) -> Iterator[Issue]:
         yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
 
 
-_SHELLS_OWN = frozenset("*?;&|<>()`$\n\"'\\")
+SHELLS_OWN = frozenset("*?;&|<>()`$\n\"'\\")
 """No command's name: what a line has between commands, and what quotes a word."""
 
 _SEVERAL = re.compile(r",(\s|$)|^\s*(\[\S|[^\s,]*,|\w+=)")
@@ -107,7 +107,7 @@ def _command_problems(commands: str | Sequence[str]) -> Iterator[Issue]:
     if not named:
         yield ("runs",), "`runs` names no command"
     for command in named:
-        if not command.split() or set(command) & _SHELLS_OWN or command.lstrip().startswith("^"):
+        if not command.split() or set(command) & SHELLS_OWN or command.lstrip().startswith("^"):
             yield ("runs",), f"`runs` takes commands by their first words, as in `git push`, not `{command}`"
         elif _SEVERAL.search(command):
             yield ("runs",), f"`runs` lists commands, as in `[rm, git push]`, without variables, not `{command}`"

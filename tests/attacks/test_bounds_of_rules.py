@@ -18,6 +18,12 @@ def ruled(*rules: dict[str, Any]) -> Monitor:
     return compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules)})[0]).monitor()
 
 
+def deploying(**prior: Any) -> Monitor:
+    """`deploy` needs an earlier call of `test`, or of what is given."""
+    requires = [{"prior": "test", **prior}]
+    return ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+
+
 def ask(monitor: Monitor, tool: str, turn: int = 0, **input: Any) -> str:
     id = f"c{monitor.usage.input_tokens}"
     monitor.observe(ev.TokenUsageUpdated(input_tokens=1))  # a new id each time
@@ -64,8 +70,7 @@ def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
 ) -> None:
     """The test of x succeeded, and then failed among very many: x may not be deployed."""
     output_holds = [{"path": "$", "contains": "passed"}] if "prior_output_regex" in str(binding) else OK
-    requires = [{"prior": "test", "output": output_holds, "pick": "latest", **binding}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(output=output_holds, pick="latest", **binding)
     done(monitor, "test", "passed #x" if output_holds is not OK else {"ok": True}, of="x", within="y")
 
     assert ask(monitor, "deploy", of="x", within="y") == "allow"
@@ -79,9 +84,7 @@ def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
 def test_a_later_call_that_is_nested_too_deep_is_not_forgotten() -> None:
     """`where` needs the earlier input when the later call is judged; what cannot be kept leaves nobody sure."""
     prior = {"tool": "test", "where": [{"path": "$.of", "equals": {"arg": "$.of"}}]}
-    monitor = ruled(
-        {"type": "precondition", "tool": "deploy", "requires": [{"prior": prior, "output": OK, "pick": "latest"}]}
-    )
+    monitor = deploying(prior=prior, output=OK, pick="latest")
     done(monitor, "test", {"ok": True}, of="x")
     before = ask(monitor, "deploy", of="x")
     done(monitor, "test", {"ok": False}, of="x", more=DEEP)
@@ -91,8 +94,7 @@ def test_a_later_call_that_is_nested_too_deep_is_not_forgotten() -> None:
 
 def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
     """Forgetting only takes support away there."""
-    requires = [{"prior": "test", "output": OK, "pick": "any", "same": [{"path": "$.of"}]}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(output=OK, pick="any", same=[{"path": "$.of"}])
     done(monitor, "test", {"ok": True}, of="x")
     done(monitor, "test", {"ok": True}, of=MANY)
 
@@ -102,9 +104,7 @@ def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
 def test_an_earlier_call_that_serves_keeps_the_tool_in_sight_where_any_is_asked_for() -> None:
     """Whatever the later ones returned."""
     output = [*OK, {"path": "$.of", "equals": {"arg": "$.of"}}]
-    monitor = ruled(
-        {"type": "precondition", "tool": "deploy", "requires": [{"prior": "test", "output": output, "pick": "any"}]}
-    )
+    monitor = deploying(output=output, pick="any")
     done(monitor, "test", {"ok": True, "of": "x"})
     done(monitor, "test", {"ok": False, "of": "x"})
 
@@ -136,8 +136,7 @@ def test_a_window_over_responses_that_are_long_over_is_not_counted_anew() -> Non
 @pytest.mark.parametrize(("count", "answer"), [(COMBINATIONS, "allow"), (COMBINATIONS + 1, "deny")])
 def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_not(count: int, answer: str) -> None:
     """The bound is the documented one."""
-    requires = [{"prior": "test", "output": OK, "pick": "latest", "same": [{"path": "$.of"}]}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(output=OK, pick="latest", same=[{"path": "$.of"}])
     done(monitor, "test", {"ok": True}, of=MANY[:count])
 
     assert ask(monitor, "deploy", of="x") == answer
@@ -173,8 +172,7 @@ def test_calls_of_a_response_are_counted_while_it_is_one_of_the_last() -> None:
 
 def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
     """However often a model repeats the call that serves."""
-    requires = [{"prior": "test", "output": OK, "same": [{"path": "$.of"}]}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(output=OK, same=[{"path": "$.of"}])
     kept = []
     for _ in range(2 * PER_KEY):
         done(monitor, "test", {"ok": True}, of="x")
@@ -185,8 +183,7 @@ def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
 
 def test_of_many_earlier_calls_about_one_thing_the_oldest_are_forgotten() -> None:
     """The latest says that it failed, however many succeeded before it."""
-    requires = [{"prior": "test", "output": OK, "same": [{"path": "$.of"}]}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(output=OK, same=[{"path": "$.of"}])
     for _ in range(PER_KEY):
         done(monitor, "test", {"ok": True}, of="x")
     before = ask(monitor, "deploy", of="x")
@@ -208,8 +205,7 @@ def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(mon
 def test_of_so_many_values_one_more_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own call is refused, and what is remembered of the others stays, however often they come again."""
     monkeypatch.setattr("proctor.policies.rules.prior_calls.BOUND", 3)
-    requires = [{"prior": "test", "same": [{"path": "$.of"}]}]
-    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    monitor = deploying(same=[{"path": "$.of"}])
     for of in ("a", "b", "c", "d", "a", "d"):
         done(monitor, "test", of=of)
 

@@ -12,12 +12,12 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import web_server
+from certificates import certificate_files
 from web_server import ANA, BEN, EVE, PROCTOR, TOKENS, Answer
 
 from proctor.adapters.web.auth import AT_MOST
@@ -102,21 +102,6 @@ def written(language: str, containing: str) -> str:
     return found
 
 
-def made_certificate(folder: Path) -> tuple[Path, Path]:
-    """One for the name that people type, and its key."""
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
-    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-    private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    folder.joinpath("cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    folder.joinpath("key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
-    return folder / "cert.pem", folder / "key.pem"
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """`proctor serve` as the page starts it, on a free port: HOST:PORT."""
@@ -139,7 +124,7 @@ def serving(folder: Path) -> Iterator[str]:
 @contextmanager
 def proxying(folder: Path, upstream: str) -> Iterator[int]:
     """The page's nginx, on a socket that listens already, as one takes over that is there to be replaced."""
-    certificate, key = made_certificate(folder)
+    certificate, key = certificate_files(folder, NAME)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port, number = listener.getsockname()[1], listener.fileno()
         server = written("text", "proxy_pass")

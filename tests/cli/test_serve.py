@@ -10,15 +10,14 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from certificates import certificate_files
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -121,19 +120,8 @@ def _status_of(url: str) -> int:
 @pytest.fixture
 def certificate(place: Path) -> tuple[Path, Path]:
     """A certificate of this machine's own name, and its key."""
-    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
-    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    key, now = generate_private_key(SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    signed = made.add_extension(address, critical=False).sign(key, SHA256())
-    place.joinpath("cert.pem").write_bytes(signed.public_bytes(Encoding.PEM))
-    place.joinpath("key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return place / "cert.pem", place / "key.pem"
+    files: tuple[Path, Path] = certificate_files(place, "127.0.0.1")
+    return files
 
 
 def test_it_speaks_tls_with_a_certificate(certificate: tuple[Path, Path], serving: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from proctor.policies.events.run_context import Capabilities, Tool
+from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
 
 from ...kit.function_tools import OPENAI_AGENTS
@@ -65,24 +65,14 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
         """
         model = getattr(self._own.get("run_config"), "model", None) or self._agent.model
         name = model if isinstance(model, str) else getattr(model, "model", None)
-        gate = "all" if self._holds_every_call() else "some"
-        return self._capabilities(self._tools(), name, gate=gate, rewrite=False)
+        try:
+            from .gated_agents import holds_every_call, tools_of
+        except ImportError:  # what is not installed holds nothing; `prepare` says so
+            return self._capabilities(OPENAI_AGENTS, name, gate="some", rewrite=False)
+        gate = "all" if holds_every_call(self._agent) else "some"
+        return self._capabilities(tools_of(self._agent), name, gate=gate, rewrite=False)
 
     def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
         from .session import OpenAIAgentsSession
 
         return OpenAIAgentsSession(self._agent, self._own, self._histories, self._narrow, self._stream).play
-
-    def _tools(self) -> tuple[Tool, ...]:
-        try:
-            from .gated_agents import tools_of
-        except ImportError:
-            return OPENAI_AGENTS
-        return tools_of(self._agent)
-
-    def _holds_every_call(self) -> bool:
-        try:
-            from .gated_agents import holds_every_call
-        except ImportError:  # what is not installed holds nothing; `prepare` says so
-            return False
-        return holds_every_call(self._agent)

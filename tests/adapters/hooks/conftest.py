@@ -147,10 +147,11 @@ def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
     """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
     file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
 
-    def govern(policy: str, **permissions: Any) -> None:
+    def govern(policy: str, unmatched: Any = None, **permissions: Any) -> None:
+        end_daemons(store)
         file.write_text(policy)
         path = settings_path(user=False, folder=claude.cwd)
-        install(path, hooks([file], store, store_id(store), RunContext(), claude.env["HOME"]))
+        install(path, hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched))
         settings = json.loads(path.read_text())
         path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
 

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import end_daemons
 from stored_rows import stored_rows
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, settings_path
-from proctor.policies import RunContext
 
 POLICY = """
 name: mine
@@ -169,13 +166,13 @@ def explained(store: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 class TestClient:
     """The real client, whose own permissions allow nothing: what runs is what the hook has opened."""
 
-    def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_refused(self, claude: Any) -> None:
+    def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_refused(self, governed: Any) -> None:
         """The same command is not run where the hook leaves it to the client, which has nobody to ask. What the
         client's settings deny does not run, whatever the policy allows, and is not counted on.
         """
-        api, done = claude.api, claude.cwd / "done"
+        api, done = governed.api, governed.cwd / "done"
         calls = [
-            api.bash(f"cd {claude.cwd} && echo one > {done}"),
+            api.bash(f"cd {governed.cwd} && echo one > {done}"),
             api.bash("echo two && git push"),
             api.bash(f"touch {done}2"),
             api.bash(f"mkdir {done}3"),
@@ -183,11 +180,12 @@ class TestClient:
         allowed = POLICY.replace("cd, cp, echo]", "cd, echo, redirect, mkdir]")
         outcomes = {}
         for unmatched in ("ask", None):
-            govern(claude, allowed.replace("- allow", "- action: warn\n    allow"), unmatched, deny=["Bash(mkdir:*)"])
+            warned = allowed.replace("- allow", "- action: warn\n    allow")
+            governed.govern(warned, unmatched, deny=["Bash(mkdir:*)"])
             done.unlink(missing_ok=True)
             api.say(*map(api.reply, calls), api.reply(api.text("done")))
-            claude.run()
-            results = claude.tool_results()
+            governed.run()
+            results = governed.tool_results()
             outcomes[unmatched] = (done.exists(), results[calls[1]["id"]])
 
         assert outcomes["ask"][0]
@@ -196,7 +194,7 @@ class TestClient:
         assert not Path(f"{done}2").exists()
         assert not Path(f"{done}3").exists()
         assert calls[3]["id"] in results
-        assert calls[3]["id"] not in completed(claude.cwd.parent / "store.db")
+        assert calls[3]["id"] not in completed(governed.store)
         assert not {"allow-1", "deny-1", "mine"} & set(json.dumps(api.requests).replace("`", '"').split('"'))
 
 
@@ -204,15 +202,3 @@ def completed(store: Path) -> set[str]:
     """The ids of calls that are recorded as completed."""
     rows = stored_rows(store, "SELECT data FROM events WHERE type = 'tool_call_completed'")
     return {json.loads(data)["tool_call_id"] for (data,) in rows}
-
-
-def govern(claude: Any, policy: str, unmatched: Any, **permissions: Any) -> None:
-    """Put the hooks into the settings of the client's folder."""
-    file, store = claude.cwd.parent / "policy.yaml", claude.cwd.parent / "store.db"
-    end_daemons(store)
-    file.write_text(policy)
-    path = settings_path(user=False, folder=claude.cwd)
-    wanted = hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched)
-    install(path, wanted)
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps({**settings, "permissions": permissions}))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import anyio
 import pytest
+from certificates import certificate_of
 from page_blocks import ROOT, blocks
 from postgres_server import DEBIANS, HBA, OwnServer, needs_debians_server, needs_own_server
 
@@ -143,23 +143,6 @@ def test_a_role_that_may_not_create_tables_learns_who_does(
 
         assert refused.value.kind == "unwritable"
     assert audited(as_role(server, "reader")).findings == ()
-
-
-def certificate_of(name: str) -> tuple[bytes, bytes]:
-    """A certificate of a host's name that nobody else vouches for, and its key."""
-    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
-    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    key, now = generate_private_key(SECP256R1()), datetime.now(UTC)
-    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    begins, ends = now - timedelta(hours=1), now + timedelta(1)
-    made = x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), begins, ends)
-    names = x509.SubjectAlternativeName([x509.DNSName(name)])
-    signed = made.add_extension(names, critical=False).sign(key, SHA256())
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return signed.public_bytes(Encoding.PEM), secret
 
 
 @pytest.fixture(scope="module")
