@@ -117,6 +117,22 @@ def test_a_subagent_in_the_background_counts_in_the_run_that_started_it(governed
     assert recorded(governed.store, *ends) == list(ends)
 
 
+def test_the_end_of_a_subagent_does_not_wake_a_response_that_was_cancelled(governed: Any) -> None:
+    """The client would go on with its report, as with a prompt."""
+    api, never = governed.api, governed.cwd / "never"
+    bad = "{tool: Bash, where: [{path: $.command, regex: bad}]}"
+    governed.govern(f"{{name: p, tool_rules: [{{deny: [{bad}], action: cancel}}]}}", allow=["Bash", "Agent"])
+    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose", "run_in_background": True}
+    api.say(api.reply(api.tool("Agent", **start)), api.reply(api.bash("echo bad")))
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("all done")))
+    api.say(api.reply(api.bash("sleep 1")), api.reply(api.bash(f"touch {never}")), sub=True)
+
+    governed.run()
+
+    assert not never.exists()
+    assert recorded(governed.store, "run_started", "run_cancelled") == ["run_started", "run_cancelled"]
+
+
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
     """Of six calls whose hooks run at once under a limit of two, two run."""
     api = governed.api
