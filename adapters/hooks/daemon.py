@@ -26,7 +26,7 @@ from proctor.policies.errors import EventError
 
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
-from .daemon_client import END, HELD, SOCKET
+from .daemon_client import END, HELD, SOCKET, peer_of
 from .decider import HookDecider, HookOptions
 from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
@@ -277,8 +277,7 @@ def _has_gone(connection: socket.socket) -> bool:
 def _peer(connection: socket.socket) -> int | None:
     """The pid of the hook, 0 where it is not known; None for another user's."""
     if hasattr(socket, "SO_PEERCRED"):
-        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return int(pid) if user == os.geteuid() else None
+        return peer_of(connection)
     if sys.platform == "darwin":  # the folder keeps others out
         return int(struct.unpack("i", connection.getsockopt(*_LOCAL_PEERPID, 4))[0])
     return 0

@@ -149,10 +149,14 @@ def connected(arguments: list[str]) -> socket.socket:
 
 def check_peer(connection: socket.socket) -> None:
     """Raises UnansweredError when another user listens, where the system tells."""
-    if hasattr(socket, "SO_PEERCRED"):
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.geteuid():
-            raise UnansweredError("another user's process listens where the hook daemon should")
+    if hasattr(socket, "SO_PEERCRED") and peer_of(connection) is None:
+        raise UnansweredError("another user's process listens where the hook daemon should")
+
+
+def peer_of(connection: socket.socket) -> int | None:
+    """The pid of the process at the other end, as the kernel knows it; None for another user's."""
+    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid) if user == os.geteuid() else None
 
 
 def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type would have to be imported

@@ -12,7 +12,6 @@ import os
 import shlex
 import socket
 import stat
-import struct
 from collections.abc import Iterable
 
 import msgspec
@@ -23,6 +22,7 @@ from proctor.supervisor.ports.processes import as_owner, is_gone, machine
 from proctor.supervisor.ports.stored_types import CLIENT, Owner
 
 from ..kit.process_tree import SHELLS, adopts
+from .daemon_client import peer_of
 from .record import HookRecord
 
 _NOTE = "client"
@@ -128,8 +128,7 @@ def maker_of(given: socket.socket) -> int:
     """
     if given.getsockname() or given.getpeername():
         return 0
-    pid, user, _ = struct.unpack("3i", given.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(pid) if user == os.geteuid() else 0
+    return peer_of(given) or 0
 
 
 def is_socket(descriptor: int) -> bool:
