@@ -229,7 +229,12 @@ async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) ->
 
 
 def provider_error(error: Exception, what: str = "the agent") -> ProviderError:
-    """An exception of the agent, or of `what`, as a ProviderError, with the exception as its cause."""
+    """An exception of the agent as a ProviderError, with the exception as its cause.
+
+    Args:
+        error: what the agent, or one of its parts, raised.
+        what: who failed, for the message.
+    """
     root: BaseException = error
     while isinstance(root, BaseExceptionGroup):
         root = root.exceptions[0]

@@ -30,7 +30,7 @@ def test_every_column_and_every_adapter_is_explained_and_what_can_be_run_has_a_r
     table, _, after = rest.partition(END)
     titles = [title.strip() for title in table.strip().splitlines()[0].strip("|").split("|")]
 
-    assert [title for title in titles[1:] if f"\n| {title} |" not in after] == []
+    assert [title for title in titles[1:] if f"\n- {title}: " not in after] == []
     assert [row.spec.name for row in matrix() if f"`{row.spec.name.partition(':')[0]}`" not in before + after] == []
     assert set(ADAPTERS) - {row.spec.name for row in matrix()} == set()
 

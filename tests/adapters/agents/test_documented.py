@@ -40,11 +40,11 @@ async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...
 
 
 def test_every_step_is_documented() -> None:
-    """The table names all kinds of steps and no others."""
+    """The list names all kinds of steps and no others."""
     page = (DOCS / "scripted.md").read_text()
-    table = page.split("Each step has exactly one")[1].split("## ")[0]
+    listed = page.split("Each step has one of these keys")[1].split("## ")[0]
 
-    assert set(re.findall(r"^\| `(\w+):", table, re.MULTILINE)) == {
+    assert set(re.findall(r"^- `(\w+):", listed, re.MULTILINE)) == {
         kind.__struct_fields__[0] for kind in get_args(Step)
     }
 

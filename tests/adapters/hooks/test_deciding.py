@@ -137,12 +137,11 @@ async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> Non
 
 
 @pytest.mark.parametrize("broken", ["store", "policy"])
+@pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
 def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
     session: Any, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that ran while the store was locked, or a policy broken, has run once either is mended."""
-    if session._forgetful:
-        pytest.skip("the process that judges keeps it")
     monkeypatch.setattr(record, "BUSY_S", 0.01)
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}"
     session.policy.write_text(policy)
@@ -159,10 +158,9 @@ def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
     assert session.pre("t3").verdict == "allow"
 
 
+@pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
 def test_a_call_that_completes_after_it_was_thought_not_to_run_is_evidence(session: Any) -> None:
     """Its hook was slow; the process that judges knows that it was its own guess."""
-    if session._forgetful:
-        pytest.skip("the process that judges keeps it")
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
     session.pre("t1", "Read")
     session.batch("t1")
