@@ -257,6 +257,8 @@ class OperatorService:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
         order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
         await self.store.send_command(order)
+        if run.status == "created":  # who was about to start it may have let it go before this order was there
+            await withdraw_run(self.store, run, reason=reason, by=by)
         return run
 
     async def board(self, words: str = "") -> Board:
