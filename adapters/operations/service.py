@@ -251,13 +251,11 @@ class OperatorService:
         run = await self.run_named(name)
         if run.status == "lost" and await reap_run(self.store, run, end_orphans=end_orphans):
             return run
-        if run.status == "created" and await withdraw_run(self.store, run, reason=reason, by=by):
-            return run
         if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
         order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
         await self.store.send_command(order)
-        if run.status == "created":  # who was about to start it may have let it go before this order was there
+        if run.status == "created":  # only now: who was about to start it may have let it go before that order
             await withdraw_run(self.store, run, reason=reason, by=by)
         return run
 

@@ -42,6 +42,7 @@ from proctor.supervisor import (
     answer,
 )
 from proctor.supervisor.ports import store as ports
+from proctor.supervisor.ports.stored_types import Cancel, UnblockStarts
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -209,6 +210,30 @@ async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_or_en
             return
         await KillSwitch(store).lift(by="ana", everything=True)
         assert (await over(store, run.run_id)).status == "completed"
+
+
+class LetGoBefore(MemoryStore):
+    """A worker lets its run go just before an order is stored."""
+
+    held: tuple[str, int] = "", 0
+
+    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
+        """As ever, but nobody has the run any more."""
+        await self.release_run(self.held[0], epoch=self.held[1])
+        return await super().send_command(command)
+
+
+async def test_a_run_that_its_worker_lets_go_before_it_hears_of_a_cancel_ends() -> None:
+    """Nobody has it then, and nobody starts it while starts are blocked."""
+    store = LetGoBefore()
+    run = await enqueue(store, spec())
+    worker = await store.register(Owner(owner_id="worker"), lease_s=60)
+    await store.claim_run(run.run_id, epoch=worker.epoch)
+    store.held = run.run_id, worker.epoch
+
+    await OperatorService(store).cancel(run.run_id, by="ana", reason="not any more")
+
+    assert (await over(store, run.run_id)).status == "cancelled"
 
 
 async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() -> None:
