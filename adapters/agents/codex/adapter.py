@@ -169,9 +169,11 @@ class CodexAdapter:
             folder=None if self._sandbox == "read-only" else self._workspace.folder,
         )
         session = CodexSession(launch, bounds=bounds)
-        with sandboxing.swept(self._workspace.folder, self._workspace.environment):
-            async with self._opened(launch, session):
-                yield session
+        async with (
+            sandboxing.swept(self._workspace.folder, self._workspace.environment),
+            self._opened(launch, session),
+        ):
+            yield session
 
     @asynccontextmanager
     async def _opened(self, launch: Launch, session: CodexSession) -> AsyncIterator[None]:

@@ -13,7 +13,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from importlib import import_module
 from pathlib import Path
@@ -153,48 +153,47 @@ def _has_servers(folder: Path) -> bool:
 _PAUSE_S: Final = 0.01
 
 
-class StartTurn:
-    """The turn to start a client, held until the client has answered."""
+class HeldLock:
+    """A lock of a file or a folder, held until it is released."""
 
-    def __init__(self, folder: int | None) -> None:
-        self._folder = folder
+    def __init__(self, file: int | None) -> None:
+        self._file = file
 
-    def over(self) -> None:
-        """Let the next one start; only the first call counts."""
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None
+    def release(self) -> None:
+        """Let the next one have it; only the first call counts."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
-async def turn_to_start(env: Mapping[str, str]) -> StartTurn:
-    """Wait until no other client of ours is starting in this environment's home."""
-    folder = _open(_databases(env), make=not env.get("CODEX_HOME"))
-    turn = StartTurn(folder)
+async def hold(path: Path) -> HeldLock:
+    """Wait for the lock of a file or a folder; nothing is locked where there is none."""
     try:
-        while folder is not None and not _lock(folder):  # noqa: ASYNC110 - other processes set no event of ours
+        file: int | None = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        file = None
+    held = HeldLock(file)
+    try:
+        while file is not None and not _lock(file):  # noqa: ASYNC110 - other processes set no event of ours
             await anyio.sleep(_PAUSE_S)
     except BaseException:
-        turn.over()
+        held.release()
         raise
-    return turn
+    return held
 
 
-def _databases(env: Mapping[str, str]) -> Path:
-    return Path(env["CODEX_SQLITE_HOME"]) if env.get("CODEX_SQLITE_HOME") else home(env)
-
-
-def _open(folder: Path, *, make: bool) -> int | None:
-    try:
-        if make:  # as the client itself would
+async def turn_to_start(env: Mapping[str, str]) -> HeldLock:
+    """Wait until no other client of ours is starting in this environment's home."""
+    folder = Path(env["CODEX_SQLITE_HOME"]) if env.get("CODEX_SQLITE_HOME") else home(env)
+    if not env.get("CODEX_HOME"):  # as the client itself would
+        with suppress(OSError):  # which the client says itself
             folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # which the client says itself
-        return None
+    return await hold(folder)
 
 
-def _lock(folder: int) -> bool:
+def _lock(file: int) -> bool:
     try:
-        flock(folder, LOCK_EX | LOCK_NB)
+        flock(file, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks, where a client that meets another says so itself
@@ -211,7 +210,7 @@ _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 class CodexConnection(RpcClient):
     """A running client."""
 
-    def __init__(self, process: ClientProcess, handler: RpcHandler, starting: StartTurn) -> None:
+    def __init__(self, process: ClientProcess, handler: RpcHandler, starting: HeldLock) -> None:
         super().__init__(process, handler, tagged=False)
         self._starting = starting
 
@@ -223,7 +222,7 @@ class CodexConnection(RpcClient):
     async def greet(self) -> None:
         """Initialize the connection. Raises ProviderUnavailableError if the client cannot sign in."""
         await self.request("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
-        self._starting.over()
+        self._starting.release()
         await self.peer.notify("initialized")
         account = await self.request("account/read", {})
         if account.get("requiresOpenaiAuth") and account.get("account") is None:
@@ -250,7 +249,7 @@ async def connect(
         async with start_client("codex", command, cwd=cwd, env=env, mark=mark, advice=INSTALL) as process:
             yield CodexConnection(process, handler, starting)
     finally:
-        starting.over()
+        starting.release()
 
 
 def find_client() -> str:

@@ -4,25 +4,25 @@ With approvals on, the client runs an allowed command that its sandbox stops aga
 ask. It never does so if its permissions deny reading some file. So a confined run gets permissions of its own, equal
 to the requested sandbox except for one file that nobody needs.
 
-In a writable folder the client protects `.git` and the like from commands; it creates empty ones to do so, and with
-such permissions leaves them behind.
+In a writable folder the client protects `.git` and the like from commands; it creates empty ones to do so, and leaves
+them behind when a command is killed.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from proctor.supervisor.errors import ProviderError
 
-from .connection import UNASKED, CodexConnection
+from .connection import UNASKED, CodexConnection, hold
 
 PROFILE: Final = "proctor"
 """The name of the permissions of a confined run."""
@@ -35,6 +35,8 @@ SANDBOXES: Final = {
 _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
 _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
+_REGISTRY_S: Final = 2.0
+"""Seconds to wait for the client's registry."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,18 +77,46 @@ def sandbox_settings(
     return {"permissions": PROFILE}, {"default_permissions": PROFILE, f"permissions.{PROFILE}": profile}
 
 
-@contextmanager
-def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """On leaving, remove the empty folders that the client's sandbox created meanwhile in its writable folders."""
-    places = dict.fromkeys((folder, Path("/tmp"), Path(env.get("TMPDIR") or tempfile.gettempdir())))
-    guarded = (place / name for place in places for name in _GUARDED)
-    absent = [path for path in guarded if not os.path.lexists(path)]
+@asynccontextmanager
+async def swept(folder: Path, env: Mapping[str, str]) -> AsyncIterator[None]:
+    """On leaving, remove the empty folders that the client's sandbox created meanwhile in its writable folders.
+
+    One that another sandbox uses stays: without it, that one's command could write there.
+    """
+    temporary = _temporary(env)
+    registry = temporary / f"codex-bwrap-synthetic-mount-targets-{os.geteuid()}"
+    absent = _absent(folder, Path("/tmp"), temporary)
     try:
         yield
     finally:
-        for path in absent:
-            with suppress(OSError):  # not there, or somebody's own
-                path.rmdir()
+        with anyio.move_on_after(_REGISTRY_S, shield=True):
+            lock = await hold(registry / "lock")
+            for path in absent:
+                if not _in_use(registry / _entry(path)):
+                    with suppress(OSError):  # not there, or somebody's own
+                        path.rmdir()
+            lock.release()
+
+
+def _temporary(env: Mapping[str, str]) -> Path:
+    return Path(env.get("TMPDIR") or "/tmp").resolve()
+
+
+def _absent(*folders: Path) -> list[Path]:
+    guarded = (folder / name for folder in dict.fromkeys(folders) for name in _GUARDED)
+    return [path for path in guarded if not os.path.lexists(path)]
+
+
+def _entry(path: Path) -> str:
+    """The folder of the client's registry with a file for each process whose sandbox uses a path: its FNV-1a."""
+    digest = 0xCBF29CE484222325
+    for byte in os.fsencode(path):
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return f"{digest:016x}"
+
+
+def _in_use(entry: Path) -> bool:
+    return any(os.path.exists(f"/proc/{process.name}") for process in entry.glob("*"))
 
 
 APPROVALS: Final = {"approvalPolicy": "untrusted", "approvalsReviewer": "user"}

@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from proctor.policies.events import RunCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Deny, Policy
+from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
@@ -89,15 +92,41 @@ async def test_what_is_allowed_is_held_by_the_sandbox(bench: Any, sandbox: str, 
     assert len([name for name in failed if name.startswith("again")]) == (0 if free else 12)
 
 
-async def test_the_sandbox_leaves_nothing_in_the_folders_it_guards(bench: Any) -> None:
-    """Nor takes away what was there, or what the run made."""
+async def test_the_sandbox_leaves_nothing_in_the_folders_it_guards(bench: Any, pipe: Any) -> None:
+    """The client does not clean up after a command that was killed. What was there stays, and what the run made."""
     (bench.cwd / ".aws").mkdir()
+    bench.api.reply(bench.api.shell("c1", f"echo up > {pipe}; sleep 1000"))
     adapter = bench.adapter(sandbox="workspace-write", config=NO_TEMPORARY_FOLDERS)
     async with bench.watched(adapter=adapter) as run:
+        await pipe.heard()
         (bench.cwd / ".git" / "hooks").mkdir(parents=True)
-        await run.ended.wait()
+        await run.cancel()
 
     assert bench.made(".*") == [".aws", ".git"]
+
+
+async def test_a_run_that_ends_leaves_the_sandbox_of_another_alone(bench: Any, pipe: Any) -> None:
+    """Both work in one folder: without the empty folder there, the other's guard on it would be off."""
+    adapter = bench.adapter(sandbox="workspace-write", config=NO_TEMPORARY_FOLDERS)
+    bench.api.reply(bench.api.shell("c1", f"echo up > {pipe}; read < {pipe}; mkdir -p .git/hooks"))
+    bench.api.reply(mute=True)
+    held, both_open = anyio.Event(), anyio.Event()
+
+    async def gate(_: ToolCall) -> GateAnswer:
+        held.set()
+        await both_open.wait()
+        return GateAnswer(allowed=True)
+
+    async with bench.watched(gate, adapter=adapter) as run:
+        await held.wait()
+        async with adapter.open(bench.launch()):
+            both_open.set()
+            await pipe.heard()
+        await anyio.to_thread.run_sync(Path(str(pipe)).write_text, "on\n")
+        await run.ended.wait()
+
+    assert [type(event) for event in run.seen if event.type.startswith("tool_call")] == [ToolCallFailed]
+    assert bench.made(".*") == []
 
 
 async def test_a_command_its_own_rules_let_through_stays_in_the_sandbox(bench: Any) -> None:

@@ -244,12 +244,12 @@ async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path,
     env = {"CODEX_HOME": str(tmp_path)}
     with anyio.fail_after(PATIENCE_S):
         first = await turn_to_start(env)
-        (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).over()
+        (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).release()
         assert not refused.is_set()
         await given_up(env, refused)
-        first.over()
-        first.over()
-        (await turn_to_start(env)).over()
+        first.release()
+        first.release()
+        (await turn_to_start(env)).release()
 
 
 async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
@@ -260,7 +260,7 @@ async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
     with anyio.fail_after(PATIENCE_S):
         first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
         await given_up({"HOME": str(tmp_path / "b"), **shared}, refused)
-        first.over()
+        first.release()
 
 
 @pytest.mark.codex
@@ -269,7 +269,7 @@ async def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     named = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path / "missing")}
     with pytest.raises(ProviderUnavailableError) as caught:
         await CodexAdapter(cwd=tmp_path, env=named).prepare()
-    (await turn_to_start({"HOME": str(tmp_path)})).over()
+    (await turn_to_start({"HOME": str(tmp_path)})).release()
 
     assert "missing" in str(caught.value.details)
     assert os.listdir(tmp_path) == [".codex"]
