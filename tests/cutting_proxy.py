@@ -27,7 +27,9 @@ class CuttingProxy:
         self._open: list[socket.socket] = []
         self._left: int | None = None
         self._after = False
+        self._mutes = False
         self.cuts = 0
+        self.connections = 0
         self.refuses = False
         self._mute = False
         self._listener = socket.socket(socket.AF_UNIX)
@@ -43,12 +45,17 @@ class CuttingProxy:
     def cut_at(self, piece: int, *, after: bool = False) -> None:
         """Lose all connections at that piece, before it is handed on or `after`; new ones are taken."""
         with self._lock:
-            self._left, self._after = piece, after
+            self._left, self._after, self._mutes = piece, after, False
 
     def cut(self) -> None:
         """Lose all connections now."""
         with self._lock:
             self._cut()
+
+    def mute_at(self, piece: int) -> None:
+        """Hand on that piece and nothing after it."""
+        with self._lock:
+            self._left, self._after, self._mutes = piece, True, True
 
     def mute(self, *, on: bool = True) -> None:
         """Hand nothing on any more, and lose nothing: nobody is told."""
@@ -81,6 +88,7 @@ class CuttingProxy:
                 continue
             with self._lock:
                 self._open += [client, server]
+                self.connections += 1
             for one, other in ((client, server), (server, client)):
                 threading.Thread(target=self._hand_on, args=(one, other), daemon=True).start()
 
@@ -94,7 +102,9 @@ class CuttingProxy:
                     self.cut()
                     return
                 other.sendall(piece)
-                if now:
+                if now and self._mutes:
+                    self.mute()
+                elif now:
                     self.cut()
                     return
         with suppress(OSError):

@@ -5,8 +5,11 @@ stored twice, and nobody waits for ever.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 
 import anyio
 import anyio.to_thread
@@ -15,6 +18,7 @@ from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.postgres.store import DatabaseReaders
 from proctor.policies.events import MessageReceived
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Cancel, Owner, RunInfo
@@ -157,20 +161,28 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
 async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """What waits for it can be cancelled, and the store is closed."""
+    """What waits for it can be cancelled, and the store is closed; no thread that would keep the process waits on."""
     with anyio.fail_after(PATIENCE_S):
         async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
             await store.append([message("a")])
             proxy.mute()
-            with anyio.move_on_after(0.05) as waiting:
-                await store.append([message("b")])
-            with anyio.move_on_after(0.05) as reading:
-                await store.last_seq("s")
-    proxy.mute(on=False)
-    proxy.cut()
+            cancelled = []
+            for waiting in (store.append([message("b")]), store.last_seq("s"), store.wait(0, PATIENCE_S)):
+                with anyio.move_on_after(0.05) as scope:
+                    await waiting
+                cancelled.append(scope.cancelled_caught)
+            while _reading():
+                await anyio.sleep(0.01)
+            proxy.mute(on=False)
+            proxy.cut()
 
-    assert waiting.cancelled_caught
-    assert reading.cancelled_caught
+    assert cancelled == [True, True, True]
+
+
+def _reading() -> bool:
+    """Whether a thread is within a query of a store."""
+    stacks = (walk_stack(frame) for frame in sys._current_frames().values())
+    return any(frame.f_code is DatabaseReaders._query.__code__ for stack in stacks for frame, _ in stack)
 
 
 async def test_however_many_read_from_a_server_that_says_nothing_others_have_threads(
@@ -196,16 +208,44 @@ async def test_a_server_that_answers_no_more_is_lost_after_a_while(
 ) -> None:
     """It is connected to anew, and what was asked of it is looked up."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._FOUND_S", 0.3)
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
         await store.append([message("a")])
-        proxy.mute()
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(store.append, [message("b")])
-                await anyio.sleep(0.01)
-                proxy.mute(on=False)
+        for attempt in (partial(store.append, [message("b")]), partial(store.last_seq, "s")):
+            proxy.mute()
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(attempt)
+                    await anyio.sleep(0.01)
+                    proxy.mute(on=False)
 
         assert await _texts(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize("piece", [2, 4])
+async def test_a_server_that_answers_no_more_while_a_store_is_opened_is_an_error(
+    server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """After it took the connection, and after it took its settings."""
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
+    proxy.mute_at(piece)
+
+    with pytest.raises(StoreError, match=r"no answer within 0\.3 s"):
+        PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0)
+
+
+async def test_whoever_listens_keeps_its_connection_while_nothing_is_stored(
+    server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a wait for notices is no lost connection."""
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._POLL_S", 0.02)
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
+    async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
+        token = await store.wait(0, 0)
+        connections = proxy.connections
+        await store.wait(token, 0.2)
+
+        assert proxy.connections == connections
 
 
 async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not_stored(

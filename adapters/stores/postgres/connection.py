@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -157,17 +157,27 @@ class Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait for an answer. Raises OperationalError when there is none in time."""
-        most_s = self.answer_s if timeout is None else timeout
+        if timeout is not None:  # for notices, of which there may be none
+            return super().wait(gen, interval, timeout)
         begun = time.monotonic()
         try:
-            return super().wait(gen, interval, most_s)
+            return super().wait(gen, interval, self.answer_s)
         except psycopg.OperationalError as error:
             if error.sqlstate is not None:
                 raise
             self.close()  # leaving a pipeline without its answer would raise a less helpful error
-            if most_s is None or time.monotonic() - begun < most_s:
+            if self.answer_s is None or time.monotonic() - begun < self.answer_s:
                 raise
-            raise psycopg.OperationalError(f"no answer within {most_s:g} s") from error
+            raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s") from error
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Inside, an answer may take any time."""
+        answer_s, self.answer_s = self.answer_s, None
+        try:
+            yield
+        finally:
+            self.answer_s = answer_s
 
 
 class Address:
@@ -444,14 +454,19 @@ def version_of(connection: PsycopgConnection[Any], name: str) -> tuple[str, int]
     return row[0], row[1]
 
 
-def bring_up_to_date(connection: PsycopgConnection[Any], name: str, schema: str) -> str:
+def bring_up_to_date(connection: Connection, name: str, schema: str) -> str:
     """Create the tables of a new store, or migrate an older one, in one transaction, one starter at a time; returns
     the store's id. Raises StoreError for a role that may not.
     """
     store_id, version = version_of(connection, name)
     if version == schema_version():
         return store_id
-    connection.execute("SET lock_timeout = 0")  # a migration of much takes its time
+    with connection.unhurried():  # a migration of much takes its time
+        connection.execute("SET lock_timeout = 0")
+        return _migrated(connection, name, schema)
+
+
+def _migrated(connection: Connection, name: str, schema: str) -> str:
     connection.execute("SELECT pg_advisory_lock(%s)", (_MAKING,))  # a transaction begun before sees no new schema
     try:
         with connection.transaction():

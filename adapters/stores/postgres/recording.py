@@ -353,14 +353,16 @@ _TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", 
 
 def vacuum(connection: Connection) -> None:
     """Free the space of removed rows for reuse, without blocking anybody."""
-    connection.execute(f"VACUUM {', '.join(_TABLES)}")
+    with connection.unhurried():
+        connection.execute(f"VACUUM {', '.join(_TABLES)}")
 
 
 def size(connection: Connection) -> StoreSize:
     """See `Store.size`."""
     sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
-    [(sessions, events, taken)] = connection.execute(
-        f"SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events), {sizes}"
-    ).fetchall()
+    with connection.unhurried():
+        [(sessions, events, taken)] = connection.execute(
+            f"SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events), {sizes}"
+        ).fetchall()
     runs = dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status").fetchall())
     return StoreSize(sessions=sessions, runs=runs, events=events, bytes=int(taken))

@@ -20,11 +20,15 @@ from ..tables.batches import Tables
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .connection import Address, Connection, ServerLink, bring_up_to_date, passes, store_error, tries, version_of
+from .connection import Address, Connection, ServerLink, bring_up_to_date, cut, passes, store_error, tries, version_of
 from .recording import Recorder
 
 _POLL_S = 1.0
 _AGAIN_S = 0.5
+_ANSWER_S = 30.0
+"""Seconds a server may take to answer a write, including a commit on its standbys."""
+_FOUND_S = 120.0
+"""Seconds it may take to answer a query: a tenant's few events may be looked for in the whole log."""
 _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM instructions),
     (SELECT max(number) FROM runs)"""
 
@@ -42,7 +46,7 @@ class Listener:
         self._own = own
         self._schema = address.schema
         self._notifier = notifier
-        self._link = ServerLink(address, 0, lambda connection: None)
+        self._link = ServerLink(address, 0, lambda connection: None, _ANSWER_S)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._began = threading.Event()
@@ -118,6 +122,30 @@ class DatabaseReaders(ReaderPool[ServerLink]):
         self._patience_s = patience_s
         self._same = same
 
+    async def query(self, query: Callable[[Connection], T]) -> T:
+        """Run a query; one that is cancelled loses its connection, so that nothing waits for a silent server."""
+        waited_for = True
+        at: list[Connection] = []
+
+        def answered(connection: Connection) -> T:
+            at.append(connection)
+            try:
+                if waited_for:
+                    return query(connection)
+            except psycopg.Error:
+                if waited_for:
+                    raise
+            finally:
+                at.clear()
+            raise StoreError("the query was cancelled", kind="closed")
+
+        try:
+            return await super().query(answered)
+        finally:
+            waited_for = False
+            for connection in tuple(at):
+                cut(connection)
+
     def _query(self, query: Callable[[Connection], T]) -> T:
         with self.lent() as link:
             try:
@@ -130,7 +158,7 @@ class DatabaseReaders(ReaderPool[ServerLink]):
                 raise
 
     def _open(self) -> ServerLink:
-        return ServerLink(self._address, self._patience_s, self._same)
+        return ServerLink(self._address, self._patience_s, self._same, _FOUND_S)
 
     def _drop(self, connection: ServerLink) -> None:
         connection.drop()
@@ -213,10 +241,6 @@ class PostgresWriter(Writer[Recorder]):
         self._link.drop()
 
 
-_ANSWER_S = 30.0
-"""Seconds a server may take to answer a write, including a commit on its standbys."""
-
-
 class PostgresStore(TableStore):
     """A store in a PostgreSQL database, which any number of processes and machines can share.
 
@@ -252,7 +276,7 @@ class PostgresStore(TableStore):
                 raise UsageError(f"there is no store at `{self.name}`; `proctor store --make` creates one")
             return bring_up_to_date(connection, self.name, self._address.schema)
 
-        link = ServerLink(self._address, patience_s, lambda connection: None)
+        link = ServerLink(self._address, patience_s, lambda connection: None, _ANSWER_S)
         try:
             return link.query(ready)
         except psycopg.Error as error:
@@ -278,7 +302,7 @@ class PostgresStore(TableStore):
     async def _watching(self) -> AbstractContextManager[None]:
         """Listen for other processes' writes; without a notice, they are seen within a second."""
         if not self._listener.began:
-            await anyio.to_thread.run_sync(self._listener.begin)
+            await anyio.to_thread.run_sync(self._listener.begin, abandon_on_cancel=True)
         return nullcontext()
 
     async def aclose(self) -> None:
