@@ -188,12 +188,12 @@ def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], .
         parts = parse_line(line, shell)
     except UnjudgeableLineError:
         return ((_UNREADABLE, False),)
-    by_path = {(part.command, part.argv) for part in parts if "/" in part.name}
+    as_written = {(part.command, part.argv) for part in parts if part.argv[:1] == (part.name,)}
     return tuple(
         (_words(part), part.among_words or (part.stranger and part.name == DYNAMIC))
         for part in parts
         if part.direction != "read"
-        and (part.name == DYNAMIC or "/" in part.name or (part.command, part.argv) not in by_path)
+        and (part.name in (DYNAMIC, *part.argv[:1]) or (part.command, part.argv) not in as_written)
     )
 
 

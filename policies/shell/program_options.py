@@ -145,8 +145,8 @@ _VERSIONED = re.compile(r"([a-z+_-]+?)-?[\d.]+")
 
 
 def names_of(program: str) -> set[str]:
-    """The names by which a program is meant: its own, and that without a version (`pip3`, `python3.11`)."""
-    name = program.casefold()
+    """The names by which a program is meant: its own without `.exe`, and without a version (`pip3`, `python3.11`)."""
+    name = program.casefold().removesuffix(".exe")
     versioned = _VERSIONED.fullmatch(name)
     return {name} if versioned is None else {name, versioned[1]}
 

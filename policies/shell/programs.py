@@ -201,7 +201,7 @@ def is_stranger(name: str) -> bool:
 
 def _known_as(name: str) -> list[str]:
     """The names under which a program may be listed: its own, and that without a version."""
-    name = name.casefold().removesuffix(".exe")  # some file systems take `ENV` for `env`
+    name = name.casefold()  # some file systems take `ENV` for `env`
     versioned = _VERSIONED.fullmatch(name)
     return [name] if versioned is None else [name, versioned[1] or versioned[2]]
 
@@ -283,7 +283,7 @@ def _compiles(name: str, arguments: Sequence[Word]) -> bool:
 
 def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
     """The files that a command of this name, given these words, writes besides what its name says."""
-    name = name.casefold().removesuffix(".exe")
+    name = name.casefold()
     if name in ("sed", "gsed"):
         return sed_files(arguments) or []
     if name in AWKS:
@@ -450,11 +450,13 @@ class CommandCollector:
         if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters
             self._dynamic_words(words, source, "its name is known only when it runs")
             return
-        name = os.path.basename(path) or path
+        file_name = os.path.basename(path) or path
+        name = re.sub(r"(?i)(?<=.)\.exe\Z", "", file_name)
         part = _part("test" if path == "[" else name, source, words)
         self._parts.append(msgspec.structs.replace(part, stranger=is_stranger(name)))
-        if "/" in path and os.path.dirname(path) not in _STANDARD_PLACES:
-            self._parts.append(_part(path, source, words))
+        elsewhere = "/" in path and os.path.dirname(path) not in _STANDARD_PLACES
+        if elsewhere or name != file_name:
+            self._parts.append(_part(path if elsewhere else file_name, source, words))
         for file in files_of(name, words[1:]):
             if file.text not in HARMLESS_TARGETS:
                 self.redirect(file, source, "write")

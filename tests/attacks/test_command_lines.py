@@ -387,6 +387,7 @@ READ = [
     ("python3 -m unittest tests.test_code", ["python3", "unittest"]), ("hash docker-compose", ["hash"]),
     ("python3 -m json.tool f", ["python3", "json.tool"]), ("docker compose -f f.yml ps", ["docker"]),
     ("git commit -m std::vector", ["git"]), ("wait $!", ["wait"]), ("twine upload dist/x", ["twine"]),
+    ("RUST_BACKTRACE=full cargo test", ["cargo"]),
     ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
 ]  # fmt: skip
 

@@ -103,8 +103,9 @@ def test_a_name_is_read_as_bash_reads_it(line: str) -> None:
 
 
 def test_a_command_elsewhere_is_judged_by_its_path_too() -> None:
-    """A basename says little of a program in no standard place: an allow list must name its path."""
+    """A basename says little of a program in no standard place: an allow list must name its path, and `.exe`."""
     assert names("./tools/ls -l") == ["ls", "./tools/ls"]
+    assert names("curl.EXE x; ./Curl.exe x") == ["curl", "curl.EXE", "Curl", "./Curl.exe"]
 
 
 @pytest.mark.parametrize(
