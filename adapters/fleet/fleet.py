@@ -194,7 +194,8 @@ class Fleet:
 
     Args:
         store: the store of the workers, or its name: a URL, or the path of a SQLite file.
-        max_waiting: how many runs may wait for a worker; beyond that, `start` waits.
+        max_waiting: how many runs may wait for a worker; beyond that, `start` waits. Runs that a freeze keeps from
+            starting are counted apart.
         name: the prefix of its workers' names on a Ray cluster.
         address: the Ray cluster's; by default RAY_ADDRESS, else the cluster on this machine. Only `up`, `status` and
             `drain` need a cluster.
@@ -294,8 +295,7 @@ class Fleet:
             UsageError: an argument is wrong.
             StoreError: the id is taken, or the store cannot be written.
         """
-        await self._capacity.acquire()
-        run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id)
+        run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id, capacity=self._capacity)
         return FleetHandle(run, self._store, self._subscriptions, self.switch)
 
     async def handle(self, run_id: str) -> FleetHandle:

@@ -19,8 +19,9 @@ from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.store import Store, all_runs, closing, wait_again
-from proctor.supervisor.ports.stored_types import Block, RunFilter, RunInfo
+from proctor.supervisor.ports.stored_types import Block, RunFilter, RunInfo, block_of
 from proctor.supervisor.store.invariants import AGAIN
+from proctor.supervisor.store.records import owners
 
 from ..agents.catalog import ADAPTERS
 
@@ -89,9 +90,16 @@ SHARE: Final = 10
 
 
 async def enqueue(
-    store: Store, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None
+    store: Store,
+    spec: RunSpec,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    capacity: QueueCapacity | None = None,
 ) -> RunInfo:
-    """Queue a run for the workers of a store; returns it as stored. Raises as `Fleet.start` does."""
+    """Queue a run for the workers of a store, once there is capacity; returns it as stored. Raises as `Fleet.start`
+    does.
+    """
     if not isinstance(spec, RunSpec):
         raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
     if not spec.policies:
@@ -108,7 +116,11 @@ async def enqueue(
     described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
     if spec.take_overs and _goes_on(spec):
         described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}
-    return await store.create_run(msgspec.structs.replace(info, spec=described, created_at=datetime.now(UTC)))
+    tenant, labels = owners(described)
+    info = msgspec.structs.replace(info, spec=described, tenant=tenant, labels=labels)
+    if capacity is not None:
+        await capacity.acquire(info)
+    return await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
 
 
 def spec_of(run: RunInfo) -> RunSpec | None:
@@ -130,8 +142,8 @@ def is_free(run: RunInfo, mine: int = 0) -> bool:
 
 def is_blocked(run: RunInfo, blocks: Sequence[Block]) -> bool:
     """Whether its start is blocked."""
-    about = {"tenant": run.tenant, "labels": run.labels}
-    return any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks)
+    whose = {"tenant": run.tenant, "labels": run.labels}
+    return block_of(blocks, run_id=run.run_id, session_id=run.session_id, **whose) is not None
 
 
 class Waiting(NamedTuple):
@@ -170,18 +182,19 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     return list(first.values())[: -most - 1 : -1]
 
 
-async def _count(store: Store, *, most: int) -> int:
-    count = 0
+async def _count(store: Store, *, most: int, blocked: bool) -> int:
+    count, blocks = 0, await store.blocks()
     async with closing(all_runs(store, where=_CREATED)) as runs:
         async for run in runs:
-            count += is_free(run)
+            count += is_free(run) and is_blocked(run, blocks) is blocked
             if count == most:
                 break
     return count
 
 
 class QueueCapacity:
-    """Limits the length of the queue: callers wait while `most` runs are queued.
+    """Limits the length of the queue: callers wait while `most` runs are queued. Runs whose start is blocked are a
+    queue of their own, so that they hold up no others.
 
     The queue is counted again when the free slots of the last count are used up, so that several processes together
     may exceed the limit by these.
@@ -190,20 +203,22 @@ class QueueCapacity:
     def __init__(self, store: Store, most: int) -> None:
         self._store = store
         self._most = most
-        self._left = 0
-        self._counting = anyio.Lock()
+        self._left = {False: 0, True: 0}
+        self._counting = {False: anyio.Lock(), True: anyio.Lock()}
 
-    async def acquire(self) -> None:
+    async def acquire(self, run: RunInfo) -> None:
         """Wait for a free slot. Raises StoreError."""
-        async with self._counting:
+        blocked = is_blocked(run, await self._store.blocks())
+        async with self._counting[blocked]:
             token = 0
-            while self._left < 1:
+            while self._left[blocked] < 1:
                 began = anyio.current_time()
-                self._left = self._most - await _count(self._store, most=self._most)
-                if self._left < 1:
+                count = await _count(self._store, most=self._most, blocked=blocked)
+                self._left[blocked] = self._most - count
+                if self._left[blocked] < 1:
                     await anyio.sleep(SHARE * (anyio.current_time() - began))
                     token = await wait_again(self._store, token, _LOOK_AGAIN_S)
-            self._left -= 1
+            self._left[blocked] -= 1
 
 
 def _goes_on(spec: RunSpec) -> bool:

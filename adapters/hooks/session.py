@@ -18,7 +18,7 @@ from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.processes import is_gone
-from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Block
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Block, block_of
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
@@ -118,9 +118,7 @@ class HookedSession:
         """The order that keeps runs of this session from starting, if there is one."""
         context = msgspec.to_builtins(self.context)
         scope = {"tenant": context.get("tenant"), "labels": context.get("labels")}
-        run_id = self._identity().run_id
-        found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **scope))
-        return next(found, None)
+        return block_of(record.blocks(), run_id=self.run_id, session_id=self.session_id, **scope)
 
     def begin_run(
         self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None, *, by_person: bool

@@ -24,7 +24,7 @@ from ..machine.run_state import RunIdentity
 from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch
 from ..ports.processes import process_mark
 from ..ports.store import CommandQueue, RunRegistry, Store, wait_again
-from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo
+from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
@@ -264,9 +264,10 @@ async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: B
     """Raises StartsBlockedError if starts of runs like this are frozen."""
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
-    for block in await store.blocks():
-        if block.covers(run_id=request.info.run_id, session_id=request.info.session_id, **about):
-            raise StartsBlockedError(block)
+    run = request.info
+    block = block_of(await store.blocks(), run_id=run.run_id, session_id=run.session_id, **about)
+    if block is not None:
+        raise StartsBlockedError(block)
 
 
 async def claim_created(store: Store, info: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> RunInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -373,6 +373,11 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
 
 class Block(_Order, frozen=True, kw_only=True, tag="block"):
     """A freeze: no run of its scope starts until it is lifted."""
+
+
+def block_of(blocks: Iterable[Block], **run: Any) -> Block | None:
+    """The first block that covers a run, as `covers` takes it; None if the run may start."""
+    return next((block for block in blocks if block.covers(**run)), None)
 
 
 class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):

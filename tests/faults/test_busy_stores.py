@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
@@ -10,10 +13,22 @@ import trio.testing
 from cluster_processes import spec
 
 from proctor.adapters.fleet import Fleet
+from proctor.adapters.fleet.worker import Starts
+from proctor.adapters.operations.service import OperatorService
 from proctor.policies.events import RunStarted, ToolApprovalRequested
-from proctor.supervisor import ApprovalAnswer, KillSwitch, MemoryStore, Owner, RunInfo, Store, answer
+from proctor.supervisor import (
+    ApprovalAnswer,
+    KillSwitch,
+    MemoryStore,
+    Owner,
+    RunInfo,
+    Store,
+    answer,
+    cancel_for_approval,
+)
 from proctor.supervisor.launch.launch import claim_created
 from proctor.supervisor.ports.stored_types import ENDING
+from proctor.supervisor.testing.fakes import FakeAdapter
 
 IN_S = 10.0
 
@@ -71,10 +86,38 @@ async def _follows_a_lost_run(store: Store) -> None:
         await (await fleet.handle("r")).wait()
 
 
+async def _cancels_for_an_approval(store: Store) -> None:
+    await owned(store)
+    wanted = {"tool_name": "bash", "tool_call_id": "c"}
+    await cancel_for_approval(store, FakeAdapter(), "r", wanted, timeout_s=10 * IN_S)
+
+
+async def _starts_what_was_tried_before(store: Store) -> None:
+    await owned(store, begun=False)
+    handle: Any = SimpleNamespace(run_id="r", done=False)
+    await Starts(store).begun(handle)
+
+
+async def _shows_the_page(store: Store) -> None:
+    api_runs = pytest.importorskip("proctor.adapters.web.api_runs")
+    async with aclosing(api_runs._ticks(SimpleNamespace(service=OperatorService(store)))) as ticks:
+        async for _ in ticks:
+            pass
+
+
 @pytest.mark.trio
 @pytest.mark.parametrize(
     "waiting",
-    [_answers, _kills, _starts_where_another_is_being_ended, _queues_where_too_many_wait, _follows_a_lost_run],
+    [
+        _answers,
+        _kills,
+        _starts_where_another_is_being_ended,
+        _queues_where_too_many_wait,
+        _follows_a_lost_run,
+        _cancels_for_an_approval,
+        _starts_what_was_tried_before,
+        _shows_the_page,
+    ],
 )
 async def test_who_waits_asks_again_in_measure(
     waiting: Callable[[Store], Awaitable[None]], autojump_clock: trio.testing.MockClock

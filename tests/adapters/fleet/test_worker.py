@@ -448,6 +448,26 @@ async def test_who_puts_runs_down_waits_while_too_many_wait() -> None:
             worker.drain()
 
 
+async def test_runs_whose_start_is_blocked_hold_up_those_that_put_down_no_others() -> None:
+    """A tenant under a freeze fills a queue of its own, which is as long, until the freeze is lifted."""
+    store = MemoryStore()
+    acme, other = (spec(context=RunContext(tenant=tenant)) for tenant in ("acme", "other"))
+    async with Fleet(store, max_waiting=2) as fleet:
+        await fleet.switch.block_starts(tenant="acme", by="ana", reason="incident")
+        for each in (acme, acme, other):
+            with anyio.fail_after(PATIENCE_S):
+                await fleet.start(each)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fleet.start, acme)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(PATIENCE_S):
+                await fleet.start(other)
+            assert len(await store.runs()) == 4
+            await fleet.switch.lift(tenant="acme", by="ana")
+
+    assert len(await store.runs()) == 5
+
+
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
 async def test_an_agent_that_cannot_be_told_to_continue_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
     """A command line is not a message, and nobody runs it again; nor is a run without continuation continued."""
