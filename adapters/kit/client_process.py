@@ -244,6 +244,7 @@ async def start_client(
     cwd: Path,
     env: Mapping[str, str],
     mark: str,
+    call_id: str | None = None,
     leaves: bool = True,
     advice: str = "",
 ) -> AsyncIterator[ClientProcess]:
@@ -255,6 +256,7 @@ async def start_client(
         cwd: the folder it works in.
         env: its whole environment, but for the mark.
         mark: `Launch.mark` of the run it belongs to.
+        call_id: tells it from other clients of the run; without it, leaving ends all processes of the run.
         leaves: whether it ends by itself once its input is closed.
         advice: what to do when it cannot be started.
 
@@ -270,7 +272,7 @@ async def start_client(
             stdout=output.write_end,
             stderr=PIPE,
             cwd=cwd,
-            env={**marked_environment(mark, env), **bash_for_commands(env)},
+            env={**marked_environment(mark, env, call_id=call_id), **bash_for_commands(env)},
             start_new_session=True,
         )
     except BaseException as error:
@@ -282,7 +284,7 @@ async def start_client(
         raise ProviderUnavailableError(f"{name} cannot be started: {reason}{more}") from error
     finally:
         output.let_go()
-    tree = ProcessTree(process.pid, mark=mark)
+    tree = ProcessTree(process.pid, mark=mark, call_id=call_id)
     client = ClientProcess(process, output, name=name, tree=tree, leaves=leaves)
     try:
         yield client

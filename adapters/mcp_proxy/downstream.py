@@ -295,9 +295,9 @@ class CommandUpstream:
 
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-        name = f"the MCP server `{self._command[0]}`"
+        name, own = f"the MCP server `{self._command[0]}`", uuid4().hex
         async with (
-            start_client(name, self._command, cwd=Path.cwd(), env=os.environ, mark=mark) as process,
+            start_client(name, self._command, cwd=Path.cwd(), env=os.environ, mark=mark, call_id=own) as process,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(process.read_stderr, lambda line: self._on_stderr(f"{self.label}: {line}"))

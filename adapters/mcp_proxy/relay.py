@@ -6,6 +6,7 @@ What the protocol defines and is not about tools goes through untouched, in both
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -160,6 +161,7 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
     return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
 
 
+LEFT = "the client left before the MCP server answered; the outcome is unknown"
 LOST = "the MCP server ended before it answered"
 UNREAD = "the MCP server's answer cannot be read"
 _MOST_ASKED = 1000
@@ -213,6 +215,10 @@ class Relay:
             tasks.start_soon(self._announce)
         if self._lost:
             raise ProviderError("the MCP server ended while its client was still connected")
+        for request in self._pending:
+            self._pending.drop(request)
+            if isinstance(request, PendingCall):
+                await self._failed(request, LEFT)
 
     async def wind_up(self) -> None:
         """Let the calls at the gate have their answers, then refuse what the server still works on."""
@@ -239,23 +245,27 @@ class Relay:
                 await self._send(messages.failure(request.id, INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
-        async for item in self._from_client:
-            if isinstance(item, Exception):
-                request_id = messages.unread_request(item)
-                request_id = None if self._pending.has(request_id) else request_id
-                await self._send(messages.failure(request_id, PARSE_ERROR, "not a JSON-RPC message"))
-                continue
-            message = item.message
-            if isinstance(message, JSONRPCRequest):
-                await self._handle_request(message, tasks)
-            elif isinstance(message, JSONRPCNotification):
-                await self._noticed(message)
-            elif message.id in self._asked_by_server:
-                self._asked_by_server.discard(message.id)
-                await self._pass_on(message)
-            else:
-                self._shared.warn("the client sent an answer to no request; it is dropped")
+        with suppress(anyio.ClosedResourceError):  # so a session over HTTP ends
+            async for item in self._from_client:
+                await self._handle_from_client(item, tasks)
         tasks.cancel_scope.cancel()
+
+    async def _handle_from_client(self, item: SessionMessage | Exception, tasks: TaskGroup) -> None:
+        if isinstance(item, Exception):
+            request_id = messages.unread_request(item)
+            request_id = None if self._pending.has(request_id) else request_id
+            await self._send(messages.failure(request_id, PARSE_ERROR, "not a JSON-RPC message"))
+            return
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            await self._handle_request(message, tasks)
+        elif isinstance(message, JSONRPCNotification):
+            await self._noticed(message)
+        elif message.id in self._asked_by_server:
+            self._asked_by_server.discard(message.id)
+            await self._pass_on(message)
+        else:
+            self._shared.warn("the client sent an answer to no request; it is dropped")
 
     async def _noticed(self, message: JSONRPCNotification) -> None:
         if message.method == "notifications/cancelled":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -14,7 +14,7 @@ from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
-from proctor.adapters.mcp_proxy.downstream import StdioClient, UrlUpstream
+from proctor.adapters.mcp_proxy.downstream import CommandUpstream, StdioClient, UrlUpstream
 from proctor.adapters.mcp_proxy.messages import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -87,6 +87,22 @@ async def test_a_server_at_an_address_that_fails_in_a_call_fails_the_call(bench:
     assert failed.tool_name == "x"
     assert last.type == ("run_failed" if how == "hangs up" else "run_completed")
     assert isinstance(bench.error, ProviderError) == (how == "hangs up")
+
+
+async def test_a_connection_that_ends_leaves_the_servers_of_others_alone(bench: Any) -> None:
+    """Clients over HTTP share a run, and each has a server of its own."""
+    upstream = CommandUpstream(bench.command)
+    with anyio.fail_after(PATIENCE_S):
+        async with upstream.connect("run-1") as (answers, requests):
+            async with upstream.connect("run-1"):
+                pass
+            with suppress(anyio.BrokenResourceError):
+                await requests.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
+            lines: Any = aiter(answers)
+            async with aclosing(lines):
+                answer = await anext(lines, None)
+
+    assert isinstance(answer, SessionMessage)
 
 
 def words(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from proctor.adapters.cli import main
+from proctor.adapters.mcp_proxy.relay import LEFT
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import ToolCallFailed
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 CODE = "from proctor.adapters.cli import main; main()"
@@ -149,6 +153,29 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
     assert len(before.tools) > 0
     assert after.tools == []
     assert "notifications/tools/list_changed" in notices
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path, anyio_backend: str) -> None:
+    """That is no error, and the run goes on with other clients."""
+    pid_file = tmp_path / "pid"
+    with anyio.fail_after(PATIENCE_S):
+        async with listening(arguments(tmp_path, "{name: p}", "--listen", "127.0.0.1:0", "--", *QUICK)) as url:
+            async with Client(url) as one, anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(one.call_tool, "hang", {"path": str(pid_file)}))
+                while not (pid_file.exists() and pid_file.read_text()):
+                    await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            async with Client(url) as two:
+                answered = await two.call_tool("add", {"a": 1, "b": 2})
+    async with SQLiteStore(tmp_path / "store.db") as store:
+        [run] = await store.runs()
+        events = [event async for event in store.read(run.session_id)]
+
+    [failed] = [event for event in events if isinstance(event, ToolCallFailed)]
+    assert (failed.tool_name, failed.error, answered.is_error) == ("hang", LEFT, False)
+    assert not [event for event in events if event.type == "error_occurred"]
 
 
 @pytest.mark.anyio
