@@ -74,7 +74,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "error_occurred": _ERROR,
     "error_recovered": _ERROR,
     "run_completed": {"output": "The test passes.", "usage": {"input_tokens": 48000, "output_tokens": 2100}},
-    "run_failed": {"error": {"code": "provider_failed", "message": "the client ended with exit code 1"}},
+    "run_failed": {"error": {"code": "provider_error", "message": "the client ended with exit code 1"}},
     "run_cancelled": {
         "reason": "policy `org`: 5,720 tokens; expected at most 5,000 tokens in one run",
         "evidence": {"rungs": [{"rung": "interrupt", "took_ms": 38.2, "ended": True}]},
