@@ -1,4 +1,4 @@
-"""Pure judgement: what a policy says, and what it answers to each event of a session."""
+"""Policies, and their evaluation over the events of a session: pure, without clock or I/O."""
 
 from . import events
 from .analysis import Findings, PreflightFinding, Proved, Refuted, Unknown, preflight, verify

@@ -166,7 +166,7 @@ class PolicyViolationError(ProctorError):
         rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first finding.
         reason: The reason that this rule carries, if any.
         calls_before: The calls that ran in the session before this run; those of the run are in `partial.calls`.
-        findings: The findings for which preflight refused the run.
+        findings: The findings for which preflight rejected the run.
         partial: The run's result so far: output, usage, cost, calls; None if nothing ran.
         provider_error: The provider's own error, if there is one.
     """

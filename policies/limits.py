@@ -77,7 +77,7 @@ class LimitKind(Kind, frozen=True, kw_only=True):
 
     Attributes:
         clock: For limits on time: `run` counts while the run runs, `idle` while it is idle.
-        projected: For limits judged before the call that would exceed them: the call adds a `call` or begins a
+        projected: For limits evaluated before the call that would exceed them: the call adds a `call` or begins a
             `turn`.
     """
 
@@ -135,7 +135,7 @@ class Budget(ClauseRecord, frozen=True):
             `5h`; never if not given.
         reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the
             run's next response, or as much as the run's largest response used if that is more and available. If not
-            given: as much as the largest response used, or the amount left.
+            given: as much as that (at first a hundredth of the budget), or what is left.
         warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
         action: The action on a violation; except for budgets of calls, a budget that only inherits `deny` cancels.
     """

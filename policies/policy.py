@@ -50,7 +50,7 @@ class Allow(ToolRule, frozen=True):
             yield from selector_problems(self.tools, ("allow",))
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this list."""
+        """The machine that evaluates this list."""
         return AllowlistMachine(self.tools, scope, kind="allow")
 
     def roles(self) -> Roles:
@@ -74,7 +74,7 @@ class Deny(ToolRule, frozen=True):
         yield from selector_problems(self.tools, ("deny",))
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this list."""
+        """The machine that evaluates this list."""
         return BlocklistMachine(self.tools, scope, kind="deny")
 
     def roles(self) -> Roles:

@@ -1,4 +1,4 @@
-"""One owner for each run of an agent: it judges every event, holds calls at the gate, and cancels once.
+"""One owner for each run of an agent: it evaluates every event, holds calls at the gate, and cancels once.
 
 The names below are looked up when they are used: a program that only needs the errors or the records of a store
 starts without the rest.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .control.ownership import withdraw_created
     from .errors import (
         ApprovalError,
+        OwnerLostError,
         ProviderError,
         ProviderUnavailableError,
         StartsBlockedError,
@@ -71,6 +72,7 @@ __all__ = [
     "LaunchOptions",
     "MemoryStore",
     "Owner",
+    "OwnerLostError",
     "PolicyError",
     "PolicyReport",
     "PolicyViolationError",
@@ -145,7 +147,7 @@ __getattr__, __dir__ = lazily(
         "control.kill_switch": "KillOutcome KillSwitch",
         "control.ownership": "withdraw_created",
         "errors": """
-            ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
+            ApprovalError EventError OwnerLostError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
         "arguments": "RecordOptions RunOptions StartOptions",

@@ -75,7 +75,12 @@ class StartsBlockedError(UsageError):
 
 
 class OwnerLostError(ProctorError):
-    """The supervisor of a run went away before its end; `details` has what was done to what it left running."""
+    """The supervisor of a run went away before its end.
+
+    Attributes:
+        message: What was lost, in words.
+        details: What was done to the processes that it left running.
+    """
 
     code: ClassVar[str] = "owner_lost"
 

@@ -1,4 +1,4 @@
-"""Redacts secrets in everything that is recorded, logged and shown; rules judge the exact values."""
+"""Redacts secrets in everything that is recorded, logged and shown; rules evaluate the exact values."""
 
 from __future__ import annotations
 

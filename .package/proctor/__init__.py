@@ -1,4 +1,4 @@
-"""Supervises runs of AI agents: judges stacked policies on every event, gates tool calls, cancels once.
+"""Supervises runs of AI agents: evaluates stacked policies on every event, gates tool calls, cancels once.
 
 This is the package `proctor` itself: the names of the README's first page, looked up when they are used. Everything
 else is in `proctor.policies`, `proctor.supervisor` and `proctor.adapters`.

@@ -212,7 +212,7 @@ class ShellAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Judge the line part by part, then run it; leaving ends every process it started."""
+        """Evaluate the line part by part, then run it; leaving ends every process it started."""
         commands = Subprocesses(launch.mark)
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True

@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -69,11 +69,24 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
+def _with_repeats(command: click.Command) -> click.Command:
+    """A command whose help says which options may be given several times."""
+    for each in _leaves(command):
+        for option in each.params:
+            if isinstance(option, click.Option) and option.multiple and "repeat" not in str(option.help).lower():
+                option.help = f"{option.help} Repeatable."
+    return command
+
+
+def _leaves(command: click.Command) -> Iterable[click.Command]:
+    return command.commands.values() if isinstance(command, click.Group) else (command,)
+
+
 def _strict(command: click.Command) -> click.Command:
     """A command to which an option that takes one value is given once, as click would let the last one win, and
     nothing without a value, as of a variable that is not set: its default, or this folder, would stand in for it.
     """
-    for each in command.commands.values() if isinstance(command, click.Group) else (command,):
+    for each in _leaves(command):
         setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
     return command
 
@@ -115,7 +128,7 @@ class _Commands(click.Group):
             return None
         module, _, attribute = entry[0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        return _strict(command)
+        return _strict(_with_repeats(command))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -153,7 +166,7 @@ def app(debug: bool) -> None:
       0  success
       1  a policy denied a call or cancelled the run (see --fail-on)
       2  bad input or usage
-      3  the model provider or the machine failed, or someone cancelled the run
+      3  the agent or the machine failed, or someone cancelled the run
 
     A file named - is standard input.
     """  # noqa: D301 - click's mark for lines that are kept as they are

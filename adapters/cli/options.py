@@ -45,12 +45,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-store_option = click.option(
-    "--store",
-    metavar="STORE",
-    help="The store: a SQLite file or postgresql://USER@HOST/DATABASE. "
-    "[default: $PROCTOR_STORE, else ~/.local/state/proctor/runs.db]",
-)
+
+
+def store_option_with(default: str) -> Callable[[Command], Command]:
+    """`--store`, with what stands for it if PROCTOR_STORE isn't set either."""
+    about = "The store: a SQLite file or postgresql://USER@HOST/DATABASE."
+    return click.option("--store", metavar="STORE", help=f"{about} [default: $PROCTOR_STORE, else {default}]")
+
+
+store_option = store_option_with("~/.local/state/proctor/runs.db")
 by_option = click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 group_option = click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="A group of yours, if the policy names groups."

@@ -1,4 +1,4 @@
-"""Recorded sessions judged under a policy, and what is reported of it."""
+"""Recorded sessions evaluated under policies, and what is reported of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two policies over the same sessions: which sessions and calls are judged differently."""
+"""Two policies over the same sessions: which sessions and calls they decide differently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the two policies judge otherwise.
+    """A call that the two policies decide differently.
 
     Attributes:
         change: `newly_refused`, `newly_allowed`, `other_action` or `other_rules`.
@@ -78,7 +78,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether anything is judged differently."""
+        """Whether anything is decided differently."""
         return bool(self.calls) or self.old_passed != self.new_passed
 
 
@@ -88,7 +88,7 @@ def compare_sessions(
     sessions: Iterable[TraceSession],
     context: RunContext | None = None,
 ) -> Iterator[SessionChange]:
-    """Judge each session under both policies; sessions judged alike come too, without calls."""
+    """Evaluate each session under both policies; sessions decided alike come too, without calls."""
     for session in sessions:
         before = judge_session(old, session, context)
         after = judge_session(new, session, context)
@@ -148,7 +148,7 @@ LABELS = {
 
 
 class DiffSummary:
-    """Sums up changes as they come; `changed` keeps at most `keep` sessions that are judged differently."""
+    """Sums up changes as they come; `changed` keeps at most `keep` sessions that are decided differently."""
 
     def __init__(self, keep: int = 1000) -> None:
         self.sessions = 0
@@ -175,7 +175,7 @@ _SHOWN = 40
 
 
 def diff_table(summary: DiffSummary) -> RenderableType:
-    """The calls judged differently, and the sums."""
+    """The calls decided differently, and the sums."""
     return Group(*_parts(summary))
 
 
@@ -190,7 +190,7 @@ def _parts(summary: DiffSummary) -> Iterator[RenderableType]:
         if summary.calls[change]:
             yield Text(f"{label}: {summary.calls[change]:,}", style)
     yield Text(
-        f"sessions: {summary.sessions:,}, judged differently {summary.differing:,}, "
+        f"sessions: {summary.sessions:,}, decided differently {summary.differing:,}, "
         f"now failing {summary.now_failing:,}, now passing {summary.now_passing:,}",
         "bold",
     )

@@ -136,9 +136,9 @@ def judge_sessions(
     context: RunContext | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[TraceSession, SessionReport]]:
-    """Judge sessions as they come, each by a monitor of its own.
+    """Evaluate sessions as they come, each by a monitor of its own.
 
-    `progress` is told how many were judged so far. Raises what reading the sessions raises.
+    `progress` is told how many were evaluated so far. Raises what reading the sessions raises.
     """
     for count, session in enumerate(sessions, 1):
         yield session, judge_session(compiled, session, context)
@@ -149,7 +149,7 @@ def judge_sessions(
 def judge_session(
     compiled: CompiledPolicy, session: TraceSession, context: RunContext | None = None
 ) -> SessionReport:
-    """Judge one session under a compiled policy.
+    """Evaluate one session under a compiled policy.
 
     A call that was requested is proposed, as at a gate; whatever else is recorded has happened. `context` is
     what rules name in `when`; session and model are filled in where the record has them.
@@ -302,7 +302,7 @@ def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRec
             kind=clause.machine().kind,
             action=max(clause.action, "deny", key=STRICTNESS.__getitem__),
             seq=0,
-            message=f"it could not be judged: {found.message}",
+            message=f"it could not be evaluated: {found.message}",
             details={
                 "missing_context": list(found.witness),
                 "suggestion": "give the context that it asks for: `--context NAME=VALUE`, or `context` of a test",

@@ -469,7 +469,7 @@ class Folds:
         if fold is None:
             start = await self.start_of(run)
             if start is None:
-                raise UsageError(f"run `{run.run_id}` has not started: nothing was judged")
+                raise UsageError(f"run `{run.run_id}` has not started: nothing was evaluated")
             fold = self._folds.setdefault(run.run_id, Fold(run, recorded([start])))
         self._folds.move_to_end(run.run_id)
         while len(self._folds) > REMEMBERED:

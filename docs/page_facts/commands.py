@@ -104,8 +104,7 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
     default = option.get_default(context)
     has_one = isinstance(default, (str, int, float)) and not isinstance(default, bool) and not option.is_flag
     said = option.help or ""
-    repeatable = option.multiple and "repeat it" not in said.lower()
-    meaning = said + (" Required." if option.required else " Repeatable." if repeatable else "")
+    meaning = said + (" Required." if option.required else "")
     shown = f" [default: {default}]" if has_one and "[default" not in meaning else ""
     return [codes(f"{name}{value}" for name in option.opts), "", _coded(meaning + shown)]
 

@@ -71,6 +71,9 @@ def verify(
         steps: the most steps to search, by default half a minute's worth at most.
         should_stop: called now and then; if it returns true, the answer is unknown.
 
+    Returns:
+        A `SessionAnswer`: `Proved`; `Refuted`, with the `session` that shows it; or `Unknown`, with the `reason`.
+
     Raises:
         PolicyError: a policy is wrong in itself.
         ValueError: not one question, or one of the arguments is something else.

@@ -174,7 +174,7 @@ class Proved(SessionAnswer):
 
 
 class Refuted(SessionAnswer):
-    """The session breaks the property; it was replayed on the real monitors."""
+    """The `session` breaks the property; it was replayed on the real monitors."""
 
     verdict = "refuted"
 

@@ -161,7 +161,7 @@ JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", 
 class Condition(Record, frozen=True):
     """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`, or `{not: [...]}`.
 
-    An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}` (what
+    An operand may be `{arg: path}` (of the same call) or `{output_of: [tools], path: path}` (what
     earlier calls returned; with `in`, `not_in` and `set_equals`).
 
     Attributes:
@@ -186,7 +186,7 @@ class Condition(Record, frozen=True):
         set_equals: The list has these elements, in any order.
         within: The path is this directory, or inside it.
         runs: The command line would run one of these.
-        at_least: So many values must meet it; all of them to permit and one to refuse if not given.
+        at_least: How many values must meet it; by default all of them for an allow, one for a deny.
     """
 
     path: str | UnsetType = UNSET

@@ -325,7 +325,7 @@ class Monitor:
 
     def _unreadable_event(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
-            raise EventError(f"`{event.type}` event cannot be judged: {str(error)[:200]}") from error
+            raise EventError(f"`{event.type}` event cannot be evaluated: {str(error)[:200]}") from error
         if isinstance(event.tool_call_id, str):
             self.state.calls.pop(event.tool_call_id, None)
         if isinstance(event, ev.ToolCallRequested):

@@ -72,7 +72,7 @@ def of_limit(
 def raised(rule: CompiledRule, error: Exception) -> Finding:
     """The finding for a rule that raised: it denies, whatever its action."""
     return Finding(
-        expected="a rule that can be judged",
+        expected="a rule that can be evaluated",
         actual=f"it raised {type(error).__name__}: {error_text(error)[:200]}",
         action="cancel" if rule.action == "cancel" else "deny",
     )

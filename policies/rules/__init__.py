@@ -1,4 +1,4 @@
-"""The rule families: what is written and how it is judged, one family a file."""
+"""The rule families: what is written and how it is evaluated, one family a file."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def _joined(combination: tuple[str, ...]) -> str:
 
 
 class Same(Record, frozen=True):
-    """Binds the judged call to one earlier call: its values at `path` are among that call's values.
+    """Binds the current call to one earlier call: its values at `path` are among that call's values.
 
     Attributes:
         path: Where the value is in the current call's input.

@@ -235,10 +235,10 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         """Problems of operands that refer to the judged call where there is none."""
         for item in (item for selector in self.of_other_calls() for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
-                yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being judged there"
+                yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being evaluated there"
 
     def of_other_calls(self) -> tuple[Selector, ...]:
-        """The selectors of other calls than the judged one, in which no operand can refer to its input."""
+        """The selectors of other calls than the evaluated one, in which no operand can refer to its input."""
         roles = self.roles()
         return (*roles.evidence, *roles.others)
 
@@ -256,7 +256,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return iter(())
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
+        """The machine that evaluates this rule."""
         return self.machine(self, scope)
 
     def abstraction(self) -> Sequence[Rule]:

@@ -205,7 +205,7 @@ class RunEnding:
         error = as_error(raised)
         self.state.faulted = True
         self.state.request_cancel(
-            CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error)
+            CancelCause(kind="fault", reason=f"evaluation failed: {error_text(error)}", error=error)
         )
         if self.state.ending is not None and not self.state.ended:
             self._conclude(self.state.ending)

@@ -188,7 +188,7 @@ def input_changed(ran: ToolCallStarted) -> Violation:
         kind="input_changed",
         action="cancel",
         enforcement="observed",
-        message=f"`{ran.tool_name}` ran with another input than was judged",
+        message=f"`{ran.tool_name}` ran with another input than was evaluated",
         tool_call_id=ran.tool_call_id,
         tool_name=ran.tool_name,
     )

@@ -122,7 +122,7 @@ class Provider(Protocol):
         """The stream of events. It ends when the client is done; it raises ProviderError if the client failed.
 
         Events come without run id, seq and time: the supervisor stamps them. A terminal event of the client
-        (RunCompleted with its output, or RunFailed) is the last one. An event has been judged once the next one
+        (RunCompleted with its output, or RunFailed) is the last one. An event has been evaluated once the next one
         is requested: wait for that before proposing a later call to the gate.
         """
         ...

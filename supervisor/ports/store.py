@@ -258,7 +258,9 @@ class Maintenance(Protocol):
 
 @runtime_checkable
 class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Maintenance, Protocol):
-    """A store of event logs. Every method can raise StoreError; nothing acknowledged is lost."""
+    """A store of event logs, with the methods of `EventLog`, `RunRegistry`, `ApprovalStore`, `CommandQueue`,
+    `BudgetLedger` and `Maintenance`. Every method can raise StoreError; nothing acknowledged is lost.
+    """
 
     async def aclose(self) -> None:
         """Close the store; everything acknowledged is kept."""

@@ -183,7 +183,7 @@ def test_a_rule_whose_context_is_missing_could_not_be_judged(cli: Any, place: Pa
     assert [answer.code for answer in (programs, people, narrowed, tested)] == [1, 1, 1, 1]
     assert (line["unjudged"], line["passed"]) == (["no-bash"], False)
     assert line["violations"][0]["details"]["missing_context"] == ["$.user_role"]
-    assert "could not be judged" in shown
+    assert "could not be evaluated" in shown
     assert "$.user_role" in shown
     assert "suggestion: give the context that it asks for: `--context NAME=VALUE`" in shown
     assert "`no-bash`" in narrowed.err

@@ -198,8 +198,8 @@ def test_a_call_whose_fields_have_wrong_types_is_a_violation(
 @pytest.mark.parametrize(
     ("event", "wrong"),
     [
-        (ev.TokenUsageUpdated(input_tokens="x"), "`token_usage_updated` event cannot be judged: "),  # type: ignore[arg-type]
-        (ev.TurnStarted(turn="x"), "`turn_started` event cannot be judged: "),  # type: ignore[arg-type]
+        (ev.TokenUsageUpdated(input_tokens="x"), "`token_usage_updated` event cannot be evaluated: "),  # type: ignore[arg-type]
+        (ev.TurnStarted(turn="x"), "`turn_started` event cannot be evaluated: "),  # type: ignore[arg-type]
         ({"type": "tool_call_started"}, "expected an event, got a value of type `dict`"),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
     (finish,) = run.of(Finish)
 
     assert run.judgements == judged
-    assert [command.reason for command in run.of(CancelAdapter)] == ["judging failed: boom"]
+    assert [command.reason for command in run.of(CancelAdapter)] == ["evaluation failed: boom"]
     assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
     assert [event.type for event in run.events].count("run_failed") == 1
     assert run.events[-1].type == "run_failed"

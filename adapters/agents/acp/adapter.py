@@ -41,7 +41,7 @@ class AcpAdapter(NoLaunchOptions):
     """Runs prompts with an agent that speaks the Agent Client Protocol on its standard input and output.
 
     The agent decides which calls it asks about: the gate holds those; calls that it makes without asking are reported
-    and judged. See `AgentTraits` for the differences between agents.
+    and evaluated. See `AgentTraits` for the differences between agents.
 
     Args:
         command: starts the agent: `["opencode", "acp"]`, `["gemini", "--acp"]`.

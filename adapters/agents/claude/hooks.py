@@ -21,7 +21,7 @@ from proctor.supervisor.ports.adapter import GateAnswer
 from ...kit.call_book import CallBook, ClientCall
 from ...kit.gate import CallGate, trace_of
 
-REWRITTEN = "something changed its input after it was judged"
+REWRITTEN = "something changed its input after it was evaluated"
 
 
 class ClaudeCalls(CallBook[ClientCall]):

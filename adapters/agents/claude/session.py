@@ -198,7 +198,7 @@ class ClaudeSession(ClientSession):
         await self._stream.send_and_wait(ran.started())
         self._fail(
             ProviderError(
-                f"call `{ran.id}` ran with another input than was judged; a hook of its settings changed it",
+                f"call `{ran.id}` ran with another input than was evaluated; a hook of its settings changed it",
                 details={"kind": "input_changed", "tool_call_id": ran.id, "tool_name": ran.name},
             )
         )

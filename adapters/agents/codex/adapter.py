@@ -156,7 +156,7 @@ class CodexAdapter:
         )
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """The policy as options of the client; see `compiling`."""
+        """The policy as options of the client."""
         return compile_options(policy)
 
     @asynccontextmanager

@@ -373,7 +373,7 @@ class LoopGate:
             await self.report(event)
 
     async def turn_refused(self, cap: int | None) -> None:
-        """Report that the framework rejected a turn beyond `cap`, a compiled `max_turns`; the policy judges it."""
+        """Report that the framework rejected a turn beyond `cap`, a compiled `max_turns`; the policy decides."""
         if cap is not None and self._turns.number >= cap:
             await self.report(TurnStarted(turn=self._turns.number + 1))
 

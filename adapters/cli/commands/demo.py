@@ -14,7 +14,7 @@ import yaml
 from proctor.policies import Policy, load_policies
 
 from ..exits import FAILED, FINE
-from ..options import VARIABLE, json_option, opened, program_as_typed, run_async, store_as_typed, store_option
+from ..options import VARIABLE, json_option, opened, program_as_typed, run_async, store_as_typed, store_option_with
 from ..output import console
 
 if TYPE_CHECKING:
@@ -31,14 +31,13 @@ PAUSE_S = 0.25
 
 
 @click.command()
-@store_option
+@store_option_with("a new one in a temporary folder")
 @json_option
 def demo(store: str | None, as_json: bool) -> int:
     """Show a supervised session live: no key, no network, nothing to set up.
 
     A scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval that
-    expires, and a token limit cancels the run. The next commands to try are printed. Without `--store`, the demo has
-    a store of its own in a temporary folder.
+    expires, and a token limit cancels the run. The next commands to try are printed.
     """
     if not store and not os.environ.get(VARIABLE):
         store = str(Path(tempfile.mkdtemp(prefix="proctor-demo-")) / "runs.db")

@@ -55,7 +55,7 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
     """Put policies on the agents that you use interactively.
 
     For Claude Code, Codex, Gemini CLI, opencode, Cursor and Copilot CLI. `install` writes hooks into the agent's
-    settings; the agent then asks proctor about each call. Without a subcommand, this is the hook that the agent runs.
+    settings; the agent then asks proctor about each call.
     """
     if ctx.invoked_subcommand is None:
         if not explain_last:

@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     "--continuation",
     type=click.Choice(["auto", "native", "replay", "none"]),
     default="auto",
-    help="How to continue it: with the agent's own resume, by replaying the conversation, or whichever works.",
+    help="How to continue it: `native`, by the agent's own resume; `replay`, with the conversation so far; `none`, "
+    "without it; `auto`, whichever works. [default: auto]",
 )
 @click.option(
     "--no-prompt", is_flag=True, help="Don't ask for approvals at this terminal. `proctor approve` still works."

@@ -80,7 +80,7 @@ def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
     assert text.startswith("wild\n")
     assert "  newly refused   bash()\n    was allow; would be deny: no-bash\n" in text
     assert "  newly allowed   mail()\n    was deny: no-mail; would be allow\n" in text
-    assert "sessions: 2, judged differently 1, now failing 0, now passing 0" in text
+    assert "sessions: 2, decided differently 1, now failing 0, now passing 0" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -151,7 +151,7 @@ async def test_a_hook_of_the_workspace_cannot_change_what_was_judged(bench: Any,
     assert ran(bench.cwd) == []
     outcomes = [event.tool_output for event in of(events, ToolCallCompleted)]
     failures = [event.error["message"] for event in of(events, ToolCallFailed)]
-    assert outcomes == ["harmless"] or failures == ["not run: something changed its input after it was judged"]
+    assert outcomes == ["harmless"] or failures == ["not run: something changed its input after it was evaluated"]
 
 
 async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_of_the_gate(bench: Any) -> None:
@@ -180,7 +180,7 @@ async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> No
             seen.append(event)  # noqa: PERF401 - what came before the failure counts
 
     async with adapter.open(bench.launch(allow)) as provider:
-        with pytest.raises(ProviderError, match="another input than was judged") as failed:
+        with pytest.raises(ProviderError, match="another input than was evaluated") as failed:
             await watched(provider)
 
     assert failed.value.details["kind"] == "input_changed"
