@@ -199,7 +199,7 @@ def test_the_suffix_of_a_file_tells_its_format(tmp_path: Path) -> None:
     assert read == [[Policy(name="p", limits=Limits(max_turns=3))]] * len(texts)
 
 
-@pytest.mark.parametrize("block", ["tests: [{name: one, calls: [{tool: Bash}]}]", "prove: [{name: one, reach: Bash}]"])
+@pytest.mark.parametrize("block", ["tests: [{name: one, calls: [Bash]}]", "prove: [{name: one, reach: Bash}]"])
 def test_tests_of_policies_are_left_out_of_a_folder(block: str, tmp_path: Path) -> None:
     """They stand beside their policies; named by itself, such a file is no policy."""
     (tmp_path / "p.yaml").write_text("name: p\nlimits: {max_turns: 3}\n")
