@@ -309,7 +309,9 @@ def _read_of_folder(path: Path) -> Document:
 
 def _are_tests(roots: Sequence[MapNode]) -> bool:
     """Whether the documents of a file are tests, and the policies that they are about."""
-    return bool(roots) and all("policies" in root.entries and {"tests", "prove"} & root.entries.keys() for root in roots)
+    return bool(roots) and all(
+        "policies" in root.entries and {"tests", "prove"} & root.entries.keys() for root in roots
+    )
 
 
 def _roots(path: Path) -> Sequence[MapNode]:
