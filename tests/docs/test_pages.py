@@ -130,10 +130,12 @@ def _parse(arguments: list[str]) -> None:
         assert not option.startswith("-") or option in options or option == "-", f"`{command.name}` has no `{option}`"
 
 
-def test_the_page_on_architecture_names_rooms_that_are_there() -> None:
-    """Files, and folders; one that is named before may stand there by the end of its path."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    named = {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`(\w+/[\w/.]*)`", page)}
+def test_architecture_and_decisions_name_rooms_that_are_there() -> None:
+    """Files, and folders; on the page on architecture, one that is named before may stand by the end of its path."""
+    found = re.findall(r"`(\w+/[\w/.]*)`", (ROOT / "docs" / "architecture.md").read_text())
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        found += re.findall(r"`((?:policies|supervisor|adapters|tests)/[\w/.]*)`", page.read_text())
+    named = {name.removesuffix(".py").rstrip("/") for name in found}
     folders = [ROOT / name for name in ("policies", "supervisor", "adapters", "tests")]
     rooms = [path for folder in folders for path in (folder, *folder.rglob("*")) if path.suffix in ("", ".py", ".js")]
     ends = [f"/{path.relative_to(ROOT).as_posix().removesuffix('.py')}" for path in rooms]
