@@ -64,8 +64,6 @@ def store_id(path: Path) -> str:
 
 def latest_note(path: Path, name: str) -> bytes | None:
     """The note of this name that was kept last, of any session. Raises StoreError."""
-    if not path.exists():
-        raise StoreError(f"there is no store at `{path}`; name it with `--store`", kind="missing")
     connection = _connection(path)
     try:
         row = connection.execute(

@@ -47,7 +47,7 @@ READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prun
     "command",
     [
         *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
-        *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")),
+        *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all"), ("hook", "--explain-last")),
     ],
 )
 def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
@@ -59,14 +59,14 @@ def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, pl
     assert not (place / "rums.db").exists()
 
 
-@pytest.mark.parametrize("command", [*READING, ("watch",), ("store",)])
+@pytest.mark.parametrize("command", [*READING, ("watch",), ("store",), ("hook", "--explain-last")])
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, place: Path, command: Any, form: Any) -> None:
     """Which is fine; nothing is listed, and none is made."""
     answer = cli(*command, *form)
 
     assert (answer.code, answer.err.startswith("error")) == (0, False)
-    assert command[0] == "watch" or answer.out == ""
+    assert command[0] in ("watch", "hook") or answer.out == ""
     assert not (place / "state" / "proctor" / "runs.db").exists()
 
 

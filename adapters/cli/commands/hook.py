@@ -22,6 +22,7 @@ from proctor.supervisor.ports.stored_types import RunFilter
 from ...kit.display_text import encoded, escape_control, escape_control_json
 from ..options import (
     context_option,
+    is_there_as_named,
     json_option,
     opened,
     policy_option,
@@ -73,7 +74,8 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
     from ...hooks.hook import ANSWER_NOTE
     from ...hooks.record import latest_note
 
-    data = latest_note(_hook_store(store), ANSWER_NOTE)
+    path = _hook_store(store)
+    data = latest_note(path, ANSWER_NOTE) if is_there_as_named(store) else None
     if data is None:
         echo_json(None) if as_json else echo("no decision is recorded yet")
         return
