@@ -92,6 +92,7 @@ class _Daemon:
         self._decider = decider
         self._deciding = threading.Lock()
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._attending: set[threading.Thread] = set()
         threading.Thread(target=self._keep_working, daemon=True).start()
         self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
@@ -111,8 +112,20 @@ class _Daemon:
                 connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
-        self._deciding.acquire()  # the hook at hand is answered; nothing is after it
+            thread = threading.Thread(target=self._attend, args=(connection,), daemon=True)
+            self._attending -= {each for each in list(self._attending) if not each.is_alive()}
+            self._attending.add(thread)
+            thread.start()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Answer the hooks that were read, as nobody can read them again, and record what was reported."""
+        until = time.monotonic() + DECIDE_S
+        for thread in list(self._attending):
+            thread.join(max(0.0, until - time.monotonic()))
+        with contextlib.suppress(EventError):
+            self._decide(lambda _: None)
+        self._deciding.acquire()  # nothing is decided after it
 
     def _needed(self) -> bool:
         try:
@@ -158,6 +171,7 @@ class _Daemon:
                 lambda reply: self._decider.answer_hook(data, origin=origin, agent=agent, reply=reply)
             )
             if held := answer.held:
+                self._attending.discard(threading.current_thread())  # no end of this process waits for a person
                 if connection.family == socket.AF_UNIX:
                     most = _QUESTION_S if hook_input.kind == "permission" else _HELD_S
                     connection.sendall(HELD + f"{most}\n".encode())

@@ -315,7 +315,10 @@ class HookDecider:
             yield session, record, at
 
     def close(self) -> None:
-        """Let the store go."""
+        """Record what could not be recorded before, as far as that is possible now; let the store go."""
+        for session_id in list(self._late):
+            with suppress(PolicyError, StoreError):
+                self._catch_up(session_id)
         self._store.close()
 
     def _session(

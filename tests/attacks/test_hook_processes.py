@@ -12,9 +12,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,18 +207,30 @@ def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None
     assert threads_after <= threads + 1
 
 
+@contextmanager
+def served(hooked: HookProcesses, changed: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The hook's daemon, changed by this line."""
+    hooked.place.mkdir(mode=0o700)
+    script = f"import sys; from proctor.adapters.hooks import daemon; {changed}; daemon.main(sys.argv[1:])"
+    daemon = subprocess.Popen([sys.executable, "-c", script, *hooked.command[4:]])
+    wait_until((hooked.place / "socket").exists)
+    yield daemon
+    daemon.kill()
+    daemon.wait()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 @pytest.fixture
 def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
     """The hook, before a daemon that waits half a second for a decision."""
-    hooked.place.mkdir(mode=0o700)
-    script = "import sys; from proctor.adapters.hooks import daemon; daemon.DECIDE_S = 0.5; daemon.main(sys.argv[1:])"
-    daemon = subprocess.Popen([sys.executable, "-c", script, *hooked.command[4:]])
-    deadline = time.monotonic() + PATIENCE_S
-    while not (hooked.place / "socket").exists():
-        assert time.monotonic() < deadline
-    yield hooked
-    daemon.kill()
-    daemon.wait()
+    with served(hooked, "daemon.DECIDE_S = 0.5"):
+        yield hooked
 
 
 @pytest.mark.parametrize("agent", SAID_TO)
@@ -255,6 +267,37 @@ def test_what_is_refused_for_time_is_not_recorded_as_allowed(hasty: HookProcesse
     assert (first, refused, last) == (True, [False] * 3, [True] * 2)
     outcomes = ("tool_call_requested", "tool_call_started", "tool_call_completed")
     assert recorded(hasty.store, *outcomes) == [*outcomes, *outcomes[:2], *outcomes[:2]]
+
+
+def test_a_daemon_that_ends_answers_the_hooks_that_it_has_read(hooked: HookProcesses) -> None:
+    """Its clients gave each hook a socket, so that nobody else can read them again."""
+    ending = (
+        "daemon.LOOK_S = 0.05; needed = daemon._Daemon._needed;"
+        " daemon._Daemon._needed = lambda self: needed(self) or print(file=open('ends', 'w'))"
+    )
+    with served(hooked, ending) as daemon:
+        assert [told_by_socket(hooked, call(id)).wait(PATIENCE_S) for id in ("t1", "t2")] == [0, 0]
+        other = sqlite3.connect(hooked.store, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        threads = psutil.Process(daemon.pid).num_threads()
+        hooks = [told_by_socket(hooked, {**call(id), "hook_event_name": "PostToolUse"}) for id in ("t1", "t2")]
+        wait_until(lambda: psutil.Process(daemon.pid).num_threads() == threads + 2)
+        (hooked.place / "socket").unlink()
+        wait_until((hooked.place / "ends").exists)
+        other.close()
+        codes = [hook.wait(PATIENCE_S) for hook in hooks]
+
+    assert codes == [0, 0]
+    assert recorded(hooked.store, "tool_call_completed") == ["tool_call_completed"] * 2
+
+
+def told_by_socket(hooked: HookProcesses, hook: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """A hook whose input is a socket, as Claude Code gives it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        started = subprocess.Popen(hooked.command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+        ours.sendall(json.dumps(hook).encode())
+    return started
 
 
 DENIES = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}).encode()

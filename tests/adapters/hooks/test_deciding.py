@@ -137,11 +137,14 @@ async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> Non
 
 
 @pytest.mark.parametrize("broken", ["store", "policy"])
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
 def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
-    session: Any, broken: str, monkeypatch: pytest.MonkeyPatch
+    session: Any, ends: bool, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that ran while the store was locked, or a policy broken, has run once either is mended."""
+    """A call that ran while the store was locked, or a policy broken, has run once either is mended, also if the
+    process that judges ends then.
+    """
     monkeypatch.setattr(record, "BUSY_S", 0.01)
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}"
     session.policy.write_text(policy)
@@ -154,6 +157,8 @@ def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
             with pytest.raises((PolicyError, StoreError)):
                 session.hook(name, **read)
     session.policy.write_text(policy)
+    if ends:
+        session.end()
 
     assert session.pre("t3").verdict == "allow"
 
