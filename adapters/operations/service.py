@@ -18,7 +18,7 @@ from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
 from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch, Scope
 from proctor.supervisor.control.ownership import reap_run, withdraw_run
-from proctor.supervisor.errors import ProctorError, UsageError
+from proctor.supervisor.errors import ProctorError, StoreError, UsageError
 from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
@@ -299,8 +299,13 @@ class OperatorService:
     async def view(self, approval: StoredApproval) -> ApprovalView:
         """An approval, with the call made readable and what is known of its run."""
         request, given = approval.request, approval.answer
-        run = await self.store.run(request.run_id)
-        was = await self.recorded_of(request.run_id)
+        run, was = None, recorded([])
+        try:
+            run = await self.store.run(request.run_id)
+            was = await self.recorded_of(request.run_id)
+        except StoreError as error:
+            if error.kind != "corrupt":
+                raise  # else the request is shown without what is known of its run
         about: dict[str, Any] = {}
         if run is not None:
             run = self._redacted(run)
@@ -333,7 +338,7 @@ def _view(run: RunInfo, waiting: Counter[str]) -> RunView:
 
 
 def _prompt(run: RunInfo) -> str:
-    return str(run.spec.get("prompt", ""))
+    return run.unreadable or str(run.spec.get("prompt", ""))
 
 
 def _words_of(run: RunInfo) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, Literal, TypeAlias
 
 import anyio
@@ -14,7 +17,7 @@ from ..ports.adapter import EndOrphans
 from ..ports.store import Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
-from ..run.recovery import end_lost, end_unowned, passing_owner
+from ..run.recovery import each_ended, end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
@@ -156,7 +159,8 @@ class KillSwitch:
         await self._order(Cancel, scope, by, reason)
         wanted = before | await self.going_on(scope)
         left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
-        outcomes = [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
+        now = await self._now(scope, wanted)
+        outcomes = [_outcome(now[run_id], ended=run_id not in left) for run_id in wanted]
         if isinstance(scope, RunScope) and (following := await self._latest(scope.value)) != scope.value:
             # it was lost meanwhile
             outcomes += await self.stop(RunScope(following), by=by, reason=reason, wait_s=wait_s)
@@ -227,15 +231,34 @@ class KillSwitch:
             if run is None:
                 raise UsageError(f"there is no run `{scope.value}`")
             return {run.run_id: run} if run.status in NOT_OVER else {}
+        found = [run async for run in self._runs(scope, NOT_OVER)]
+        return {run.run_id: run for run in reversed(found)}
+
+    def _runs(self, scope: Scope, status: frozenset[RunStatus] = frozenset()) -> AsyncGenerator[RunInfo, None]:
         name, _, text = scope.value.partition("=")
         where = RunFilter(
-            status=NOT_OVER,
+            status=status,
             tenant=scope.value if isinstance(scope, TenantScope) else None,
             labels={name: text} if isinstance(scope, LabelScope) else {},
         )
         session_id = scope.value if isinstance(scope, SessionScope) else None
-        found = [run async for run in all_runs(self.store, session_id=session_id, where=where)]
-        return {run.run_id: run for run in reversed(found)}
+        return all_runs(self.store, session_id=session_id, where=where)
+
+    async def _now(self, scope: Scope, wanted: dict[str, RunInfo]) -> dict[str, RunInfo]:
+        """These runs as they are now: most are among the newest of the scope, the others are read one by one."""
+        found: dict[str, RunInfo] = {}
+        if not isinstance(scope, RunScope):
+            most = 2 * len(wanted)
+            async with aclosing(self._runs(scope)) as runs:
+                async for run in runs:
+                    if run.run_id in wanted:
+                        found[run.run_id] = run
+                    most -= 1
+                    if not most or len(found) == len(wanted):
+                        break
+        for run_id in wanted.keys() - found.keys():
+            found[run_id] = await self.store.run(run_id) or wanted[run_id]
+        return found
 
     async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
         """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
@@ -243,29 +266,27 @@ class KillSwitch:
         with anyio.move_on_after(wait_s):
             while left:
                 token = await wait_again(self.store, token, LOOK_AGAIN_S)
+                began = anyio.current_time()
                 now = await self.going_on(scope)
+                await anyio.sleep(anyio.current_time() - began)  # reading many takes half of anybody's time at most
                 left &= now.keys()
                 if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
-                        ended = [await self._end(run, owner.epoch, **order) for run in deserted]
-                    if not any(ended):
+                        end = partial(self._end, owner.epoch, order)
+                        ended = await each_ended(deserted, end, raises=False)
+                    if not ended:
                         await anyio.sleep(LOOK_AGAIN_S)  # the store's next change is this owner
         return left
 
-    async def _end(self, run: RunInfo, epoch: int, **order: str) -> bool:
-        try:
-            if run.status == "lost":
-                return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
-            return await end_unowned(self.store, run, epoch=epoch, **order)
-        except StoreError as error:
-            if error.kind != "corrupt":
-                raise
-            return False  # its record cannot be read, which keeps no other from its end
+    async def _end(self, epoch: int, order: dict[str, str], run: RunInfo) -> bool:
+        if run.status == "lost":
+            return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
+        return await end_unowned(self.store, run, epoch=epoch, **order)
 
-    async def _outcome(self, run: RunInfo, *, ended: bool) -> KillOutcome:
-        now = await self.store.run(run.run_id) or run
-        owner = None if ended else now.owner
-        return KillOutcome(run_id=run.run_id, session_id=run.session_id, status=now.status, ended=ended, owner=owner)
+
+def _outcome(run: RunInfo, *, ended: bool) -> KillOutcome:
+    owner = None if ended else run.owner
+    return KillOutcome(run_id=run.run_id, session_id=run.session_id, status=run.status, ended=ended, owner=owner)
 
 
 def _deserted(run: RunInfo) -> bool:

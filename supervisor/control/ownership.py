@@ -20,7 +20,7 @@ from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
-from ..run.recovery import LEAVE_S, end_lost, end_lost_runs, end_unowned, passing_owner
+from ..run.recovery import LEAVE_S, each_ended, end_lost, end_lost_runs, end_unowned, passing_owner
 from ..run.tasks import call_isolated
 
 LEASE_S = recovery.LEASE_S
@@ -211,10 +211,10 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
     found = [run async for run in all_runs(store, where=where)]
     if not found:
         return []
-    ended = []
     async with passing_owner(store) as owner:
-        for run in reversed(found):
-            reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started"
-            if await end_unowned(store, run, epoch=owner.epoch, reason=reason):
-                ended.append(run)
-    return ended
+
+        async def end(run: RunInfo) -> bool:
+            reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started" if run.created_at else ""
+            return await end_unowned(store, run, epoch=owner.epoch, reason=reason)
+
+        return await each_ended(reversed(found), end)

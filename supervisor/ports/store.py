@@ -141,7 +141,9 @@ class RunRegistry(Protocol):
         before: str | None = None,
         where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
-        """Newest first; `before` a run: only older ones, none when there is no such run."""
+        """Newest first; `before` a run: only older ones, none when there is no such run. One that cannot be read is
+        among them, and says so.
+        """
         ...
 
     async def session(self, session_id: str) -> SessionInfo | None:
@@ -164,7 +166,8 @@ class ApprovalStore(Protocol):
         """Approvals, in the order they were requested, from the one behind number `after` on; all, or those that wait
         for an answer. What appended events say of approvals is part of them at once: `tool_approval_requested`
         with an `input_digest` asks for one, the others close it, and the end of a run withdraws those that wait,
-        unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody.
+        unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody. One that
+        cannot be read is listed without its call, and the reason says so.
         """
         ...
 

@@ -106,6 +106,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         violations: How many violations were recorded.
         attempts: How often a worker claimed it to start it.
         usage: Tokens and USD so far, or at the end.
+        unreadable: Why a list has only a part of it: its row was changed, or is of another version.
     """
 
     run_id: str
@@ -126,6 +127,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     violations: int = 0
     attempts: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
+    unreadable: str = ""
 
     @property
     def duration_ms(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -69,26 +69,36 @@ async def end_lost_runs(
 ) -> list[RunInfo]:
     """End the lost runs of a store, or of one session; returns those that this call ended.
 
-    `end_orphans` ends what a run left running on this machine. Raises StoreError; for a run whose record cannot be
-    read only if no other was ended.
+    `end_orphans` ends what a run left running on this machine. Raises StoreError; what concerns one run only if no
+    other was ended.
     """
     lost = await store.lost_runs()
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
     if not mine:
         return []
-    ended: list[RunInfo] = []
-    unreadable: StoreError | None = None
     async with passing_owner(store) as owner:
-        for run in mine:
-            try:
-                if await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans):
-                    ended.append(run)
-            except StoreError as error:
-                if error.kind != "corrupt":
-                    raise
-                unreadable = error
-    if unreadable is not None and not ended:
-        raise unreadable
+        end = partial(end_lost, store, epoch=owner.epoch, end_orphans=end_orphans)
+        return await each_ended(mine, end)
+
+
+async def each_ended(
+    runs: Iterable[RunInfo], end: Callable[[RunInfo], Awaitable[bool]], *, raises: bool = True
+) -> list[RunInfo]:
+    """The runs that `end` ends, each by itself: a record that cannot be read, or remains that cannot be ended, are
+    only raised if no run ended, and not without `raises`. Any other StoreError is raised at once.
+    """
+    ended: list[RunInfo] = []
+    failed: Exception | None = None
+    for run in runs:
+        try:
+            if await end(run):
+                ended.append(run)
+        except Exception as error:
+            if isinstance(error, StoreError) and error.kind != "corrupt":
+                raise
+            failed = error
+    if raises and failed is not None and not ended:
+        raise failed
     return ended
 
 
@@ -103,7 +113,8 @@ async def end_lost(store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOr
     await create_next(store, run)
     evidence = {}
     if end_orphans is not None:
-        evidence = await end_orphans(process_mark(run.run_id, (await store.place()).store_id))
+        mark = process_mark(run.run_id, (await store.place()).store_id)
+        evidence = await call_isolated(partial(end_orphans, mark))
     lost = interface.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence))
     return await _ended(store, claimed, epoch, lost)
 

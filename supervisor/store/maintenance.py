@@ -105,7 +105,7 @@ class _Pruning:
         runs = [run async for run in all_runs(self._store, session_id=session_id)]
         if any(run.status not in _ENDED for run in runs):
             self.report.kept_going_on += 1
-        elif self._keep_violations and any(run.violations for run in runs):
+        elif self._keep_violations and any(run.violations or run.unreadable for run in runs):
             self.report.kept_with_violations += 1
         elif self._event is None:
             self._count(len(runs), last.seq)

@@ -318,6 +318,32 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Calla
     assert end.error["details"] == {"killed": [4711]}
 
 
+@anyone
+@pytest.mark.parametrize("kills", [False, True])
+async def test_remains_that_cannot_be_ended_keep_no_other_lost_run_from_its_end(kills: bool) -> None:
+    """The run stays lost, as its agent may still act; whoever ends it alone is told."""
+    store = MemoryStore()
+    owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
+    for name in ("first", "second"):
+        await store.create_run(RunInfo(run_id=name, session_id=name), epoch=owner.epoch)
+        await store.append([RunStarted(run_id=name, session_id=name)], epoch=owner.epoch)
+    await store.release(owner.epoch)
+
+    async def end_orphans(mark: str) -> dict[str, Any]:
+        if run_of(mark) == "first":
+            raise OSError("no")
+        return {}
+
+    if kills:
+        await KillSwitch(store, end_orphans=end_orphans).kill(by="ana", everything=True, wait_s=0.5)
+    else:
+        await reap(store, end_orphans=end_orphans)
+    with pytest.raises(OSError, match="no"):
+        await reap(store, end_orphans=end_orphans)
+
+    assert [(run.run_id, run.status) for run in await store.runs()] == [("second", "failed"), ("first", "lost")]
+
+
 class Ending:
     """Ends remains when it is let, and says when it was asked to."""
 

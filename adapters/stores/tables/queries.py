@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,13 +18,22 @@ from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import GOING_ON, LogEntry, LogPosition, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.ports.stored_types import (
+    GOING_ON,
+    LogEntry,
+    LogPosition,
+    Owner,
+    RunFilter,
+    RunInfo,
+    SessionInfo,
+)
 from proctor.supervisor.store.records import from_record, moment
 
 from .batches import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 from .schema import CLAIMED
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_UNREADABLE = (*NOT_JSON, ValueError, TypeError)
 
 
 def events_page(
@@ -129,14 +138,14 @@ def newest_runs(
     """Runs, newest first; `before` a run: the older ones."""
     wanted, values = _all(list(_conditions(tables, session_id, before, where)))
     sql = f"{_select(tables.dialect)} WHERE {wanted} ORDER BY number DESC LIMIT ?"
-    return [to_run(tables.dialect, row) for row in tables.rows(sql, (*values, max(limit, 0)))]
+    return [_listed(tables.dialect, row) for row in tables.rows(sql, (*values, max(limit, 0)))]
 
 
 def lost_runs(tables: Tables) -> list[RunInfo]:
     """The claimed runs that are not over and whose owner is lost, oldest first."""
     gone, *values = tables.dialect.among("runs.epoch", gone_owners(tables))
     rows = tables.rows(f"{_select(tables.dialect)} WHERE runs.{CLAIMED} AND {gone} ORDER BY number", values)
-    return [to_run(tables.dialect, row) for row in rows]
+    return [_listed(tables.dialect, row) for row in rows]
 
 
 def _conditions(tables: Tables, session_id: str | None, before: str | None, where: RunFilter) -> Iterator[Condition]:
@@ -175,22 +184,38 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
     """The run of a row. Raises StoreError(kind="corrupt") for one that cannot be read."""
     try:
         return _to_run(dialect, row)
-    except (*NOT_JSON, ValueError, TypeError) as error:
+    except _UNREADABLE as error:
         why = f"was changed, or is of another version: {json_words(error)}"
         raise StoreError(f"run `{row[0]}` in the list {why}", kind="corrupt") from error
+
+
+def _listed(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
+    """The run of a row, of one that cannot be read what can: it must not keep the others from who lists them."""
+    try:
+        return to_run(dialect, row)
+    except StoreError as error:
+        run_id, session_id, provider, status, *_ = row
+        owner = None
+        with suppress(*_UNREADABLE):
+            owner = owner_of(dialect, row[7:14])
+        status = _status(status, owner)
+        about = {"run_id": run_id, "session_id": session_id, "provider": provider, "status": status}
+        return RunInfo(**about, owner=owner, unreadable=str(error))
+
+
+def _status(stored: Any, owner: Owner | None) -> Any:
+    return "lost" if stored == "running" and owner is not None and owner.gone else stored
 
 
 def _to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
     run_id, session_id, provider, status, created_at, spec, after = row[:7]
     owner = owner_of(dialect, row[7:14])
     tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = row[14:]
-    if status == "running" and owner is not None and owner.gone:
-        status = "lost"
     return RunInfo(
         run_id=run_id,
         session_id=session_id,
         provider=provider,
-        status=status,
+        status=_status(status, owner),
         created_at=datetime.fromisoformat(created_at) if created_at else None,
         spec=_decode(spec),
         owner=owner,

@@ -20,6 +20,7 @@ from proctor.policies.events import (
     ToolApprovalRequested,
     at_ms,
 )
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
@@ -28,6 +29,7 @@ from proctor.supervisor.ports.stored_types import (
     NOBODY_IN_TIME,
     AnswerGiven,
     ApprovalAnswer,
+    ApprovalRequest,
     Block,
     Command,
     RunInfo,
@@ -346,7 +348,8 @@ def _text(event: Event) -> str | None:
 
 _REQUESTED = """INSERT INTO approvals (approval_id, session_key, seq, run_id, state, held, ran)
     VALUES (?, ?, ?, ?, 'requested', ?, ?) ON CONFLICT (approval_id) DO NOTHING"""
-_SELECT = """SELECT position, session_id, approvals.seq, data, state, answer, answered_at, recorded
+_SELECT = """SELECT position, session_id, approval_id, approvals.run_id, approvals.seq, data, state, answer,
+        answered_at, recorded
     FROM approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
@@ -422,11 +425,23 @@ def approvals_after(
     wanted = " AND ".join(text for text, *_ in found)
     values = [value for _, *values in found for value in values]
     rows = tables.rows(f"{_SELECT} WHERE {wanted} ORDER BY position LIMIT ?", (*values, max(limit, 0)))
-    return [_approval(row) for row in rows]
+    return [_listed(row) for row in rows]
+
+
+def _listed(row: tuple[Any, ...]) -> StoredApproval:
+    """An approval, of one that cannot be read what can: it must not keep the others from who lists them."""
+    try:
+        return _approval(row)
+    except StoreError as error:
+        number, session_id, approval_id, run_id, _, _, state, *_ = row
+        about = {"approval_id": approval_id, "run_id": run_id, "session_id": session_id, "reason": str(error)}
+        call = ToolCall(id="", name="unreadable")
+        request = ApprovalRequest(**about, call=call, input_digest="", policy_name="", violation_kind="")
+        return StoredApproval(request=request, state=state, number=number)
 
 
 def _approval(row: tuple[Any, ...]) -> StoredApproval:
-    number, session_id, seq, data, state, given, answered_at, recorded = row
+    number, session_id, _, _, seq, data, state, given, answered_at, recorded = row
     event = from_record(data, session_id=session_id, seq=seq)
     try:
         if not isinstance(event, ToolApprovalRequested):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from cluster_processes import spec
+from stored_rows import stored_rows
 
+from proctor.adapters.fleet.queue import enqueue, waiting
+from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import connect
 from proctor.adapters.stores.tables.queries import newest_runs
@@ -26,7 +32,17 @@ from proctor.policies.events import (
     ToolApprovalRequested,
 )
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Owner, RunInfo, StoreError, Supervisor, run_once
+from proctor.supervisor import (
+    ApprovalAnswer,
+    MemoryStore,
+    Owner,
+    RunInfo,
+    StoreError,
+    Supervisor,
+    answer,
+    run_once,
+    withdraw_created,
+)
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import RunFilter
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -203,35 +219,54 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
     assert again == [events[2], events[0]]
 
 
-async def test_a_list_of_runs_that_cannot_be_read_keeps_no_order_from_the_owners_of_runs(tmp_path: Path) -> None:
-    """Whoever gives it is told."""
+async def test_a_run_that_cannot_be_read_is_listed_and_keeps_no_other_from_its_start_or_end(tmp_path: Path) -> None:
+    """A list says so of it; it does not start, nor end."""
     async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
-        await store.create_run(RunInfo(run_id="bad", session_id="bad"))
-        with closing(sqlite3.connect(store.path)) as connection, connection:
-            connection.execute("UPDATE runs SET spec = x'00' WHERE run_id = 'bad'")
-        with pytest.raises(StoreError, match="run `bad` in the list was changed, or is of another version: "):
-            await supervisor.switch.kill(by="ana", everything=True)
+        await enqueue(store, spec(), run_id="bad")
+        stored_rows(store.path, "UPDATE runs SET spec = x'00' WHERE run_id = 'bad'")
+        queued = await enqueue(store, spec())
+        assert [each.run_id for each in await waiting(store, most=9)] == [queued.run_id]
 
-        assert (await handle.wait()).status == "cancelled"
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+        outcomes = await supervisor.switch.kill(by="ana", everything=True, wait_s=0.5)
+        await store.create_run(RunInfo(run_id="old", session_id="old", created_at=datetime.now(UTC)))
+        shown = {run.run_id: run.prompt for run in (await OperatorService(store).runs()).runs}
+        withdrawn = await withdraw_created(store, older_than=timedelta(0))
+
+    assert [run.run_id for run in withdrawn] == ["old"]
+    assert [(one.run_id, one.status, one.ended) for one in outcomes] == [
+        ("bad", "created", False),
+        (queued.run_id, "cancelled", True),
+        (handle.run_id, "cancelled", True),
+    ]
+    assert shown["bad"].startswith("run `bad` in the list was changed, or is of another version: ")
+
+
+UNREADABLE = r"approval \d+, of session `s`, was changed, or is of another"
 
 
 @pytest.mark.parametrize("change", ["answer = x'00'", "answered_at = 'x'", "seq = 1"])
-async def test_an_approval_that_cannot_be_read_is_an_error_of_the_store(change: str, tmp_path: Path) -> None:
+async def test_an_approval_that_cannot_be_read_is_listed_with_the_others_and_not_answered(
+    change: str, tmp_path: Path
+) -> None:
     asks: dict[str, Any] = {
         "run_id": "r",
         "session_id": "s",
-        "approval_id": "a",
         "tool_call_id": "c",
         "tool_name": "bash",
+        "input_digest": "d",
     }
     async with SQLiteStore(tmp_path / "runs.db") as store:
-        await store.append([RunStarted(run_id="r", session_id="s"), ToolApprovalRequested(**asks, input_digest="d")])
-        with closing(sqlite3.connect(store.path)) as connection, connection:
-            connection.execute(f"UPDATE approvals SET {change}")
-        for use in (store.approval("a"), store.approvals()):
-            with pytest.raises(StoreError, match=r"approval \d+, of session `s`, was changed, or is of another"):
-                await use
+        requested = [ToolApprovalRequested(**asks, approval_id=id) for id in ("a", "b")]
+        await store.append([RunStarted(run_id="r", session_id="s"), *requested])
+        stored_rows(store.path, f"UPDATE approvals SET {change} WHERE approval_id = 'a'")
+        stored_rows(store.path, "UPDATE runs SET spec = x'00'")
+        with pytest.raises(StoreError, match=UNREADABLE):
+            await answer(store, "a", ApprovalAnswer(granted=True, by="ana"))
+        shown = (await OperatorService(store).approvals()).approvals
+
+    assert [(one.approval_id, one.call.name) for one in shown] == [("a", "unreadable"), ("b", "bash")]
+    assert re.match(UNREADABLE, shown[0].reason or "")
 
 
 async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_heard(tmp_path: Path) -> None:
