@@ -30,6 +30,8 @@ from .observed import HOST, LINK, ObservedCall, Supplier, host_of, is_address, l
 _MOST_VALUES = 25
 """More values than this are not listed."""
 _MOST_SOURCES = 4
+_LARGEST = 2**53
+"""Larger numbers are not restricted: not every reader of a policy has them exactly."""
 _RECURS = 2
 """A value without a known source is listed if this many sessions have it, or just one if that would disturb."""
 _PROSE = 60
@@ -46,24 +48,24 @@ class Use(NamedTuple):
     workspace: str | None
 
 
-def input_entries(tool: str, path: str, uses: Sequence[Use], calls: int) -> list[Entry]:
+def input_entries(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> list[Entry]:
     """The restrictions of an input, the strictest that future sessions are likely to keep; none for free text.
 
-    `calls` is the number of all calls of the tool: if some leave the input out, that stays allowed.
+    `others` are the conditions of calls without a value there, which stay allowed.
     """
     roles = Counter(role for use in uses if (role := use.call.roles.get(path)))
     role = roles.most_common(1)[0][0] if roles else ""
     if role == "command":
         return _commands(tool, path, uses)
     if role in ("path", "to"):
-        return _folders(tool, path, uses, optional=len(uses) < calls)
+        return _folders(tool, path, uses, others)
     if role == "url" or all(is_address(value) for use in uses for value in use.values):
         return _sourced(tool, path, uses, lambda text: [host_of(text)], extract=HOST, always=role == "url")
     texts = {value for use in uses for value in use.values if isinstance(value, str)}
     from_somewhere = _sourced(tool, path, uses, lambda text: [text]) if texts else []
     if from_somewhere and len(from_somewhere[0].part.get("except", ())) < len(texts):
         return from_somewhere
-    found = _amount(tool, path, uses, calls) or _values(tool, path, uses, calls)
+    found = _amount(tool, path, uses, others) or _values(tool, path, uses, others)
     if found:
         return [found]
     prose = any(len(text) >= _PROSE for text in texts)
@@ -114,7 +116,7 @@ def _named(line: Any, entries: Container[str]) -> set[str]:
     return {name if name in entries else program_of(name) for name in names}
 
 
-def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> list[Entry]:
+def _folders(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> list[Entry]:
     """The deepest folders that several sessions use; for other paths, their own folder or name."""
     places = _by_session(uses, lambda use: {folder_of(v, use.workspace) or str(v) for v in use.values})
     count: Counter[str] = Counter()
@@ -139,7 +141,7 @@ def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> li
     exact = [folder for folder in listed(outermost) if not place_of(folder)]
     where += [{"path": path, "in": exact}] if exact else []
     about = f"`{path}` in {', '.join(f'`{folder}`' for folder in listed(outermost))}"
-    return [_condition(tool, path, uses, about, where, _lone(covers), optional, stops="/somewhere/else")]
+    return [_condition(tool, path, uses, about, where, _lone(covers), others, stops="/somewhere/else")]
 
 
 def folder_of(value: Any, workspace: str | None) -> str | None:
@@ -177,7 +179,7 @@ def _common(folders: set[str]) -> str:
     return next((above for above in _above(first) if all(above in _above(other) for other in others)), ".")
 
 
-def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
+def _amount(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> Entry | None:
     """An upper bound with headroom, and a lower bound of 0 if no amount was negative."""
     numbers = [number_of(value, True) for use in uses for value in use.values]
     amounts = [number for number in numbers if number is not None and is_number(number)]
@@ -193,7 +195,7 @@ def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
         largest = max(number_of(value, True) or 0 for value in use.values)
         most[use.session] = max(most.get(use.session, largest), largest)
     disturbed = beyond_headroom(most)
-    if min(amounts) < 0 or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
+    if min(amounts) < 0 or max(amounts) > _LARGEST or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
         return None
     bound = with_headroom([*most.values()])
     where = [{"path": path, "gte": 0, "lte": bound}]
@@ -201,20 +203,21 @@ def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
     if disturbed:
         usual = with_headroom([amount for session, amount in most.items() if session not in disturbed])
         about = f"`{path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
-    return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=bound + 1)
+    return _condition(tool, path, uses, about, where, disturbed, others, stops=bound + 1)
 
 
-def _values(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
+def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> Entry | None:
     """A list of values, if they recur."""
     values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
     by_text = {text_of(value): value for use in uses for value in use.values}
     disturbed = _lone(values)
-    if len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
+    unwritable = any(is_number(value) and abs(value) > _LARGEST for value in by_text.values())
+    if unwritable or len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
         return None
     where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]
     about = f"`{path}`: {counted(len(by_text), 'value')}"
     stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
-    return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=stops)
+    return _condition(tool, path, uses, about, where, disturbed, others, stops=stops)
 
 
 def _condition(
@@ -224,12 +227,12 @@ def _condition(
     about: str,
     where: list[dict[str, Any]],
     disturbed: frozenset[str],
-    optional: bool,
+    others: list[dict[str, Any]],
     *,
     stops: Any,
 ) -> Entry:
-    """A restriction as a condition of the tool; an optional input may still be left out."""
-    alternatives = [{"path": path, "exists": False}, *where] if optional else where
+    """A restriction as a condition of the tool; what calls without a value have stays allowed."""
+    alternatives = [*others, *where]
     part = alternatives[0] if len(alternatives) == 1 else {"any_of": alternatives}
     return Entry(
         kind="input",

@@ -117,12 +117,25 @@ def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -
         )
     ]
     by_path: defaultdict[str, list[Use]] = defaultdict(list)
+    null: Counter[str] = Counter()
     for session, call in used:
         for path, values in call.inputs.items():
-            by_path[path].append(Use(session.id, call, values, session.workspace))
+            uses = by_path[path]
+            if values == (None,):
+                null[path] += 1
+            elif values:
+                uses.append(Use(session.id, call, values, session.workspace))
+    unclear = frozenset().union(*(call.unclear for _, call in used))
     for path, uses in by_path.items():
-        restricted = input_entries(tool, path, uses, len(used))
-        if not restricted and any(use.call.roles.get(path) == "command" for use in uses):
+        plain = path.removesuffix("[*]")
+        is_command = any(use.call.roles.get(path) == "command" for use in uses)
+        if not uses or (not is_command and (plain in unclear or {plain, f"{plain}[*]"} <= by_path.keys())):
+            continue
+        others: list[dict[str, Any]] = [{"path": path, "equals": None}] if null[path] else []
+        if len(uses) + null[path] < len(used):
+            others.insert(0, {"path": path, "exists": False})
+        restricted = input_entries(tool, path, uses, others)
+        if not restricted and is_command:
             return []  # nothing names its command lines, and without a name all of them would be allowed
         found += restricted
     acts = {path: act for _, call in used for path, act in call.acts.items()}

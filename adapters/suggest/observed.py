@@ -22,7 +22,8 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.monitor.memory import UserText
 from proctor.policies.values.globs import glob_problems, is_plain
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
-from proctor.policies.values.paths import compile_path
+from proctor.policies.values.model_base import also_of, has_unclear
+from proctor.policies.values.paths import compile_path, path_to
 
 from ..kit.client_tools import recorded_tools
 
@@ -51,8 +52,9 @@ class ObservedCall(NamedTuple):
 
     `tool` is the portable name where the agent's tool has just one, else the tool's own. `inputs` are the scalars of
     each input by path. `roles` are the portable inputs among them, those of a tool with several acts for each act
-    apart: `acts` has those paths, each with the act and where a call has anything that does it. `user` is what users
-    wrote before it. `supplied` has, for a text of its input, who returned it before.
+    apart: `acts` has those paths, each with the act and where a call has anything that does it. No condition on the
+    paths of `unclear` admits it. `user` is what users wrote before it. `supplied` has, for a text of its input, who
+    returned it before.
     """
 
     tool: str
@@ -66,6 +68,7 @@ class ObservedCall(NamedTuple):
     failed: bool
     output: Any
     acts: dict[str, tuple[str, str]] = {}
+    unclear: frozenset[str] = frozenset()
 
 
 class ObservedSession(msgspec.Struct, frozen=True):
@@ -155,6 +158,9 @@ class _Reader:
             several = ((path, tuple(scalars_in(list(compile_path(path, True)(event.tool_input))))) for path in acts)
             inputs = {path: values for path, values in several if values}
             roles = dict.fromkeys(inputs, "path")
+        also = also_of(self._table.input(event.tool_name, event.tool_input))
+        unclear = {path_to(name) for name, values in also.items() if has_unclear(values)}
+        unclear.update(path for key in input if inputs.keys().isdisjoint((path := path_to(key), f"{path}[*]")))
         return ObservedCall(
             tool=tool,
             name=event.tool_name,
@@ -167,6 +173,7 @@ class _Reader:
             failed=False,
             output=None,
             acts=acts,
+            unclear=frozenset(unclear),
         )
 
     def _portable(self, name: str, input: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
@@ -222,11 +229,11 @@ def _is_name(tool: str) -> bool:
 def _scalars(input: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """The scalars of each input that is one, or a list of them; a list of one is written as the value is."""
     for key, value in input.items():
-        place = f"$.{key}" if key.isidentifier() else f"$['{key}']"
+        place = path_to(key)
         if not isinstance(value, list):
-            if not isinstance(value, dict) and value is not None:
+            if not isinstance(value, dict):
                 yield place, (value,)
-        elif value and not any(isinstance(item, dict | list) for item in value):
+        elif not any(isinstance(item, dict | list) for item in value):
             yield f"{place}[*]", tuple(scalars_in(value))
 
 

@@ -54,6 +54,14 @@ def keys_of(path: str) -> tuple[str, ...]:
         return ()
 
 
+def path_to(key: str) -> str:
+    """The path to the value of a key."""
+    if key.isidentifier():
+        return f"$.{key}"
+    quoted = json.dumps(key, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
+    return f"$['{quoted}']"
+
+
 @lru_cache(maxsize=4096)
 def compile_path(path: str, loose: bool = False) -> PathFn:
     """The function from a document to the values at `path`; `loose` compares filters as a call's input."""

@@ -107,6 +107,23 @@ def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, le
     assert decided(cli, place, refund(30), *alone) == [True, *[False] * len(calls)]
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        *([("look", {"it's": each}, "") for each in ("x", odd)] for odd in (None, {"k": 1}, ["y", "x"], [], 2**70)),
+        *([("read", {"path": "src/a"}, ""), ("read", {"path": odd}, "")] for odd in (None, {"k": "b"})),
+        [("write_file", {"path": "src/a", "content": "x", **more}, "") for more in ({}, {"lint": "src"})],
+    ],
+)
+def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_learnt_from(
+    cli: Cli, learnt: Any, place: Path, calls: list[Call]
+) -> None:
+    """Null, an object, a list, a number that no policy can have, or an unknown parameter beside it."""
+    assert learnt(*(session(f"n{n}", "go", *calls) for n in range(12)), options=("--action", "deny")).code == 0
+
+    assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
+
+
 def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
     """Twelve sessions are no chance; what follows from two others is left out."""
     learnt()
