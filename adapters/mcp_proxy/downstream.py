@@ -281,12 +281,13 @@ class Upstream(Protocol):
 
 
 class CommandUpstream:
-    """A server that is started for each connection and spoken to on its pipes; `on_stderr` gets each line of its
-    standard error, as it came.
+    """A server that is started for each connection, in the folder of now, and spoken to on its pipes; `on_stderr` gets
+    each line of its standard error, as it came.
     """
 
     def __init__(self, command: Sequence[str], *, on_stderr: Callable[[str], None] = lambda line: None) -> None:
         self._command = list(command)
+        self._cwd = Path.cwd()
         self._on_stderr = on_stderr
 
     @property
@@ -297,7 +298,7 @@ class CommandUpstream:
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         name, own = f"the MCP server `{self._command[0]}`", uuid4().hex
         async with (
-            start_client(name, self._command, cwd=Path.cwd(), env=os.environ, mark=mark, call_id=own) as process,
+            start_client(name, self._command, cwd=self._cwd, env=os.environ, mark=mark, call_id=own) as process,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(process.read_stderr, lambda line: self._on_stderr(f"{self.label}: {line}"))

@@ -146,7 +146,9 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
 
 
-@pytest.mark.parametrize("words", ["hook status", "hook uninstall", "adapters"])
+@pytest.mark.parametrize(
+    "words", ["hook status", "hook uninstall", "adapters", "mcp --policy $OLDPWD/org.yaml -- cat"]
+)
 def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
     """Of the commands that need to know where they are."""
     shell = f"mkdir gone && cd gone && rmdir ../gone && exec {' '.join(PROCTOR)} {words}"

@@ -64,16 +64,19 @@ def serving(place: Path) -> Iterator[Callable[..., Serving]]:
             each.end()
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> None:
-    """The token stands behind `#`, which no browser sends; nothing else is said of it. Open streams are closed."""
+    """The token stands behind `#`, which no browser sends; nothing else is said of it. Open streams are closed. A
+    second Ctrl-C, while it closes, changes nothing.
+    """
     server = serving()
     with server.opened("api/runs") as answer:
         assert json.load(answer) == {"runs": [], "next": None}
     with server.opened("api/changes") as stream:
         assert stream.readline() == b": open\n"
-        code = server.end(by)
+        server.process.send_signal(by)
         rest = stream.read()
+        code = server.end(signal.SIGINT)
 
     assert (code, server.out, server.err) == (0, "", "serving until Ctrl-C\n")
     assert b"Traceback" not in rest

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -20,13 +19,12 @@ import click
 from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.ports.store import Store
 
+from ..exits import EndingSignals
 from ..options import VARIABLE, beside, json_option, opened, run_async, store_option
 from ..output import NoteHandler, note
 from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
-    from anyio import CancelScope
-
     from ...operations.identities import AccessTokens
     from ...web.notify import Recipient
     from ...web.server import Certificate
@@ -112,6 +110,7 @@ def serve(
     if phone:
         _check_phone(origins)
     notified = _recipients(config)
+    signals = EndingSignals()
     listener = listening(listen, why="add `--anywhere` to allow that", anywhere=anywhere)
     try:
         url = f"{url_of(listener).replace('http:', 'https:' if certificate else 'http:')}/"
@@ -123,7 +122,7 @@ def serve(
             serve_on, listener=listener, tokens=identities, origins=origins, certificate=certificate, proxy=proxy
         )
         senders = partial(_senders, target=target, notified=notified, page=page, store=store)
-        run_async(lambda: _served(serving, store, shown, senders, as_json=as_json))
+        run_async(lambda: _served(serving, store, shown, senders, signals, as_json=as_json))
     finally:
         listener.close()
 
@@ -133,6 +132,7 @@ async def _served(
     store: str | None,
     url: str,
     senders: Callable[[Store, AsyncExitStack], Coroutine[Any, Any, list[Sender]]],
+    signals: EndingSignals,
     *,
     as_json: bool,
 ) -> None:
@@ -141,13 +141,16 @@ async def _served(
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = await senders(kept, stack)
         _echo_warnings()
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            # Exactly: the token at its end is a secret, and whoever started this has to have it.
-            print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
-            if not as_json:
-                note("serving until Ctrl-C")
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_until_signal, signals, tasks.cancel_scope)
+        async with anyio.create_task_group() as tasks:
+
+            async def end() -> None:
+                tasks.cancel_scope.cancel()
+
+            async with signals.call(end):
+                # Exactly: the token at its end is a secret, and whoever started this has to have it.
+                print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
+                if not as_json:
+                    note("serving until Ctrl-C")
                 for sender in sending:
                     tasks.start_soon(sender)
                 await serving(kept)
@@ -227,11 +230,6 @@ def _show_code(address: str) -> None:
 def _echo_warnings() -> None:
     handler = NoteHandler(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)
-
-
-async def _until_signal(signals: AsyncIterator[object], scope: CancelScope) -> None:
-    async for _ in signals:
-        scope.cancel()
 
 
 def _tokens(file: str | None) -> tuple[AccessTokens, str | None]:
