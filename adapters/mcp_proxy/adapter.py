@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import msgspec
@@ -14,7 +14,6 @@ import msgspec
 from proctor.policies.events import ErrorOccurred, Event, RunCompleted
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
-from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.launch.launch import new_id
@@ -214,8 +213,14 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     trust_annotations: bool = False
 
 
-async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) -> None:
-    """Serve until the clients have gone, a signal comes, or a policy ends the run.
+Listening: TypeAlias = Callable[[Callable[[], Awaitable[None]]], AbstractAsyncContextManager[None]]
+"""Calls a function if the program is told to end meanwhile."""
+
+
+async def serve(
+    store: Store, serving: Serving, *, warn: Callable[[str], None], signals: Listening = lambda end: nullcontext()
+) -> None:
+    """Serve until the clients have gone, one of the `signals` comes, or a policy ends the run.
 
     Raises PolicyViolationError, ProviderError, StoreError, UsageError.
     """
@@ -227,10 +232,8 @@ async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) 
     async with Supervisor(store) as supervisor:
         metadata = {"upstream": serving.upstream.label, "server": serving.server}
         handle = await supervisor.start(adapter, "", policies=policies, context=serving.context, metadata=metadata)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_on_signal, handle)
+        async with signals(partial(handle.cancel, reason="the proxy was told to end")):
             await handle.wait_finished()
-            tasks.cancel_scope.cancel()
     result = await handle.wait()
     if result.status == "cancelled":
         warn(f"run `{result.run_id}` was cancelled")
@@ -253,11 +256,3 @@ async def _believing(serving: Serving) -> tuple[list[Policy], frozenset[str] | N
 def _check_name(server: str | None) -> None:
     if server is not None and (not server or "__" in server or any(sign in server for sign in "*?[] \n")):
         raise UsageError(f"server name `{server}` cannot stand in a tool's name; use letters, digits, `-` and `_`")
-
-
-async def _end_on_signal(handle: RunHandle) -> None:
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    with suppress(NotImplementedError), anyio.open_signal_receiver(*wanted) as signals:
-        async for number in signals:
-            await handle.cancel(reason=f"the proxy got {signal.Signals(number).name}")
-            return

@@ -281,8 +281,8 @@ class Upstream(Protocol):
 
 
 class CommandUpstream:
-    """A server that is started for each connection, in the folder of now, and spoken to on its pipes; `on_stderr` gets
-    each line of its standard error, as it came.
+    """A server that is started for each connection, in the folder of now; `on_stderr` gets each line of its standard
+    error, as it came.
     """
 
     def __init__(self, command: Sequence[str], *, on_stderr: Callable[[str], None] = lambda line: None) -> None:

@@ -16,6 +16,7 @@ from msgspec import structs
 from proctor.supervisor.errors import ProviderUnavailableError, install_of
 
 from ...kit.display_text import encoded
+from ..exits import EndingSignals
 from ..options import (
     check_standard_input,
     context_option,
@@ -187,6 +188,7 @@ def mcp(
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
 
     check_standard_input(*policies, None if listen else "-")
+    signals = EndingSignals()
     echo = _echo_json if as_json else _echo
     run_context, read = read_context(context), read_policies(policies)
     _check_installed()
@@ -204,7 +206,7 @@ def mcp(
 
     async def main() -> None:
         async with opened(store) as kept:
-            await serve(kept, serving, warn=echo)
+            await serve(kept, serving, warn=echo, signals=signals.call)
 
     run_async(main)
 

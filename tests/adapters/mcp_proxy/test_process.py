@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -105,8 +105,11 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_backend: str) -> None:
-    """The server's process does not outlive the proxy."""
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_ends_the_proxy_and_its_server(
+    tmp_path: Path, anyio_backend: str, sent: signal.Signals
+) -> None:
+    """The server's process does not outlive the proxy, and the run has its end; one Ctrl-C more changes nothing."""
     pid_file = tmp_path / "pid"
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
@@ -117,12 +120,16 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_back
             await process.stdin.send(line.encode())
             while not (pid_file.exists() and pid_file.read_text()):
                 await anyio.sleep(0.01)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(sent)
+            while psutil.pid_exists(int(pid_file.read_text())):
+                await anyio.sleep(0.01)
+            if process.returncode is None:
+                process.send_signal(signal.SIGINT)
             await process.wait()
+        async with SQLiteStore(tmp_path / "store.db") as store:
+            [run] = await store.runs()
 
-    assert process.returncode == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid_file.read_text()), 0)
+    assert (process.returncode, run.status) == (0, "cancelled")
 
 
 @pytest.mark.anyio
