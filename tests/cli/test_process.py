@@ -177,11 +177,12 @@ def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> Non
     assert re.fullmatch(r"error: `.*` is not UTF-8 text", ended.stderr.splitlines()[-1])
 
 
-def test_closed_streams_are_no_error(place: Path) -> None:
-    """The exit code still tells the shell: fine, violated, bad input."""
+@pytest.mark.parametrize("streams", [">&- 2>&- <&-", "2>/dev/full >/dev/null"])
+def test_closed_streams_are_no_error(place: Path, streams: str) -> None:
+    """Nor is a standard error that takes nothing. The exit code still tells the shell: fine, violated, bad input."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     for name, code in (("org.yaml", 0), ("zero.yaml", 1), ("none.yaml", 2)):
-        shell = f"{' '.join(PROCTOR)} check {name} >&- 2>&- <&-"
+        shell = f"{' '.join(PROCTOR)} check {name} {streams}"
         ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=PATIENCE_S)
 
         assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
