@@ -191,22 +191,22 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """A stream that our starter closed reads as empty, and takes what is written, as standard error does on a full disk
-    or without a reader: the exit code still counts. Files and pipes get UTF-8 whatever the locale; what a terminal
-    cannot show, or is not text, is escaped.
+    """A stream that our starter closed reads as empty, and takes what is written, also a standard error that fails:
+    the exit code still counts. Files and pipes get UTF-8 whatever the locale; what a terminal cannot show, or is not
+    text, is escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
     if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, TextIOWrapper):
-        told = BufferedWriter(_Told(sys.stderr.fileno(), "w", closefd=False))
-        sys.stderr = TextIOWrapper(told, sys.stderr.encoding, line_buffering=True)
+        lenient = BufferedWriter(_Lenient(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = TextIOWrapper(lenient, sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-class _Told(FileIO):
+class _Lenient(FileIO):
     """Takes what is written, also where it cannot be."""
 
     def write(self, data: Any, /) -> int:

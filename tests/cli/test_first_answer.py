@@ -43,6 +43,7 @@ def test_an_answer_from_the_page_takes_the_question_from_the_terminal(site: Site
     """Which says who answered; the run goes on."""
     with held_call(site) as terminal:
         [approval] = site.get("/api/approvals")["approvals"]
+        terminal.press("y\x04")  # half a line, which the terminal hands over
         body = {"answer": "grant", "input_digest": approval["input_digest"]}
         answered = site.ask("POST", f"/api/approvals/{approval['approval_id']}/answer", body=body)
 

@@ -29,12 +29,16 @@ def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROCTOR, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, **more)
 
 
-def on_terminal(*arguments: str, columns: int = 80, typed: bytes = b"", **env: str) -> tuple[int, str]:
-    """Run on a terminal with a given number of columns; returns the exit code and the output."""
+def on_terminal(
+    *arguments: str, program: Any = PROCTOR, columns: int = 80, typed: bytes = b"", answer: bytes = b"", **env: str
+) -> tuple[int, str]:
+    """Run on a terminal with a given number of columns; returns the exit code and the output. `typed` is there before
+    the program is, the `answer` comes to its question.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update({"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color", **env})
-        os.execv(sys.executable, [*PROCTOR, *arguments])
+        os.execvp(program[0], [*program, *arguments])
     os.write(terminal, typed)
     shown = b""
     while True:
@@ -45,6 +49,9 @@ def on_terminal(*arguments: str, columns: int = 80, typed: bytes = b"", **env: s
         if not chunk:
             break
         shown += chunk
+        if answer and b"[y/n] " in shown:
+            os.write(terminal, answer)
+            answer = b""
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
 
@@ -275,18 +282,33 @@ def test_colour_is_for_terminals_that_do_not_refuse_it() -> None:
     assert "\033[1" in on_terminal("check", "org.yaml", NO_COLOR="")[1]
 
 
+ASKED = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "team.yaml", "x")
+
+
 @pytest.mark.parametrize(
-    ("typed", "kind"), [(b"y\n", "tool_approval_granted"), (b"maybe\nn\n", "tool_approval_denied")]
+    ("typed", "answer", "kind"),
+    [(b"n\n", b"y\n", "tool_approval_granted"), (b"y\n", b"maybe\nn\n", "tool_approval_denied")],
 )
-def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: bytes, kind: str) -> None:
-    """With the whole input; anything but yes or no is asked again."""
+def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: bytes, answer: bytes, kind: str) -> None:
+    """With the whole input; anything but yes or no is asked again. What was typed before does not count."""
     place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n    input: {to: prod}\n")
-    arguments = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "team.yaml", "x")
-    code, shown = on_terminal(*arguments, typed=typed)
+    code, shown = on_terminal(*ASKED, typed=typed, answer=answer)
 
     assert code == 0
     assert 'to: "prod"' in shown
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
+
+
+def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, cli: Cli) -> None:
+    """It would be stopped if it read that, its clocks with it; others answer, or nobody in time."""
+    place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n")
+    policy = place / "team.yaml"
+    policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 1"))
+    script = f"set -m; {' '.join((*PROCTOR, *ASKED))} & wait $!; echo ended with $?; read line; echo $line"
+    _, shown = on_terminal("-c", script, program=("bash",), typed=b"y\n")
+
+    assert shown.endswith("ended with 0\ny\n"), shown
+    assert "tool_approval_expired" in [line["type"] for line in cli("show", "--json", "last").lines]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import termios
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -280,10 +282,14 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: F
     return VIOLATED if broken else FINE
 
 
+_LOOK_AGAIN_S = 0.5
+
+
 class PromptApprover:
     """Shows a held call with its whole input and waits for y or n; one question at a time.
 
-    It waits without blocking: an answer from elsewhere, or the end of the wait, takes the question away.
+    It waits without blocking: an answer from elsewhere, or the end of the wait, takes the question away. What was
+    typed before the call was shown is no answer.
     """
 
     def __init__(self) -> None:
@@ -291,24 +297,55 @@ class PromptApprover:
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         async with self._turn:
+            if not _in_background():
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
             _show(request)
+            answer = None
             try:
-                return await _answered(request)
-            except anyio.get_cancelled_exc_class():
-                print()  # what comes next begins a line of its own
-                raise
+                answer = await _answered(request)
+            finally:
+                if answer is None:  # what comes next begins a line of its own
+                    with suppress(OSError):
+                        print()
+            return answer
 
 
 async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
     while True:
         print("  run it? [y/n] ", end="", flush=True)
-        await anyio.wait_readable(sys.stdin)
-        line = sys.stdin.readline()
-        if not line:  # the terminal is gone: somebody else may answer
+        line = await _typed_line()
+        if not line:  # Ctrl-D, or the terminal is gone: somebody else may answer
             return None
         answer = line.strip().lower()
         if answer in ("y", "yes", "n", "no"):
             return ApprovalAnswer(granted=answer[0] == "y", by=login_name(), input_digest=request.input_digest)
+
+
+async def _typed_line() -> str:
+    """The line that is typed next, empty at the end of the input. In the background it waits: a process that reads
+    there what is typed for the shell is stopped.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        await anyio.wait_readable(sys.stdin)
+        if _in_background():
+            await anyio.sleep(_LOOK_AGAIN_S)
+            continue
+        try:
+            typed = os.read(sys.stdin.fileno(), 4096)
+        except OSError:
+            typed = b""
+        if not typed:
+            return ""
+        line += typed
+    return line.decode(errors="replace")
+
+
+def _in_background() -> bool:
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp()
+    except OSError:  # not the terminal that starts and stops this process
+        return False
 
 
 def _show(request: ApprovalRequest) -> None:
