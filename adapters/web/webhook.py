@@ -213,20 +213,25 @@ class CursorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._written: str | None = None
 
     def read(self) -> str | None:
         """The position; None if nothing was sent yet."""
         try:
-            return self.path.read_text(encoding="ascii").strip() or None
+            return self._written or self.path.read_text(encoding="ascii").strip() or None
         except FileNotFoundError:
             return None
         except (OSError, UnicodeError) as error:
             raise UsageError(f"`{self.path}` cannot be read: {os_words(error)}") from None
 
     def write(self, cursor: str) -> None:
-        """Store a position."""
-        with atomic_write(self.path) as file:
-            file.write(cursor.encode("ascii"))
+        """Store a position. Where that fails, this is logged: what follows it may be sent again after a restart."""
+        self._written = cursor
+        try:
+            with atomic_write(self.path) as file:
+                file.write(cursor.encode("ascii"))
+        except OSError as error:
+            logger().warning("webhook.place_not_kept", path=str(self.path), why=os_words(error))
 
 
 @contextmanager
@@ -292,7 +297,13 @@ async def send_events(
             async with subscriptions.subscribe(after=after or 0) as events:
                 place = str(events.cursor)
                 cursor.write(place)
-                return await _send(events, types, cursor, deliverer(place.rpartition(".")[0]))
+                try:
+                    return await _send(events, types, cursor, deliverer(place.rpartition(".")[0]))
+                except StoreError as error:
+                    if error.kind != "corrupt":
+                        raise
+                    log.error("webhook.unreadable", why=str(error))  # noqa: TRY400 - which event, not where here
+                    cursor.write(str(events.cursor))  # it keeps none behind it from being sent
         except StoreError as error:
             if error.kind == "closed":
                 return

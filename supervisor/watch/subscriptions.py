@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
 
 from ..arguments import check_cursor, check_named
-from ..errors import UsageError
+from ..errors import StoreError, UsageError
 from ..ports.store import Store, closing
 from ..ports.stored_types import GOING_ON, LogEntry, LogPosition
 from ..store.records import event_of
@@ -68,7 +68,13 @@ class EventCursor(ABC):
         found: list[Placed] = []
         async with closing(self._stored()) as stored:
             async for one in stored:
-                found.append(self._placed(one))
+                try:
+                    found.append(self._placed(one))
+                except StoreError:
+                    if found:
+                        break  # what precedes it comes first
+                    self.advance(one.position)  # whoever continues from the cursor continues behind it
+                    raise
                 if len(found) == _PAGE:
                     break
         return found
@@ -150,7 +156,13 @@ class LogCursor(EventCursor):
         return stored.position, event_of(stored)
 
     def new_event(self, entry: LogEntry) -> Placed | None:
-        return self._placed(entry) if entry.position > self._position else None
+        if entry.position <= self._position:
+            return None
+        try:
+            return self._placed(entry)
+        except StoreError:
+            self.advance(entry.position)
+            raise
 
 
 def _position(after: object, now: LogPosition) -> int:

@@ -17,6 +17,7 @@ import anyio.lowlevel
 import loopback
 import pytest
 from cloudevents.v1.http import from_http
+from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
@@ -76,6 +77,11 @@ def target(url: str, **more: Any) -> Target:
     """That waits hardly at all."""
     patience = {"first_wait_s": 0.01, "longest_wait_s": 0.02, "timeout_s": 5.0} | more
     return Target(url=url, key=SECRET.encode(), types=frozenset(["policy_violation"]), **patience)
+
+
+DAMAGING = """CREATE TRIGGER damaging AFTER INSERT ON events WHEN new.type = 'policy_violation'
+    AND instr(new.data, CAST('damaged' AS BLOB))
+    BEGIN UPDATE events SET data = x'00' WHERE position = new.position; END"""
 
 
 class Sending:
@@ -207,6 +213,46 @@ async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
         with receiving(port=receiver.port) as again:
             await again.until("one", "two")
     assert "not-to-be-logged" not in caplog.text
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_an_event_that_cannot_be_read_keeps_none_behind_it_from_being_sent(
+    sending: Sending, caplog: pytest.LogCaptureFixture, live: bool
+) -> None:
+    """Whether it is found when the webhook starts or as it comes; the log says which it is."""
+    stored_rows(sending.place, DAMAGING)
+    with receiving() as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        if not live:
+            await sending.violated("damaged")
+        async with sending.to(wanted):
+            await receiver.until("one")
+            if live:
+                await sending.violated("damaged")
+            await sending.violated("two")
+            await receiver.until("one", "two")
+    assert caplog.text.count("webhook.unreadable") == 1
+    assert "record 5 of session `ses_1` cannot be read" in caplog.text
+
+
+async def test_a_position_that_cannot_be_stored_ends_nothing(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk: what is sent is sent once while this goes on."""
+    with receiving() as receiver:
+        wanted = target(receiver.url)
+        with cursor_of(sending.place, wanted.url) as cursor:
+            cursor.path.mkdir()
+            cursor.write(str(await sending.store.place()))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send, sending.store, wanted, cursor)
+                for message in ("one", "two"):
+                    await sending.violated(message)
+                await receiver.until("one", "two")
+                tasks.cancel_scope.cancel()
+    assert "webhook.place_not_kept" in caplog.text
 
 
 async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
