@@ -49,13 +49,23 @@ if TYPE_CHECKING:
     from ..loop.adapter import Histories
 
 
-def tightened(own: Any, options: dict[str, Any]) -> Any:
-    """The caller's UsageLimits, or the framework's default, with the compiled limits that are lower."""
+_COUNTED = {
+    "total_tokens_limit": "total_tokens",
+    "input_tokens_limit": "input_tokens",
+    "output_tokens_limit": "output_tokens",
+    "request_limit": "requests",
+}
+"""The figure of a RunUsage that each limit bounds."""
+
+
+def tightened(own: Any, options: dict[str, Any], used: RunUsage) -> Any:
+    """The caller's UsageLimits, or the framework's default, with the compiled limits that are lower once what was
+    `used` before the run is added to them, as the framework counts that too.
+    """
     limits = own or UsageLimits()
+    ours = {name: value + getattr(used, _COUNTED[name]) for name, value in options.items()}
     lower = {
-        name: value
-        for name, value in options.items()
-        if getattr(limits, name) is None or value < getattr(limits, name)
+        name: value for name, value in ours.items() if getattr(limits, name) is None or value < getattr(limits, name)
     }
     return replace(limits, **lower)
 
@@ -129,7 +139,7 @@ class PydanticAISession:
 
     async def play(self, gate: LoopGate) -> None:
         """Run the agent, then report how that ended."""
-        launch, meter = gate.launch, Meter(gate)
+        launch, meter = gate.launch, Meter(gate, self._used_before)
         try:
             with gated(self._sub_agents, meter):
                 result = await self._agent.run(launch.prompt or None, **self._options(meter))
@@ -144,6 +154,11 @@ class PydanticAISession:
         gate.output = result.output
         await gate.complete()
 
+    @property
+    def _used_before(self) -> RunUsage:
+        """What the caller counts in one with this run."""
+        return self._own.get("usage") or RunUsage()
+
     def _options(self, meter: Meter) -> dict[str, Any]:
         launch = meter.gate.launch
         history = self._histories.find(launch.session_id, launch.transcript)
@@ -151,7 +166,7 @@ class PydanticAISession:
             history = messages_of(launch.transcript)
         earlier = [*(self._own.get("message_history") or ()), *history]
         options = {**self._own, "message_history": earlier or None}
-        options["usage_limits"] = tightened(self._own.get("usage_limits"), launch.options.options)
+        options["usage_limits"] = tightened(self._own.get("usage_limits"), launch.options.options, self._used_before)
         options["capabilities"] = [
             *(self._own.get("capabilities") or ()),
             GateCapability(meter, narrows=self._narrows),
@@ -199,12 +214,12 @@ _FIELDS = {
 class Meter:
     """Reports each turn's usage to the gate of one run, and then the rest of the run's own total.
 
-    The total also has rejected attempts, and the subagents that share the run's usage.
+    The total also has rejected attempts, the subagents that share the run's usage, and what it had `before` the run.
     """
 
-    def __init__(self, gate: LoopGate) -> None:
+    def __init__(self, gate: LoopGate, before: RunUsage) -> None:
         self.gate = gate
-        self._reported = dict.fromkeys(_FIELDS.values(), 0)
+        self._reported = _numbers(before)
         self._model: str | None = None
 
     def of_response(self, response: ModelResponse) -> TokenUsageUpdated:

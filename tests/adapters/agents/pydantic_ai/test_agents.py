@@ -39,7 +39,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.settings import ToolOrOutput
-from pydantic_ai.usage import RequestUsage, UsageLimits
+from pydantic_ai.usage import RequestUsage, RunUsage, UsageLimits
 
 from proctor.adapters import PydanticAIAdapter
 
@@ -331,6 +331,16 @@ async def test_a_cost_is_reported_where_the_framework_knows_the_price(tmp_path: 
     assert any(isinstance(e, TokenUsageUpdated) and e.cost_usd == with_price.cost_usd for e in with_price.events)
     assert unknown.cost_usd == 0
     assert "unpriced" in str(unknown.policy.metadata)
+
+
+async def test_what_the_callers_usage_has_already_is_not_this_runs(tmp_path: Path, kit: Any) -> None:
+    """A caller may count several runs in one; a limit is one of this run all the same."""
+    total = RunUsage(input_tokens=1000, requests=7)
+    adapter = PydanticAIAdapter(kit.worker(tmp_path, ["x"], tokens=10), usage=total)
+    policy = Policy(name="p", limits=Limits(max_total_tokens=500, max_turns=5))
+    used = [(await run_once(adapter, "go", policy=policy)).usage.input_tokens for _ in range(2)]
+
+    assert (used, total.input_tokens) == ([10, 10], 1020)
 
 
 async def test_a_framework_error_is_the_runs_error(tmp_path: Path, kit: Any) -> None:
