@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -102,6 +103,8 @@ class _Endpoint:
         self._serve = serve
         self._tasks = tasks
         self._security = TransportSecurityMiddleware(_LOCAL)
+        self._requests: Counter[str] = Counter()
+        self._idle: dict[str, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         receive = _bounded(receive)
@@ -109,12 +112,13 @@ class _Endpoint:
         if session_id is None:
             await self._open(scope, receive, send)
         elif session_id in self._sessions:
-            await self._sessions[session_id].handle_request(scope, receive, send)
+            with self._requested(session_id):
+                await self._sessions[session_id].handle_request(scope, receive, send)
         else:
             await _refused("there is no such session", 404)(scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self._sessions) >= _MOST_SESSIONS:
+        if len(self._sessions) >= _MOST_SESSIONS and not self._idle:
             await _refused("too many sessions are open", 503)(scope, receive, send)
             return
         request = Request(scope)
@@ -126,6 +130,10 @@ class _Endpoint:
         if not hello:
             await _refused("a session begins with `initialize`", 400)(scope, receive, send)
             return
+        if len(self._sessions) >= _MOST_SESSIONS and self._idle:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            await self._sessions[oldest].terminate()
         session_id = uuid4().hex
         transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
         status = 0
@@ -138,11 +146,28 @@ class _Endpoint:
 
         await self._tasks.start(self._own, session_id, transport)
         try:
-            await transport.handle_request(scope, receive, watched)  # type: ignore[arg-type]
+            with self._requested(session_id):
+                await transport.handle_request(scope, receive, watched)  # type: ignore[arg-type]
         finally:
             if not 200 <= status < 400:  # only `initialize` begins a session
                 with anyio.CancelScope(shield=True):
                     await transport.terminate()
+
+    @contextmanager
+    def _requested(self, session_id: str) -> Iterator[None]:
+        """Note that a client is there while it waits for an answer or for notices; those of whom nothing is heard are
+        `_idle`, the longest first.
+        """
+        self._requests[session_id] += 1
+        self._idle.pop(session_id, None)
+        try:
+            yield
+        finally:
+            self._requests[session_id] -= 1
+            if not self._requests[session_id]:
+                del self._requests[session_id]
+                if session_id in self._sessions:
+                    self._idle[session_id] = None
 
     async def _own(
         self, session_id: str, transport: StreamableHTTPServerTransport, *, task_status: TaskStatus[None]
@@ -154,6 +179,7 @@ class _Endpoint:
                 await self._serve(streams)
         finally:
             del self._sessions[session_id]
+            self._idle.pop(session_id, None)
             if not transport.is_terminated:
                 with anyio.CancelScope(shield=True):
                     await transport.terminate()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,14 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from proctor.adapters.cli import main
+from proctor.adapters.mcp_proxy import downstream
+from proctor.adapters.mcp_proxy.adapter import Serving, serve
+from proctor.adapters.mcp_proxy.downstream import CommandUpstream, HttpDownstream
 from proctor.adapters.mcp_proxy.relay import LEFT
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallFailed
+from proctor.supervisor import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 CODE = "from proctor.adapters.cli import main; main()"
@@ -183,6 +189,45 @@ async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path, anyio
     [failed] = [event for event in events if isinstance(event, ToolCallFailed)]
     assert (failed.tool_name, failed.error, answered.is_error) == ("hang", LEFT, False)
     assert not [event for event in events if event.type == "error_occurred"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_clients_that_went_without_a_word_keep_no_other_out(
+    tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session that waits longest makes room, with its server; one whose client is there goes on."""
+    monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
+    urls: list[str] = []
+    order = Serving(
+        upstream=CommandUpstream(QUICK),
+        downstream=HttpDownstream("127.0.0.1:0", ready=urls.append),
+        policies=parse_policies("{name: p}"),
+    )
+
+    def post(**more: str) -> http.client.HTTPResponse:
+        accepts = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        with closing(http.client.HTTPConnection(urls[0].split("/")[2], timeout=PATIENCE_S)) as connection:
+            connection.request("POST", downstream.PATH, json.dumps(HELLO), {**accepts, **more})
+            response = connection.getresponse()
+            response.read()
+        return response
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(serve, MemoryStore(), order, warn=print))
+            while not urls:
+                await anyio.sleep(0.01)
+            async with Client(urls[0]) as client:
+                await client.list_tools()
+                greeted = [await anyio.to_thread.run_sync(post) for _ in range(4)]
+                first = greeted[0].getheader("mcp-session-id") or ""
+                gone = await anyio.to_thread.run_sync(partial(post, **{"Mcp-Session-Id": first}))
+                answered = await client.call_tool("add", {"a": 1, "b": 2})
+            tasks.cancel_scope.cancel()
+
+    assert [response.status for response in greeted] == [200] * 4
+    assert (gone.status, answered.is_error) == (404, False)
 
 
 @pytest.mark.anyio
