@@ -113,15 +113,7 @@ def test_who_answers_or_ends_a_run_unread_has_done_it(
     """The run that waits goes on, or ends; nothing is said of the pipe."""
     place.joinpath("waits.yaml").write_text(WAITING)
     words = (
-        "run",
-        "--adapter",
-        "scripted",
-        "--set",
-        "script=waits.yaml",
-        "--policy",
-        "team.yaml",
-        "--no-prompt",
-        "x",
+        *("run", "--adapter", "scripted", "--set", "script=waits.yaml", "--policy", "team.yaml", "--no-prompt", "x"),
     )
     with subprocess.Popen([warm_proctor(), *words], stdout=subprocess.DEVNULL) as run:
         while not (waiting := cli("approvals", "--json").lines):

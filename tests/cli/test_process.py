@@ -168,10 +168,8 @@ def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "run --adapter shell pwd",
-        "run --adapter shell --store ../runs.db pwd",
-        "run --adapter shell --store ../runs.db --session \udcff pwd",
-        "init --agent claude --hook --yes",
+        *("run --adapter shell pwd", "run --adapter shell --store ../runs.db pwd"),
+        *("run --adapter shell --store ../runs.db --session \udcff pwd", "init --agent claude --hook --yes"),
     ],
 )
 def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> None:

@@ -226,10 +226,8 @@ def test_a_connection_is_dynamic(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("a &&", "'open", "if a", "echo $(a"),
-        *("time { a; }", "coproc N { a; }"),
-        *("a\n\\\nrm", "a > f\n \\\n\\\nrm", "\\\nrm", "a\\\nb", "x=(a b)'c' rm"),
-        *("", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
+        *("a &&", "'open", "if a", "echo $(a", "time { a; }", "coproc N { a; }", "a\n\\\nrm", "a > f\n \\\n\\\nrm"),
+        *("\\\nrm", "a\\\nb", "x=(a b)'c' rm", "", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
     ],
 )
 def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:

@@ -57,13 +57,9 @@ REFUSED = [
     *(
         ("git push", line)
         for line in (
-            *(
-                "python x.py git push",
-                "node x.js 'git push'",
-                "python x.py --run='git -C d push'",
-                "php x.php git push",
-            ),
-            *("npm run x -- git push", "cargo run -- git push", "go run . git push", "yarn run x 'git push'"),
+            *("python x.py git push", "node x.js 'git push'", "python x.py --run='git -C d push'"),
+            *("php x.php git push", "npm run x -- git push", "cargo run -- git push", "go run . git push"),
+            "yarn run x 'git push'",
         )
     ),
 ]
@@ -140,14 +136,9 @@ def test_nothing_else_is_permitted(named: str, line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "echo $'\\' ; git push #'",
-            "echo $x['$(git push)']",
-            "printf %d 'a[$(git push)]'",
-            "[ 'a[$(git push)]' -eq 1 ]",
-        ),
-        *("> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'", "exit 'a[$(git push)]'"),
-        *("print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
+        *("echo $'\\' ; git push #'", "echo $x['$(git push)']", "printf %d 'a[$(git push)]'"),
+        *("[ 'a[$(git push)]' -eq 1 ]", "> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'"),
+        *("exit 'a[$(git push)]'", "print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
     ],
 )
 def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None:
@@ -159,21 +150,12 @@ def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None
     "line",
     [
         *("git status", "ls -la", "pytest -q tests/x.py 2>&1 | tail -5", "cd x && make test"),
-        "grep -rn foo . | head",
-        *(
-            "cat > f <<'E'\nx $(y)\nE",
-            "python manage.py test a.b --verbosity=2",
-            "find . -name '*.py' | xargs grep -n x",
-        ),
-        *("sed -n '1,20p' f", "npm run build -- --x", "pip install -e .", "PYTHONPATH=src pytest -k 'a and b'"),
-        *(
-            'for f in *.py; do wc -l "$f"; done',
-            "git commit -m 'a b; c'",
-            "gcc -O2 -Wall -o x x.c -lm",
-            "go test ./...",
-        ),
-        *("docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d", "python -m pytest x"),
-        "curl -s http://x",
+        *("grep -rn foo . | head", "cat > f <<'E'\nx $(y)\nE", "python manage.py test a.b --verbosity=2"),
+        *("find . -name '*.py' | xargs grep -n x", "sed -n '1,20p' f", "npm run build -- --x", "pip install -e ."),
+        "PYTHONPATH=src pytest -k 'a and b'",
+        *('for f in *.py; do wc -l "$f"; done', "git commit -m 'a b; c'", "gcc -O2 -Wall -o x x.c -lm"),
+        *("go test ./...", "docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d"),
+        *("python -m pytest x", "curl -s http://x"),
     ],
 )
 def test_what_agents_write_every_day_passes_whatever_the_shell(line: str) -> None:

@@ -83,8 +83,6 @@ def of(result: RunResult, *types: type[Event]) -> list[Any]:
 
 
 class Counting(MemoryStore):
-    """Counts how often it is asked to reserve."""
-
     reservations = 0
 
     async def reserve(self, *args: Any, **more: Any) -> list[ReservationResult]:
@@ -115,10 +113,7 @@ async def test_a_run_that_can_reserve_nothing_does_not_start() -> None:
 
         assert adapter.launches == []
         assert (violation.kind, violation.rule, violation.action, violation.enforcement) == (
-            "budget",
-            "money",
-            "cancel",
-            "interrupted",
+            *("budget", "money", "cancel", "interrupted"),
         )
         assert violation.details["key"] == '$.tenant="t"'
         assert (violation.details["used"], violation.details["max"]) == (10, 10)

@@ -89,7 +89,6 @@ class Run:
 
     @property
     def allowed(self) -> list[bool]:
-        """The gate's answers."""
         return [command.answer.allowed for command in self.commands if isinstance(command, AnswerGate)]
 
     def of(self, kind: type[Any]) -> list[Any]:

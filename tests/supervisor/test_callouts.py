@@ -27,19 +27,16 @@ NET = "require backup before delete"
 
 
 def covered(call: Any, transition: Transition, state: NetState) -> str | None:
-    """Only what was backed up may be deleted."""
     if transition.name == "use" and call.input["path"] not in state.meta.get("saved", []):
         return "it is not backed up"
     return None
 
 
 def remembers(call: Any, transition: Transition, output: Any, state: NetState) -> None:
-    """Remember what was backed up."""
     state.meta.setdefault("saved", []).append(call.input["path"])
 
 
 def steps(*calls: tuple[str, str, dict[str, Any]]) -> list[Step]:
-    """Calls, one after the other."""
     return [Ask(id=id, name=name, input=input) for id, name, input in calls]
 
 

@@ -42,7 +42,6 @@ ways = pytest.mark.parametrize("waiting", [once, executed])
 
 
 async def reasons(store: MemoryStore) -> list[str]:
-    """Why each run of a store was cancelled, as recorded."""
     runs = await store.runs()
     events = [event for run in runs for event in [e async for e in store.read(run.session_id)]]
     return [event.reason for event in events if isinstance(event, RunCancelled)]

@@ -158,7 +158,6 @@ def lacking(error: Exception | None = None, steps: Any = LATER, **more: Any) -> 
 
 
 async def first_run(policy: Policy, kind: type[MemoryStore] = MemoryStore) -> tuple[Any, RunResult]:
-    """A session with one run in it."""
     store = kind()
     agent = FakeAdapter(FIRST, capabilities=CAN_RESUME)
     return store, await run_once(agent, "remember 7", policies=[policy], store=store, session_id="s")

@@ -32,7 +32,6 @@ class ScriptedStore(MemoryStore):
         self.refuses: Any = ()
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-        """Note when it was asked, and for what."""
         self.appends.append((round(trio.current_time(), 3), [event.type for event in events]))
         does = self.does.pop(0) if self.does else "stores"
         if isinstance(does, Exception):
@@ -70,7 +69,6 @@ class Written:
         )
 
     def says(self, *events: Event) -> None:
-        """The provider reports."""
         for event in events:
             self.machine.handle(interface.Reported(now_ms=2, event=event))
 
@@ -80,7 +78,6 @@ class Written:
         self.machine.handle(interface.AdapterEnded(now_ms=3))
 
     def types(self) -> list[str]:
-        """What was handed over."""
         return [type for types, _ in self.published for type in types]
 
 

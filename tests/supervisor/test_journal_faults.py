@@ -81,7 +81,6 @@ class Dawdling(MemoryStore):
         self._fails = fails
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-        """Store events, late or not at all."""
         for _ in range(self._dice.randrange(4)):
             await checkpoint()
         if self._dice.random() < self._fails:

@@ -34,7 +34,6 @@ class Silent(MemoryStore):
         self._left = until
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-        """Store events, in time or late."""
         self.appended += events
         self._left -= 1
         if self._left < 0:
@@ -42,7 +41,6 @@ class Silent(MemoryStore):
         return await super().append(events, **owned)
 
     async def record(self) -> list[Event]:
-        """What is stored of the only run."""
         (run,) = await self.runs()
         return [event async for event in self.read(run.session_id)]
 
@@ -172,7 +170,6 @@ class Unheard(MemoryStore):
         self._errors = [error]
 
     async def commands(self, *, after: int = 0) -> list[Command]:
-        """Fail, or give them."""
         if self._errors:
             raise self._errors.pop()
         return await super().commands(after=after)

@@ -178,7 +178,6 @@ class Racing(MemoryStore):
         self._looks = look
 
     async def blocks(self) -> list[Block]:
-        """What blocks starts, as it was a moment ago."""
         found = await super().blocks()
         self._looks -= 1
         if self._looks == 0:

@@ -82,7 +82,6 @@ def known_of(machine: RunMachine) -> dict[str, Any]:
 
 
 def line(struct: msgspec.Struct) -> str:
-    """A record or a command in one line."""
     ((name, fields),) = plain(struct).items()
     return f"{name} {json.dumps(fields, ensure_ascii=False)}"
 

@@ -68,7 +68,6 @@ class Leaseless(MemoryStore):
     silent = False
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Fail, or renew."""
         if self.silent:
             raise StoreError("the network is down")
         await super().renew(epoch, lease_s=lease_s)
@@ -140,7 +139,6 @@ class SlowToLook(MemoryStore):
     """Takes longer than any lease to say which runs are lost."""
 
     async def lost_runs(self) -> list[RunInfo]:
-        """The runs, after a while."""
         await anyio.sleep(10 * LEASE_S)
         return await super().lost_runs()
 

@@ -281,7 +281,6 @@ FLOODS: dict[str, list[Step]] = {
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
-    """A new store of that kind."""
     if kind == "memory":
         yield MemoryStore()
     elif kind == "sqlite":

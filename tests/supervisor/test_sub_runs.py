@@ -65,7 +65,6 @@ def starting(run: Callable[[], Awaitable[RunResult]], found: list[RunResult]) ->
 
 
 async def used(store: Store) -> dict[str, float]:
-    """What is used of each share."""
     return {f"{line.budget} {line.key}".strip(): line.used for line in await store.budgets()}
 
 
@@ -232,8 +231,6 @@ async def test_what_runs_beside_an_agent_is_no_sub_run_of_it() -> None:
 
 
 def supervised_by(supervisor: Supervisor) -> Callable[[], Awaitable[RunResult]]:
-    """Runs another agent."""
-
     async def run() -> RunResult:
         return await (await supervisor.start(agent(), "go", policies=FREE)).wait()
 

@@ -210,7 +210,6 @@ class SlowToCreate(MemoryStore):
         self.was_requested, self.go_on = anyio.Event(), anyio.Event()
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """The run, once it may."""
         self.was_requested.set()
         await self.go_on.wait()
         return await super().create_run(run, epoch=epoch)

@@ -168,7 +168,6 @@ class StartedMeanwhile(MemoryStore):
     """Between the look at the runs and the claim, another process starts one and dies."""
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """Have the run started first, by an owner that leaves."""
         async with passing_owner(self) as other:
             await super().claim_run(run_id, epoch=other.epoch)
             await self.append([RunStarted(run_id=run_id, session_id=f"s-{run_id}")], epoch=other.epoch)

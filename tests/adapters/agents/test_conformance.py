@@ -38,7 +38,6 @@ class Placed(AdapterConformance):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
-        """An empty workspace."""
         self.workspace = tmp_path
 
 
@@ -50,16 +49,13 @@ class TestScriptedAdapter(Placed):
     without = frozenset({"delegating", "offering"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A shell command for each file."""
         calls = [{"call": "bash", "input": {"command": f"touch {file}"}} for file in files]
         return self._agent([{"parallel": calls}] if together else calls)
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         return self._agent([{"call": "bash", "input": {"command": STAY}}])
 
     def silent(self) -> Agent:
-        """Silence for ever."""
         return self._agent([{"say": "hm"}, {"silence": "forever"}])
 
     def using(self) -> tuple[Agent, Usage]:
@@ -72,11 +68,9 @@ class TestScriptedAdapter(Placed):
         return self._agent(steps), Usage(input_tokens=20, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
 
     def erring(self) -> Agent:
-        """A command that fails."""
         return self._agent([{"call": "bash", "input": {"command": "exit 3"}}])
 
     def failing(self) -> Agent:
-        """A script that fails."""
         return self._agent([{"say": "x"}, {"fail": "no more"}])
 
     def _agent(self, steps: Sequence[object]) -> Agent:
@@ -97,7 +91,6 @@ class TestFallbackAdapter(TestScriptedAdapter):
     without = TestScriptedAdapter.without | {"mixing"}
 
     def failing(self) -> Agent:
-        """A script that fails after something ran."""
         return self._agent([{"call": "bash", "input": {"command": "true"}}, {"fail": "no more"}])
 
     def _agent(self, steps: Sequence[object]) -> Agent:
@@ -115,15 +108,12 @@ class TestShellAdapter(Placed):
     without = frozenset({"delegating", "failing", "offering", "silent", "using"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """One command for each file."""
         return Agent(ShellAdapter(cwd=self.workspace), "; ".join(f"touch {file}" for file in files))
 
     def staying(self) -> Agent:
-        """A line that never ends."""
         return Agent(ShellAdapter(cwd=self.workspace), STAY)
 
     def erring(self) -> Agent:
-        """A line that fails."""
         return Agent(ShellAdapter(cwd=self.workspace), "false")
 
     async def test_what_is_seen_only_when_it_runs_needs_an_allow_list_that_names_it(self) -> None:
@@ -147,7 +137,6 @@ class TestReplayAdapter(Placed):
     without = frozenset({"failing", "offering", "silent", "staying"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """The recording of such an agent."""
         events: list[Event] = []
         for n, file in enumerate(files):
             turn = 1 if together else n + 1
@@ -158,7 +147,6 @@ class TestReplayAdapter(Placed):
         return Agent(ReplayAdapter(events, gated=self.gated))
 
     def erring(self) -> Agent:
-        """The recording of a call that failed."""
         events = [
             ToolCallStarted(tool_call_id="c", tool_name="bash", tool_input={"command": "x"}, turn=1),
             ToolCallFailed(tool_call_id="c", tool_name="bash", error="boom"),
@@ -166,7 +154,6 @@ class TestReplayAdapter(Placed):
         return Agent(ReplayAdapter(events, gated=self.gated))
 
     def delegating(self, file: str) -> Agent | None:
-        """The recording of a call inside another."""
         calls = [("task", None), (file, "task")]
         events = [
             ToolCallStarted(tool_call_id=call, tool_name="x", turn=1, parent_tool_call_id=parent)

@@ -28,15 +28,10 @@ NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 PAGE = ROOT / "docs" / "operate" / "postgresql.md"
 HISTORY = (
-    "UPDATE proctor.events SET data = '{}'",
-    "DELETE FROM proctor.events",
-    "TRUNCATE proctor.events",
-    "ALTER TABLE proctor.events ADD COLUMN x int",
-    "DROP TABLE proctor.events",
+    *("UPDATE proctor.events SET data = '{}'", "DELETE FROM proctor.events", "TRUNCATE proctor.events"),
+    *("ALTER TABLE proctor.events ADD COLUMN x int", "DROP TABLE proctor.events"),
     "CREATE TRIGGER t BEFORE INSERT ON proctor.events EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-    "UPDATE proctor.store SET store_id = 'x'",
-    "DELETE FROM proctor.runs",
-    "DELETE FROM proctor.instructions",
+    *("UPDATE proctor.store SET store_id = 'x'", "DELETE FROM proctor.runs", "DELETE FROM proctor.instructions"),
     "UPDATE proctor.instructions SET data = '{}'",
 )
 

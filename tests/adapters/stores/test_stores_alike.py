@@ -44,15 +44,7 @@ LEASES = (3600, 3600, 3600, -1)
 """In seconds; an owner whose lease is over is gone."""
 TENANTS = ("t", "t", "", None)
 _OWN = (
-    "position",
-    "after",
-    "number",
-    "created_at",
-    "at",
-    "answered_at",
-    "started_at",
-    "ended_at",
-    "bytes",
+    *("position", "after", "number", "created_at", "at", "answered_at", "started_at", "ended_at", "bytes"),
     "free_bytes",
 )
 """What each store gives by its own count or clock."""

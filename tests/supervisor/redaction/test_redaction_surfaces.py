@@ -56,13 +56,11 @@ ALL = " and ".join(SECRETS.values())
 
 
 def secrets_in(data: bytes | str) -> list[str]:
-    """Which of the planted ones are there."""
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     return [name for name, heart in HEARTS.items() if heart in text]
 
 
 def bytes_of(folder: Path) -> bytes:
-    """All that is in the files of a folder."""
     return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
 
 
@@ -184,7 +182,6 @@ async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Pat
 
 
 async def first(events: AsyncIterator[Event], kind: type[Any]) -> Any:
-    """The next event of a kind."""
     async for event in events:
         if isinstance(event, kind):
             return event

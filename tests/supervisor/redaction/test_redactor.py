@@ -23,7 +23,6 @@ from .secrets import HEARTS, SECRETS
 
 @pytest.fixture
 def redactor() -> Redactor:
-    """As it ships."""
     return Redactor(Redaction())
 
 
@@ -301,18 +300,14 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "curl -u user:hunter2 http://x",
-            "curl -sSu 'user:hunter2' x",
-            "curl -uuser:hunter2 x",
-            "curl -U a:hunter2 x",
-        ),
-        *("curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x", "curl --proxy-user a:hunter2 x"),
-        *("sshpass -p hunter2 ssh x", "docker login -u a -p hunter2", "mysql -u root -phunter2 x"),
-        *("redis-cli -h x -a hunter2", "redis-cli --pass hunter2", "sshpass -phunter2 ssh h"),
-        *("openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2", "openssl dgst -hmac hunter2 f"),
-        *("openssl rsa -passin pass:hunter2 -in k", "openssl req -passout pass:hunter2", "zip '-Phunter2' a.zip b"),
-        *("unzip -P hunter2 a.zip", "7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
+        *("curl -u user:hunter2 http://x", "curl -sSu 'user:hunter2' x", "curl -uuser:hunter2 x"),
+        *("curl -U a:hunter2 x", "curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x"),
+        *("curl --proxy-user a:hunter2 x", "sshpass -p hunter2 ssh x", "docker login -u a -p hunter2"),
+        *("mysql -u root -phunter2 x", "redis-cli -h x -a hunter2", "redis-cli --pass hunter2"),
+        *("sshpass -phunter2 ssh h", "openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2"),
+        *("openssl dgst -hmac hunter2 f", "openssl rsa -passin pass:hunter2 -in k"),
+        *("openssl req -passout pass:hunter2", "zip '-Phunter2' a.zip b", "unzip -P hunter2 a.zip"),
+        *("7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
         *("http -a user:hunter2 GET u", "https --auth user:hunter2 u", "xh -a user:hunter2 u"),
         *("smbclient //s/x -U user%hunter2", "mount -t cifs //s/x /m -o username=u,password=hunter2"),
         *("rclone config create r webdav pass=hunter2", "ldapsearch -x -D cn=a -w hunter2", "ldapadd -w hunter2"),
@@ -333,30 +328,20 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
         *("curl --pass hunter2 u", "ssh-keygen -N hunter2 -f k", "ssh-keygen -p -P hunter2", "plink -pw hunter2 h"),
         *("pdftotext -upw hunter2 a", "winscp /password=hunter2", "rabbitmqadmin -u a -p hunter2 list"),
         *("docker run -e DB_PASS=hunter2 x", "export PGPASS=hunter2", "env MYSQL_PWD=hunter2 mysql"),
-        *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /"),
-        *("openssl passwd hunter2", "openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
+        *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /", "openssl passwd hunter2"),
+        *("openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
         *("ansible-vault encrypt_string hunter2 --name x", "ansible-vault encrypt_string --name 'a b' hunter2"),
         *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login 'hunter2;ä $x'"),
-        *(
-            "gh secret set NAME --body hunter2",
-            "gh secret set -b'hunter2' NAME",
-            "gh secret set N --body=hunter2 -R o/r",
-        ),
-        *("qpdf --encrypt hunter2 owner 256 -- a b", "qpdf a b --encrypt user hunter2 256 --"),
-        *(
-            "qpdf --encrypt '' hunter2 256 -- a b",
-            "net use X: '\\\\host\\s' hunter2 /user:U",
-            "NET.exe use //h/s /user:U hunter2",
-        ),
+        *("gh secret set NAME --body hunter2", "gh secret set -b'hunter2' NAME"),
+        *("gh secret set N --body=hunter2 -R o/r", "qpdf --encrypt hunter2 owner 256 -- a b"),
+        *("qpdf a b --encrypt user hunter2 256 --", "qpdf --encrypt '' hunter2 256 -- a b"),
+        *("net use X: '\\\\host\\s' hunter2 /user:U", "NET.exe use //h/s /user:U hunter2"),
         *("rabbitmqctl add_user U hunter2", "sudo rabbitmqctl -n r@h change_password U hunter2"),
         *("docker exec r rabbitmqctl authenticate_user U hunter2", "wpa_passphrase 'My SSID' hunter2"),
         *("aws configure set aws_secret_access_key hunter2", "aws configure set profile.x.aws_session_token hunter2"),
-        *(
-            "npm config set //host/:_authToken hunter2",
-            "npm config set //host/:_authToken=hunter2",
-            "env APP_KEY=hunter2",
-        ),
-        *("curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u", "http u X-Auth-Token:hunter2"),
+        *("npm config set //host/:_authToken hunter2", "npm config set //host/:_authToken=hunter2"),
+        *("env APP_KEY=hunter2", "curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u"),
+        "http u X-Auth-Token:hunter2",
     ],
 )
 def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
@@ -372,44 +357,21 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "echo hunter2 | sudo -S ls",
-            "sudo -S ls <<< hunter2",
-            "echo 'user:hunter2' | chpasswd",
-            "kinit a <<< hunter2",
-        ),
-        *("echo -n hunter2 | cryptsetup luksOpen d n -", "CREATE USER a IDENTIFIED BY 'hunter2'"),
-        *("psql -c \"ALTER USER a PASSWORD 'hunter2'\"", "pdftk a output b user_pw hunter2"),
-        *("gh auth login --with-token <<< hunter2", "echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2"),
-        *(
-            "net use X: \\\\host\\s hunter2 /user:U",
-            "GET / HTTP/1.1\nX-Api-Key: hunter2\n",
-            "cd a && vault login hunter2",
-        ),
-        *(
-            "ipmitool -U a -P hunter2 x",
-            "ncftpput -u a -p hunter2 h",
-            "poetry publish -u a -p hunter2",
-            "winrs -p:hunter2",
-        ),
-        *(
-            "veracrypt -p hunter2 d",
-            "psexec \\\\h -u a -p hunter2 cmd",
-            "cmdkey /add:h /pass:hunter2",
-            "netlify x --auth hunter2",
-        ),
-        *("rclone obscure hunter2", "mc alias set x http://h a hunter2", "poetry config pypi-token.pypi hunter2"),
-        *(
-            'GRANT x TO a IDENTIFIED BY "hunter2"',
-            "SET PASSWORD FOR a = 'hunter2'",
-            "SET PASSWORD = PASSWORD('hunter2')",
-        ),
-        *(
-            "ConvertTo-SecureString 'hunter2' -AsPlainText",
-            "echo -e 'hunter2\\nhunter2' | passwd a",
-            "vncpasswd -f <<< hunter2",
-        ),
-        *("setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2", '{"otp": "hunter2"}'),
+        *("echo hunter2 | sudo -S ls", "sudo -S ls <<< hunter2", "echo 'user:hunter2' | chpasswd"),
+        *("kinit a <<< hunter2", "echo -n hunter2 | cryptsetup luksOpen d n -"),
+        *("CREATE USER a IDENTIFIED BY 'hunter2'", "psql -c \"ALTER USER a PASSWORD 'hunter2'\""),
+        *("pdftk a output b user_pw hunter2", "gh auth login --with-token <<< hunter2"),
+        *("echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2", "net use X: \\\\host\\s hunter2 /user:U"),
+        *("GET / HTTP/1.1\nX-Api-Key: hunter2\n", "cd a && vault login hunter2"),
+        *("ipmitool -U a -P hunter2 x", "ncftpput -u a -p hunter2 h", "poetry publish -u a -p hunter2"),
+        "winrs -p:hunter2",
+        *("veracrypt -p hunter2 d", "psexec \\\\h -u a -p hunter2 cmd", "cmdkey /add:h /pass:hunter2"),
+        *("netlify x --auth hunter2", "rclone obscure hunter2", "mc alias set x http://h a hunter2"),
+        *("poetry config pypi-token.pypi hunter2", 'GRANT x TO a IDENTIFIED BY "hunter2"'),
+        *("SET PASSWORD FOR a = 'hunter2'", "SET PASSWORD = PASSWORD('hunter2')"),
+        *("ConvertTo-SecureString 'hunter2' -AsPlainText", "echo -e 'hunter2\\nhunter2' | passwd a"),
+        *("vncpasswd -f <<< hunter2", "setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2"),
+        '{"otp": "hunter2"}',
     ],
 )
 def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
@@ -426,18 +388,10 @@ def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str)
         *("mytool --password {} x", "mytool --password={} x", "echo {} | sudo -S ls", "keytool -storepass {} -list"),
         *("curl -u {ana:} https://x", "http -a {ana:} x.org", "echo {ana:} | chpasswd", "lftp -u {ana,} h"),
         *("smbclient //h/s -U {ana%}", "curl -H {X-Api-Key: } u", "openssl rsa -passin {pass:} -in k"),
-        *(
-            "qpdf --encrypt {} {} 256 -- a b",
-            "wpa_passphrase ssid {}",
-            "htpasswd -b f ana {}",
-            "gh secret set X --body {}",
-        ),
-        *(
-            "ansible-vault encrypt_string {} --name x",
-            "aws configure set aws_secret_access_key {}",
-            "x --bearer {} y",
-        ),
-        *("net use Z: //srv/s {} /user:a", "mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
+        *("qpdf --encrypt {} {} 256 -- a b", "wpa_passphrase ssid {}", "htpasswd -b f ana {}"),
+        *("gh secret set X --body {}", "ansible-vault encrypt_string {} --name x"),
+        *("aws configure set aws_secret_access_key {}", "x --bearer {} y", "net use Z: //srv/s {} /user:a"),
+        *("mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
     ],
 )
 def test_a_password_in_quotes_may_have_spaces(redactor: Redactor, line: str, quote: str) -> None:

@@ -44,12 +44,10 @@ class Wrapped:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it declares."""
         return replace(self._inner.capabilities, **self._broken.get("declares", {}))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Start the loop behind what is broken."""
         self.gates.append(launch.gate)
         gate = self._broken.get("gate")
         if gate is not None:
@@ -77,8 +75,6 @@ class Loops(AdapterConformance):
     broken: dict[str, Any]
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A call for each file, each in a response of its own unless `together`."""
-
         async def make(gate: LoopGate, file: str) -> None:
             try:
                 await gate.tool(name="make")(self._touch)(file)
@@ -99,8 +95,6 @@ class Loops(AdapterConformance):
         return self._agent(loop)
 
     def erring(self) -> Agent:
-        """A tool that raises."""
-
         async def burst() -> None:
             raise RuntimeError("burst")
 
@@ -113,8 +107,6 @@ class Loops(AdapterConformance):
         return self._agent(loop)
 
     def silent(self) -> Agent:
-        """Silence for ever."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("hm")
             await anyio.sleep_forever()
@@ -122,8 +114,6 @@ class Loops(AdapterConformance):
         return self._agent(loop)
 
     def failing(self) -> Agent:
-        """A loop that raises."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("x")
             raise RuntimeError("no more")
@@ -131,8 +121,6 @@ class Loops(AdapterConformance):
         return self._agent(loop)
 
     def using(self) -> tuple[Agent, Usage]:
-        """Two responses."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.usage(input_tokens=10, output_tokens=2)
             await gate.turn()
@@ -141,7 +129,6 @@ class Loops(AdapterConformance):
         return self._agent(loop), Usage(input_tokens=15, output_tokens=3)
 
     def offering(self) -> tuple[Agent, list[str]]:
-        """A loop that asks what could be called."""
         offered: list[str] = []
 
         async def loop(gate: LoopGate, prompt: str) -> None:
@@ -261,7 +248,6 @@ def at_the_end(which: Callable[[Event], bool], *, last_first: bool = False) -> C
 
 
 def is_outcome(event: Event) -> bool:
-    """How a call ended."""
     return isinstance(event, ToolOutcome)
 
 
@@ -271,7 +257,6 @@ def is_usage(event: Event) -> bool:
 
 
 async def two_ends(events: Stream) -> Stream:
-    """Two terminal events."""
     async for event in events:
         yield event
         if event.type == "run_completed":
@@ -310,7 +295,6 @@ class Remembering(AdapterConformance):
     error: Exception | None = None
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """One that would complete."""
         return Agent(FakeAdapter(capabilities=Capabilities(gate="all", resume=True), lacking=self.error))
 
 
@@ -373,7 +357,6 @@ class Torn(MemoryStore):
     """A cancelled append stores one event of three."""
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-        """Store the first, wait, store the rest."""
         first = await super().append(events[:1], **owned)
         await anyio.lowlevel.checkpoint()
         return first + await super().append(events[1:], **owned)
@@ -383,7 +366,6 @@ class LimitFirst(MemoryStore):
     """A limit is applied before the session's filter."""
 
     async def runs(self, **filters: Any) -> list[RunInfo]:
-        """The latest, and of those the session's."""
         session_id = filters.pop("session_id", None)
         found = await super().runs(**filters)
         return [run for run in found if session_id in (None, run.session_id)]
@@ -393,7 +375,6 @@ class Hasty(MemoryStore):
     """`wait` returns at once."""
 
     async def wait(self, token: int, timeout_s: float) -> int:
-        """Do not wait."""
         return await super().wait(token, 0)
 
 

@@ -33,35 +33,27 @@ class ScriptedAgent(AdapterChecks):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
-        """An empty workspace."""
         self.workspace = tmp_path
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
     def erring(self) -> Agent:
-        """A command that fails."""
         return self._agent([{"call": "bad", "run": "exit 3"}])
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         return self._agent([{"call": "stay", "run": STAY}])
 
     def silent(self) -> Agent:
-        """Silence for ever."""
         return self._agent([{"say": "hm"}, {"silence": True}])
 
     def failing(self) -> Agent:
-        """An agent that dies."""
         return self._agent([{"say": "x"}, {"exit": 3}])
 
     def garbling(self, *files: str) -> Agent:
-        """Noise before the first message."""
         return self._agent(self._commands(*files), damaged_output.garbled(COMMAND))
 
     def truncating(self, *, lives: bool = False) -> Agent:
-        """The output ends within the first call."""
         return self._agent(self._commands("alpha"), damaged_output.cut(COMMAND, "tool_call", lives=lives))
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
@@ -81,15 +73,12 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The first backend; what the other could change is below."""
         return "asyncio"
 
     def mixing(self, file: str) -> Agent:
-        """A call that is not asked about, then one that is."""
         return self._agent([{"call": "look", "kind": "read", "asks": False}, *self._commands(file)])
 
     def delegating(self, file: str) -> Agent:
-        """A call, and one that is said to be inside it."""
         inside = {"_meta": {"anyName": {"parentToolUseId": "task"}}}
         return self._agent([{"call": "task"}, {**self._commands(file)[0], "fields": inside}])
 

@@ -60,34 +60,27 @@ class RealAgent(AdapterConformance):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The one backend."""
         return "asyncio"
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any) -> None:
-        """The agent's working folder and its scripted model."""
         self.bench = bench
         self.workspace = bench.cwd
         (bench.cwd / ".note").write_text("n")
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file."""
         return self._agent(*self._commands(*files, together=together))
 
     def mixing(self, file: str) -> Agent:
-        """A look around, then a command."""
         return self._agent({"calls": [self.looks]}, *self._commands(file))
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         return self._agent({"calls": [self._command(STAY)]})
 
     def silent(self) -> Agent:
-        """A response that never ends."""
         return self._agent({"text": "hm", "endless": True})
 
     def failing(self) -> Agent:
-        """A model that refuses every request."""
         return self._agent({"status": 400})
 
     def _responses(self) -> list[dict[str, Any]]:
@@ -132,7 +125,6 @@ class TestGemini(RealAgent):
     looks: ClassVar = ["list_directory", {"dir_path": "."}]
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file, in another minute than earlier sessions."""
         self.bench.another_minute()
         return super().making(*files, together=together)
 

@@ -214,10 +214,7 @@ def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
     vouched = AcpAdapter(["python", "agent.py"], traits=AgentTraits(gate="all", usage="at_end")).capabilities
 
     assert (capabilities.gate, capabilities.deny_ends_turn, capabilities.reports_cost, capabilities.resume) == (
-        "some",
-        True,
-        True,
-        True,
+        *("some", True, True, True),
     )
     assert (unknown.gate, unknown.usage, unknown.reports_cost, unknown.resume) == ("some", "none", False, False)
     assert (vouched.gate, vouched.usage, vouched.rewrite) == ("all", "at_end", False)

@@ -30,34 +30,27 @@ class Amp(AdapterChecks):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-        """An empty workspace, and a place for what the stand-in keeps."""
         self.workspace = tmp_path
         self.scratch = tmp_path_factory.mktemp("scratch")
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
     def mixing(self, file: str) -> Agent:
-        """A call that goes round the rules, then one that does not."""
         look = {"use": ["look", "Read", {"path": "x"}], "asks": False}
         return self._agent([look, *self._commands(file)])
 
     def delegating(self, file: str) -> Agent:
-        """A task, and a command that is of it."""
         task = {"use": ["task", "Task", {"prompt": "x"}]}
         return self._agent([task, self._use(file, f"touch {file}", parent="task")])
 
     def erring(self) -> Agent:
-        """A command that fails."""
         return self._agent([self._use("bad", "exit 3")])
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         return self._agent([self._use("stay", STAY)])
 
     def silent(self) -> Agent:
-        """Silence for ever."""
         return self._agent([{"say": "hm"}, {"silence": True}])
 
     def using(self) -> tuple[Agent, Usage]:
@@ -73,15 +66,12 @@ class Amp(AdapterChecks):
         return self._agent(steps), Usage(input_tokens=19, output_tokens=9, cache_read_tokens=4)
 
     def failing(self) -> Agent:
-        """A client that says it failed."""
         return self._agent([{"say": "x"}, {"result": {"is_error": True, "subtype": "error_during_execution"}}])
 
     def garbling(self, *files: str) -> Agent:
-        """Noise before the first record."""
         return self._agent(self._commands(*files), damaged_output.garbled([str(STAND_IN)]))
 
     def truncating(self, *, lives: bool = False) -> Agent:
-        """The output ends within the first call."""
         return self._agent(self._commands("alpha"), damaged_output.cut([str(STAND_IN)], "tool_use", lives=lives))
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
@@ -107,7 +97,6 @@ class TestAmpAdapter(Amp, AdapterConformance):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The first backend."""
         return "asyncio"
 
 

@@ -246,11 +246,7 @@ async def test_its_capabilities_are_those_that_hold() -> None:
     can = AmpAdapter().capabilities
 
     assert (can.gate, can.rewrite, can.usage, can.reports_cost, can.resume) == (
-        "some",
-        False,
-        "per_turn",
-        False,
-        True,
+        *("some", False, "per_turn", False, True),
     )
     assert can.compiles == ("deny",)
 

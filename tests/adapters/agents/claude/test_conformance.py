@@ -45,33 +45,27 @@ class Claude(AdapterChecks):
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any, tmp_path: Path) -> None:
-        """The client's working folder and its scripted model."""
         self.bench = bench
         self.scratch = tmp_path
         self.workspace = bench.cwd
         self.scenes = scenes_of(bench.api)
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
     def delegating(self, file: str) -> Agent:
-        """An agent that has another one run a command."""
         api, inner = self.bench.api, self.scenes.add(self._commands(file))
         start = {"description": "d", "prompt": inner, "subagent_type": "general-purpose", "run_in_background": False}
         outer = self.scenes.add([lambda: api.reply(api.tool("Agent", **start))])
         return Agent(self.bench.adapter("Bash", "Agent"), outer)
 
     def erring(self) -> Agent:
-        """A command that fails."""
         return self._agent([lambda: self.bench.api.reply(self.bench.api.bash("exit 3"))])
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         return self._agent([lambda: self.bench.api.reply(self.bench.api.bash(STAY))])
 
     def silent(self) -> Agent:
-        """A response that never ends."""
         api = self.bench.api
         reply = api.reply(api.text("hm"), hold=threading.Event())
         api.say(reply)
@@ -87,15 +81,12 @@ class Claude(AdapterChecks):
         return self._agent([first, second]), used
 
     def failing(self) -> Agent:
-        """An API that refuses every request."""
         return self._agent([lambda: self.bench.api.reply(status=400)])
 
     def garbling(self, *files: str) -> Agent:
-        """Noise before the first message."""
         return self._agent(self._commands(*files), cli_path=self.bench.stand_in(damaged_output.garbled))
 
     def truncating(self, *, lives: bool = False) -> Agent:
-        """The output ends within the first call."""
         cut = partial(damaged_output.cut, mark="tool_use", lives=lives)
         return self._agent(self._commands("alpha"), cli_path=self.bench.stand_in(cut))
 
@@ -120,7 +111,6 @@ class TestClaudeAdapter(Claude, AdapterConformance):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The other backend than that of all other tests of the client."""
         return "asyncio"
 
     async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:

@@ -229,11 +229,8 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     has half a character, as JavaScript writes it where it cuts a text.
     """
     records = [
-        'type="assistant", message=7',
-        'type="assistant", message={"id": "m", "content": [7]}',
-        'type="user"',
-        "type=[]",
-        'type="system", subtype="init", tools=7',
+        *('type="assistant", message=7', 'type="assistant", message={"id": "m", "content": [7]}', 'type="user"'),
+        *("type=[]", 'type="system", subtype="init", tools=7'),
         'type="stream_event", event={"type": "message_start"}',
     ]
     long = 'type="assistant", message={"id": "n", "content": [{"type": "text", "text": "x" * 3_000_000}]}'

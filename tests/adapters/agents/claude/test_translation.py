@@ -59,14 +59,8 @@ def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> Non
     outcomes = [kind for kind in kinds if kind.startswith("tool_call")]
     assert sorted(outcomes) == ["tool_call_completed", "tool_call_completed", "tool_call_failed"]
     assert [kind for kind in kinds if not kind.startswith("tool_call")] == [
-        "session_started",
-        "turn_started",
-        "message_received",
-        "turn_completed",
-        "turn_started",
-        "message_received",
-        "turn_completed",
-        "run_completed",
+        *("session_started", "turn_started", "message_received", "turn_completed", "turn_started"),
+        *("message_received", "turn_completed", "run_completed"),
     ]
     assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ToolCallCompleted)]
 

@@ -69,18 +69,15 @@ class Codex(AdapterChecks):
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any, tmp_path: Path) -> None:
-        """The client's working folder and its scripted model."""
         self.bench = bench
         self.scratch = tmp_path
         self.workspace = bench.cwd
         self.scenes = scenes_of(bench.api)
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
     def delegating(self, file: str) -> Agent:
-        """An agent with sub-agents turned on, which says nothing more until its own has been answered."""
         api, answered = self.bench.api, threading.Event()
 
         def after_the_answer() -> Reply:
@@ -96,20 +93,16 @@ class Codex(AdapterChecks):
         return self._agent(Script(_asking(spawn), wait), features={"multi_agent": True})
 
     def saw_sub_agents(self, declared: Capabilities) -> None:
-        """The row is of the adapter as it is without them."""
         super().saw_sub_agents(msgspec.structs.replace(declared, gate=self.bench.adapter().capabilities.gate))
 
     def erring(self) -> Agent:
-        """A command that fails."""
         return self._agent(Script(_asking(self.bench.api.shell("c1", "exit 3"))))
 
     def staying(self) -> Agent:
-        """A command that never ends."""
         call = self.bench.api.shell("stay", STAY, yield_time_ms=30000)
         return self._agent(Script(lambda: ([call], {})))
 
     def silent(self) -> Agent:
-        """A response that never ends."""
         return self._agent(Script(lambda: ([self.bench.api.text("hm")], {"endless": True})))
 
     def using(self) -> tuple[Agent, Usage]:
@@ -124,15 +117,12 @@ class Codex(AdapterChecks):
         )
 
     def failing(self) -> Agent:
-        """An API that refuses every request."""
         return self._agent(Script(lambda: ([], {"status": 400})))
 
     def garbling(self, *files: str) -> Agent:
-        """Noise before the first message."""
         return self._agent(self._commands(*files), codex_path=self._program(damaged_output.garbled([real_client()])))
 
     def truncating(self, *, lives: bool = False) -> Agent:
-        """The output ends as the turn begins."""
         cut = damaged_output.cut([real_client()], "turn/started", lives=lives)
         return self._agent(self._commands("alpha"), codex_path=self._program(cut))
 
@@ -163,7 +153,6 @@ class TestCodexAdapter(Codex, AdapterConformance):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The first backend."""
         return "asyncio"
 
 
@@ -174,5 +163,4 @@ class TestEndingCodexOnTrio(Codex, CancellingChecks, CrashingChecks):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """The second backend."""
         return "trio"

@@ -139,11 +139,7 @@ def test_a_policy_takes_away_the_tools_the_client_can_start_without() -> None:
     }  # fmt: skip
     assert compiled.expressed == ("deny SHELL", "deny mcp__a__*", "deny mcp__b__drop")
     assert compiled.unexpressed == (
-        "max_total_tokens",
-        "deny apply_patch",
-        "deny mcp__*__drop",
-        "deny view_image",
-        "deny web_search where",
+        *("max_total_tokens", "deny apply_patch", "deny mcp__*__drop", "deny view_image", "deny web_search where"),
     )
 
 

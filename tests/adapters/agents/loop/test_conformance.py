@@ -25,12 +25,9 @@ class TestFunctionAdapter(AdapterConformance):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
-        """An empty workspace."""
         self.workspace = tmp_path
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A call for each file, one after another or side by side."""
-
         async def loop(gate: LoopGate, prompt: str) -> str:
             if together:
                 async with anyio.create_task_group() as siblings:
@@ -47,8 +44,6 @@ class TestFunctionAdapter(AdapterConformance):
         return Agent(FunctionAdapter(loop))
 
     def delegating(self, file: str) -> Agent:
-        """A tool that calls another one."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             async def delegate() -> None:
                 await self._make(gate, file)
@@ -58,8 +53,6 @@ class TestFunctionAdapter(AdapterConformance):
         return Agent(FunctionAdapter(loop))
 
     def silent(self) -> Agent:
-        """A loop that says something and waits for ever."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("hm")
             await anyio.sleep_forever()
@@ -77,8 +70,6 @@ class TestFunctionAdapter(AdapterConformance):
         return Agent(FunctionAdapter(loop)), Usage(input_tokens=25, output_tokens=4, cache_read_tokens=5)
 
     def erring(self) -> Agent:
-        """A tool that raises; the loop goes on."""
-
         async def burst() -> None:
             raise RuntimeError("burst")
 
@@ -89,8 +80,6 @@ class TestFunctionAdapter(AdapterConformance):
         return Agent(FunctionAdapter(loop))
 
     def failing(self) -> Agent:
-        """A loop that raises."""
-
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("x")
             raise RuntimeError("no more")
@@ -98,7 +87,6 @@ class TestFunctionAdapter(AdapterConformance):
         return Agent(FunctionAdapter(loop))
 
     def offering(self) -> tuple[Agent, list[str]]:
-        """A loop that asks what could be called."""
         offered: list[str] = []
 
         async def loop(gate: LoopGate, prompt: str) -> None:

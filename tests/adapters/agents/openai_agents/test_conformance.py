@@ -41,31 +41,26 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, api: Any) -> None:
-        """An empty workspace."""
         self.workspace = tmp_path
         self.api = api
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A call for each file, then a text."""
         calls = [(file, "make", {"path": file}) for file in files]
         self.api.script = [self.api.calls(*calls)] if together else [self.api.calls(one) for one in calls]
         self.api.script.append(self.api.text("all of it"))
         return self._agent()
 
     def delegating(self, file: str) -> Agent:
-        """An agent that is a tool of another."""
         self.api.script = [self.api.calls(("ask", "ask_maker", {"input": "make it"})), self.api.text("done")]
         self.api.scripts["make"] = [self.api.calls((file, "make", {"path": file})), self.api.text("all of it")]
         tool = self._maker(instructions="make").as_tool("ask_maker", "makes files")
         return self._adapted(self._maker(tools=[tool]))
 
     def erring(self) -> Agent:
-        """A tool that raises, which the SDK makes a text of."""
         self.api.script = [self.api.calls(("b", "burst", {})), self.api.text("so be it")]
         return self._agent()
 
     def silent(self) -> Agent:
-        """A tool that never ends."""
         self.api.script = [self.api.calls(("w", "wait", {}))]
         return self._agent()
 
@@ -75,12 +70,10 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         return agent, Usage(input_tokens=200, output_tokens=20, cache_read_tokens=8, reasoning_tokens=6)
 
     def failing(self) -> Agent:
-        """An API that fails."""
         self.api.script = [500]
         return self._agent()
 
     def offering(self) -> tuple[Agent, list[str]]:
-        """A model that is shown two tools."""
         self.api.script = [self.api.text("seen")]
         tools = [agents.function_tool(lambda: "", name_override=name) for name in ("kept", "hidden")]
         return self._adapted(self._maker(tools=tools)), _Offered(self.api)

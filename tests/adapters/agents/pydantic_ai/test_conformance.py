@@ -43,16 +43,13 @@ class TestPydanticAIAdapter(AdapterConformance):
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
-        """An empty workspace."""
         self.workspace = tmp_path
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A call for each file, then a text."""
         responses = [_making(*files)] if together else [_making(file) for file in files]
         return self._agent(*responses, _text("made"))
 
     def delegating(self, file: str) -> Agent:
-        """A tool that has another agent make it."""
         inner = self._worker(_making(file), _text("made"))
         outer = Framework(FunctionModel(playing(ModelResponse(parts=[ToolCallPart("delegate", {})]), _text("done"))))
 
@@ -63,11 +60,9 @@ class TestPydanticAIAdapter(AdapterConformance):
         return Agent(PydanticAIAdapter(outer, sub_agents=[inner]))
 
     def erring(self) -> Agent:
-        """A tool that raises, which ends the run."""
         return self._agent(ModelResponse(parts=[ToolCallPart("burst", {}, tool_call_id="b")]))
 
     def silent(self) -> Agent:
-        """A tool that never ends."""
         return self._agent(ModelResponse(parts=[TextPart("hm"), ToolCallPart("wait", {}, tool_call_id="w")]))
 
     def using(self) -> tuple[Agent, Usage]:
@@ -79,11 +74,9 @@ class TestPydanticAIAdapter(AdapterConformance):
         return self._agent(first, second), expected
 
     def failing(self) -> Agent:
-        """A model that fails."""
         return self._agent(RuntimeError("no more"))
 
     def offering(self) -> tuple[Agent, list[str]]:
-        """A model that is shown two tools."""
         offered: list[str] = []
 
         def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
