@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -11,18 +10,10 @@ import pytest
 import trio.testing
 from answering import until_held
 from anyio.lowlevel import checkpoint
+from supervised import OPEN, denying
 
+from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
-    Event,
-    PolicyViolated,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallDenied,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import (
@@ -45,27 +36,22 @@ from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, FakePubli
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
+ASKING = denying("request_approval")
 BASH = Ask(id="c1", name="bash", input={"command": "rm -rf /tmp/x"})
 
 
-@pytest.fixture
-def asking(denying: Callable[..., Policy]) -> Policy:
-    """A policy under which `bash` needs a person."""
-    return denying("request_approval")
-
-
-def of_type(events: Any, kind: type[Event]) -> list[Any]:
+def of_type(events: Any, kind: type[ev.Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy) -> None:
+async def test_a_granted_call_runs_with_the_input_that_was_shown() -> None:
     """The request is an event with id, input and digest; the grant is recorded before the call starts."""
     approver = FakeApprover(True, by="ana")
     adapter = FakeAdapter([BASH])
-    result = await run_once(adapter, "go", policies=[asking], approver=approver)
-    (shown,) = of_type(result.events, ToolApprovalRequested)
-    (granted,) = of_type(result.events, ToolApprovalGranted)
-    (started,) = of_type(result.events, ToolCallStarted)
+    result = await run_once(adapter, "go", policies=[ASKING], approver=approver)
+    (shown,) = of_type(result.events, ev.ToolApprovalRequested)
+    (granted,) = of_type(result.events, ev.ToolApprovalGranted)
+    (started,) = of_type(result.events, ev.ToolCallStarted)
 
     assert (shown.held, shown.tool_input, shown.input_digest) == (True, BASH.input, input_digest(BASH.input))
     assert shown.expires_at is not None
@@ -76,7 +62,7 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy)
 
 
 @pytest.mark.parametrize("answer", [True, "yes", OSError("no display")], ids=repr)
-async def test_what_is_no_answer_is_not_yes(asking: Policy, answer: Any) -> None:
+async def test_what_is_no_answer_is_not_yes(answer: Any) -> None:
     """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on."""
 
     async def approver(request: ApprovalRequest) -> Any:
@@ -84,20 +70,20 @@ async def test_what_is_no_answer_is_not_yes(asking: Policy, answer: Any) -> None
 
     failing: Any = FakeApprover(None, error=answer) if isinstance(answer, Exception) else approver
     adapter = FakeAdapter([BASH, Ask(name="read")])
-    result = await run_once(adapter, "go", policies=[asking], approver=failing)
+    result = await run_once(adapter, "go", policies=[ASKING], approver=failing)
 
     assert [call.name for call in adapter.ran] == ["read"]
     assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."
-    (denied,) = of_type(result.events, ToolApprovalDenied)
+    (denied,) = of_type(result.events, ev.ToolApprovalDenied)
     assert (denied.by, denied.reason) == ("supervisor", "the approver failed")
     assert result.status == "completed"
 
 
-async def test_an_answer_for_another_input_is_an_error_and_answers_nothing(asking: Policy) -> None:
+async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> None:
     """The approval is bound to the digest of the input it showed, is somebody's, and one that was asked for."""
     adapter = FakeAdapter([BASH])
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         request = await until_held(supervisor)
         with pytest.raises(UsageError, match="another input"):
             await supervisor.approve(request.approval_id, by="ana", input_digest=input_digest({"command": "ls"}))
@@ -123,12 +109,12 @@ async def test_an_answer_for_another_input_is_an_error_and_answers_nothing(askin
     assert len(adapter.ran) == 1
 
 
-async def test_an_approval_is_used_once(asking: Policy) -> None:
+async def test_an_approval_is_used_once() -> None:
     """A second answer is an error; the same input asked again needs another approval."""
     again = Ask(id="c2", name="bash", input=BASH.input)
     adapter = FakeAdapter([BASH, again])
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         first = await until_held(supervisor)
         await supervisor.approve(first.approval_id, by="ana")
         second = await until_held(supervisor)
@@ -138,7 +124,7 @@ async def test_an_approval_is_used_once(asking: Policy) -> None:
         result = await handle.wait()
 
     assert [call.id for call in adapter.ran] == ["c1"]
-    assert [e.reason for e in of_type(result.events, ToolApprovalDenied)] == ["once is enough"]
+    assert [e.reason for e in of_type(result.events, ev.ToolApprovalDenied)] == ["once is enough"]
 
 
 async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> None:
@@ -168,17 +154,17 @@ async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> N
         result = await run_once(adapter, "go", policies=[policy], approver=approver)
 
     assert [call.name for call in adapter.ran] == ["lock"]
-    assert len(of_type(result.events, ToolApprovalGranted)) == 1
+    assert len(of_type(result.events, ev.ToolApprovalGranted)) == 1
     assert {v.action for v in result.policy.violations} == {"request_approval", "deny"}
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_another_process_answers_through_the_store(granted: bool, asking: Policy) -> None:
+async def test_another_process_answers_through_the_store(granted: bool) -> None:
     """A second supervisor over the same store stands for the other process; its words reach the model."""
     store = MemoryStore()
     adapter = FakeAdapter([BASH])
     async with Supervisor(store) as owner, Supervisor(store) as other:
-        handle = await owner.start(adapter, "go", policies=[asking])
+        handle = await owner.start(adapter, "go", policies=[ASKING])
         await until_held(owner)
         (request,) = await inbox.pending(store)
         if granted:
@@ -189,16 +175,16 @@ async def test_another_process_answers_through_the_store(granted: bool, asking: 
             result = await handle.wait()
 
     assert len(adapter.ran) == granted
-    assert [e.by for e in of_type(result.events, ToolApprovalGranted)] == ["ana"] * granted
+    assert [e.by for e in of_type(result.events, ev.ToolApprovalGranted)] == ["ana"] * granted
     assert adapter.answers["c1"].tell_model == (None if granted else "Use the staging host.")
     assert await inbox.pending(store) == []
 
 
-async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after(asking: Policy) -> None:
+async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after() -> None:
     """Runs that were stored since push nothing out of it."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([BASH]), "go", policies=[asking])
+        handle = await supervisor.start(FakeAdapter([BASH]), "go", policies=[ASKING])
         request = await until_held(supervisor)
         for _ in range(1_200):
             await create_run(store, "later")
@@ -208,12 +194,12 @@ async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after(askin
     assert [waiting.approval_id for waiting in found] == [request.approval_id]
 
 
-async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
+async def test_a_held_call_of_a_cancelled_run_is_closed() -> None:
     """Nothing stays in the inbox of a run that is over."""
     store = MemoryStore()
     adapter = FakeAdapter([BASH], deaf=1)
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         request = await until_held(supervisor)
         await handle.cancel(reason="stop")
         result = await handle.wait()
@@ -225,11 +211,11 @@ async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
     assert adapter.answers["c1"].stop
 
 
-async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Policy) -> None:
+async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn() -> None:
     """Nobody can let it run any more; it is recorded as refused, and the run goes on."""
     adapter = FakeAdapter([Pause()])
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         with anyio.fail_after(PATIENCE_S):
             while not adapter.launches:
                 await checkpoint()
@@ -252,15 +238,13 @@ async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn(asking: Pol
 
 
 @pytest.mark.parametrize("by_handle", [True, False])
-async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_call_once(
-    by_handle: bool, asking: Policy, permissive: Policy
-) -> None:
+async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_call_once(by_handle: bool) -> None:
     """The run ends with both records; after the approval a replayed run uses it, once, for that input."""
     store = MemoryStore()
     fields = {"tool_name": "bash", "tool_call_id": "x", "tool_input": BASH.input, "policy_name": "p"}
     adapter = FakeAdapter([Pause()])
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         with anyio.fail_after(PATIENCE_S):
             target: Any = handle if by_handle else adapter
             request = await cancel_for_approval(store, target, handle.run_id, fields)
@@ -278,29 +262,29 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     run_id = await create_run(store, "go on", session_id=handle.session_id)
     with anyio.fail_after(PATIENCE_S):
         second = await execute_run(
-            store, again, run_id, policies=[asking], continuation="replay", approver=FakeApprover(False)
+            store, again, run_id, policies=[ASKING], continuation="replay", approver=FakeApprover(False)
         )
 
     assert [call.id for call in again.ran] == ["n1"]
     assert [event.type for event in again.launches[0].transcript][:2] == ["session_created", "run_started"]
-    assert [e.by for e in of_type(second.events, ToolApprovalGranted)] == ["ana"]
+    assert [e.by for e in of_type(second.events, ev.ToolApprovalGranted)] == ["ana"]
     third = FakeAdapter([Ask(id="m1", name="bash", input=BASH.input)])
     await run_once(
-        third, "more", policies=[asking], store=store, session_id=handle.session_id, approver=FakeApprover(False)
+        third, "more", policies=[ASKING], store=store, session_id=handle.session_id, approver=FakeApprover(False)
     )
     assert third.ran == []
 
 
-async def test_cancel_for_approval_of_what_cannot_be_is_an_error(permissive: Policy) -> None:
+async def test_cancel_for_approval_of_what_cannot_be_is_an_error() -> None:
     """Neither an unknown run nor one that is over can be ended; what is to be approved is checked first."""
     store = MemoryStore()
-    result = await run_once(FakeAdapter(), "go", policies=[permissive], store=store)
+    result = await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)
     for run_id, message in (("nothing", "no run"), (result.run_id, "completed")):
         with pytest.raises(UsageError, match=message):
             await cancel_for_approval(store, FakeAdapter(), run_id, {"tool_name": "x", "tool_call_id": "y"})
     wrong: list[Any] = [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
         for about in wrong:
             with pytest.raises(UsageError, match="the request for approval"):
                 await cancel_for_approval(store, FakeAdapter(), handle.run_id, about)
@@ -308,12 +292,12 @@ async def test_cancel_for_approval_of_what_cannot_be_is_an_error(permissive: Pol
         await handle.cancel()
 
 
-async def test_several_held_calls_are_answered_each_for_itself(asking: Policy) -> None:
+async def test_several_held_calls_are_answered_each_for_itself() -> None:
     """Parallel calls are held at the same time."""
     asks = tuple(Ask(id=f"c{n}", name="bash", input={"n": n}) for n in range(4))
     adapter = FakeAdapter([Together(asks)])
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         with anyio.fail_after(PATIENCE_S):
             while len(supervisor.approvals()) < 4:
                 await anyio.lowlevel.checkpoint()
@@ -337,13 +321,13 @@ async def test_a_cancelling_rule_beside_an_approval_refuses_at_once() -> None:
     assert approver.requests == []
 
 
-async def test_where_nobody_can_answer_the_call_is_refused_at_once(asking: Policy) -> None:
+async def test_where_nobody_can_answer_the_call_is_refused_at_once() -> None:
     """`run_once` without an approver and a store: preflight said so, and observers hear of it before the refusal."""
     adapter, publisher = FakeAdapter([Ask(name="bash", input={"to": "prod"}), Ask(name="read")]), FakePublisher()
     with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[asking], publishers=[publisher])
+        result = await run_once(adapter, "go", policies=[ASKING], publishers=[publisher])
     (finding,) = [line for line in result.policy.metadata["findings"] if "nobody can answer" in line]
-    kinds = (ToolApprovalRequested, ToolApprovalExpired, ToolCallDenied)
+    kinds = (ev.ToolApprovalRequested, ev.ToolApprovalExpired, ev.ToolCallDenied)
     published: list[Any] = [event for event in publisher.events if isinstance(event, kinds)]
 
     assert [call.name for call in adapter.ran] == ["read"]
@@ -355,11 +339,11 @@ async def test_where_nobody_can_answer_the_call_is_refused_at_once(asking: Polic
     assert "pass an `approver`" in finding
 
 
-async def test_of_a_supervisor_that_says_so_nobody_can_answer_either(asking: Policy) -> None:
+async def test_of_a_supervisor_that_says_so_nobody_can_answer_either() -> None:
     """Subscribers hear of the request, and no approval waits."""
     store = MemoryStore()
     async with Supervisor(store, answerable=False) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=[asking])
+        handle = await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING])
         types = ["tool_approval_requested", "run_completed"]
         async with supervisor.subscribe(run_id=handle.run_id, after="start", types=types) as events:
             seen = [event.type async for event in events]
@@ -382,7 +366,7 @@ async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_can
     assert adapter.ran == []
 
 
-async def test_somebody_who_has_the_store_can_answer(asking: Policy) -> None:
+async def test_somebody_who_has_the_store_can_answer() -> None:
     """Then the call is held."""
     store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
 
@@ -394,23 +378,21 @@ async def test_somebody_who_has_the_store_can_answer(asking: Policy) -> None:
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(grant)
-            result = await run_once(adapter, "go", policies=[asking], store=store)
+            result = await run_once(adapter, "go", policies=[ASKING], store=store)
 
     assert [call.name for call in adapter.ran] == ["bash"]
     assert result.policy.violations == ()
 
 
 @pytest.mark.parametrize(("granted", "came_to"), [(True, []), (False, ["prevented"])])
-async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
-    granted: bool, came_to: list[str], asking: Policy
-) -> None:
+async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bool, came_to: list[str]) -> None:
     """Once, on the record as in the result; an approved call has what was asked for, and violates nothing."""
     store = MemoryStore()
     result = await run_once(
-        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(granted)
+        FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING], store=store, approver=FakeApprover(granted)
     )
-    recorded = [event.enforcement for event in of_type(result.events, PolicyViolated)]
-    (request,) = of_type(result.events, ToolApprovalRequested)
+    recorded = [event.enforcement for event in of_type(result.events, ev.PolicyViolated)]
+    (request,) = of_type(result.events, ev.ToolApprovalRequested)
 
     assert recorded == [v.enforcement for v in result.policy.violations] == came_to
     assert result.policy.action == "request_approval"
@@ -438,39 +420,39 @@ async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None
         result = await handle.wait()
 
     assert adapter.answers["c1"].tell_model == words
-    assert [event.tell_model for event in of_type(result.events, ToolCallDenied)] == [words]
+    assert [event.tell_model for event in of_type(result.events, ev.ToolCallDenied)] == [words]
 
 
 @pytest.mark.trio
 async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(
-    asking: Policy, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """And nothing else."""
     adapter = FakeAdapter([Ask(name="bash", id="c1")])
-    await run_once(adapter, "go", policies=[asking], store=MemoryStore())
+    await run_once(adapter, "go", policies=[ASKING], store=MemoryStore())
 
     assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
-async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking: Policy) -> None:
+async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool) -> None:
     """The request has the input and its digest; a yes afterwards permits nothing later, and waits in no list."""
     store = MemoryStore()
     adapter = FakeAdapter([Ask(name="bash", input={"command": "ls"}), *(() if over else (Pause(),))], gate="none")
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[asking])
+        handle = await supervisor.start(adapter, "go", policies=[ASKING])
         if over:
             await handle.wait()
         await anyio.wait_all_tasks_blocked()
-        (request,) = of_type([e async for e in store.read(handle.session_id)], ToolApprovalRequested)
+        (request,) = of_type([e async for e in store.read(handle.session_id)], ev.ToolApprovalRequested)
         waiting = await pending(store)
         await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
         await anyio.wait_all_tasks_blocked()
-        while not of_type([e async for e in store.read(handle.session_id)], ToolApprovalGranted):
+        while not of_type([e async for e in store.read(handle.session_id)], ev.ToolApprovalGranted):
             await checkpoint()
         await handle.cancel()
     record = [event async for event in store.read(handle.session_id)]
-    (granted,) = of_type(record, ToolApprovalGranted)
+    (granted,) = of_type(record, ev.ToolApprovalGranted)
 
     assert (request.tool_input, request.input_digest) == ({"command": "ls"}, input_digest({"command": "ls"}))
     assert (request.held, request.ran, waiting) == (False, True, [])
@@ -481,14 +463,14 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking
 
 
 @pytest.mark.trio
-async def test_approvals_are_listed_oldest_first(asking: Policy, autojump_clock: trio.testing.MockClock) -> None:
+async def test_approvals_are_listed_oldest_first(autojump_clock: trio.testing.MockClock) -> None:
     """Whichever run is older, and whoever asks the store."""
     store = MemoryStore()
     late = FakeAdapter([Pause(20), Ask(name="bash", input={"n": 2})])
     early = FakeAdapter([Pause(5), Ask(name="bash", input={"n": 1})])
     async with Supervisor(store) as supervisor:
         for adapter in (late, early):
-            await supervisor.start(adapter, "go", policies=[asking])
+            await supervisor.start(adapter, "go", policies=[ASKING])
         await anyio.sleep(30)
         here = [request.call.input["n"] for request in supervisor.approvals()]
         stored = [request.call.input["n"] for request in await pending(store)]
@@ -506,14 +488,12 @@ class Unrecorded(MemoryStore):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
-    recorded: bool, asking: Policy
-) -> None:
+async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(recorded: bool) -> None:
     """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it."""
     store = MemoryStore() if recorded else Unrecorded()
     adapter = FakeAdapter([Ask(name="bash")])
-    result = await run_once(adapter, "go", policies=[asking], store=store, approver=FakeApprover(True))
-    (request,) = of_type(result.events, ToolApprovalRequested)
+    result = await run_once(adapter, "go", policies=[ASKING], store=store, approver=FakeApprover(True))
+    (request,) = of_type(result.events, ev.ToolApprovalRequested)
     approval = await store.approval(request.approval_id)
     assert approval is not None
     late = msgspec.structs.replace(approval, recorded=False)
@@ -526,15 +506,13 @@ async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
 
 
 @pytest.mark.parametrize("given", [True, False])
-async def test_an_answer_is_no_success_where_the_owner_closed_the_approval_otherwise(
-    given: bool, asking: Policy
-) -> None:
+async def test_an_answer_is_no_success_where_the_owner_closed_the_approval_otherwise(given: bool) -> None:
     """Whoever answered learns what the record says."""
     store = MemoryStore()
     result = await run_once(
-        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(given)
+        FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING], store=store, approver=FakeApprover(given)
     )
-    (request,) = of_type(result.events, ToolApprovalRequested)
+    (request,) = of_type(result.events, ev.ToolApprovalRequested)
     approval = await store.approval(request.approval_id)
     assert approval is not None
     other = "declined" if approval.state == "granted" else "granted"

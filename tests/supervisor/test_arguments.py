@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from supervised import OPEN
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import RunStarted, ToolCallStarted
@@ -153,12 +154,12 @@ async def test_the_handle_of_another_run_is_an_error() -> None:
 
 
 @EACH
-async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: Entry, permissive: Policy) -> None:
+async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: Entry) -> None:
     """Or with all, where it is near to none."""
     with pytest.raises(UsageError, match=r"takes no `polices`; did you mean `policies`\?"):
-        await start(FakeAdapter(), polices=[permissive])
+        await start(FakeAdapter(), polices=[OPEN])
     with pytest.raises(UsageError, match=r"takes no `zzz`; it takes policies, policy, context, continuation, "):
-        await start(FakeAdapter(), policy=permissive, zzz=1)
+        await start(FakeAdapter(), policy=OPEN, zzz=1)
 
 
 @EACH
@@ -170,22 +171,22 @@ async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: E
         ({"continuation": "sometimes"}, "sometimes"),
     ],
 )
-async def test_each_is_checked(start: Entry, permissive: Policy, wrong: dict[str, Any], message: str) -> None:
+async def test_each_is_checked(start: Entry, wrong: dict[str, Any], message: str) -> None:
     """One of the wrong kind is one clear error."""
     with pytest.raises(UsageError, match=message):
-        await start(FakeAdapter(), policy=permissive, **wrong)
+        await start(FakeAdapter(), policy=OPEN, **wrong)
 
 
-async def test_what_a_created_run_has_is_not_given_again(permissive: Policy) -> None:
+async def test_what_a_created_run_has_is_not_given_again() -> None:
     """Its ids and metadata are in the store."""
     with pytest.raises(UsageError, match="`execute_run` takes no `session_id`"):
-        await _execute_run(FakeAdapter(), policy=permissive, session_id="other")
+        await _execute_run(FakeAdapter(), policy=OPEN, session_id="other")
 
 
 @EACH
-async def test_each_works(start: Entry, permissive: Policy) -> None:
+async def test_each_works(start: Entry) -> None:
     """All of them together."""
-    every = dict.fromkeys(RunOptions.__annotations__, None) | {"policy": permissive, "continuation": "none"}
+    every = dict.fromkeys(RunOptions.__annotations__, None) | {"policy": OPEN, "continuation": "none"}
     await start(FakeAdapter(), **every)
 
 

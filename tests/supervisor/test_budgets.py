@@ -20,17 +20,7 @@ from proctor.policies import (
     compile_policy,
     merge_policies,
 )
-from proctor.policies.events import (
-    BudgetReserved,
-    BudgetWarned,
-    Event,
-    MessageReceived,
-    PolicyViolated,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -59,8 +49,8 @@ def money(most: float = 10, **more: Any) -> Budget:
     return Budget(name="money", max_cost_usd=most, **more)
 
 
-def spent(usd: float) -> TokenUsageUpdated:
-    return TokenUsageUpdated(cost_usd=usd)
+def spent(usd: float) -> ev.TokenUsageUpdated:
+    return ev.TokenUsageUpdated(cost_usd=usd)
 
 
 async def ran(store: MemoryStore, steps: Any, *budgets: Budget, gate: Any = "all", **more: Any) -> RunResult:
@@ -78,7 +68,7 @@ async def left(store: MemoryStore) -> list[tuple[float, float, float]]:
     return [(budget.used, budget.reserved, budget.left) for budget in await store.budgets()]
 
 
-def of(result: RunResult, *types: type[Event]) -> list[Any]:
+def of(result: RunResult, *types: type[ev.Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
 
 
@@ -141,10 +131,10 @@ async def test_a_run_ends_under_the_amount_it_began_with(own: float, other: floa
     steps = [spent(6 if own > other else 2), Ask(name="a"), *([] if own > other else [spent(4)])]
     result = await ran(store, steps, stack=[asks], approver=others)
 
-    assert [(event.used, event.max) for event in of(result, BudgetReserved) if not event.granted] == (
+    assert [(event.used, event.max) for event in of(result, ev.BudgetReserved) if not event.granted] == (
         [(6, own)] if over else []
     )
-    assert [event.kind for event in of(result, PolicyViolated)] == (["budget"] if over else [])
+    assert [event.kind for event in of(result, ev.PolicyViolated)] == (["budget"] if over else [])
 
 
 async def test_the_call_after_the_last_of_the_money_is_refused_and_the_run_ends() -> None:
@@ -153,7 +143,7 @@ async def test_the_call_after_the_last_of_the_money_is_refused_and_the_run_ends(
     result = await ran(store, [spent(6), Ask(name="a"), spent(6), Ask(name="b")], money())
 
     assert result.status == "cancelled"
-    assert [event.tool_name for event in of(result, ToolCallStarted)] == ["a"]
+    assert [event.tool_name for event in of(result, ev.ToolCallStarted)] == ["a"]
     assert [(v.kind, v.enforcement) for v in result.policy.violations] == [("budget", "interrupted")]
     assert await left(store) == [(12, 0, 0)]
 
@@ -165,7 +155,7 @@ async def test_a_budget_used_up_exactly_ends_no_run_that_needs_no_more() -> None
     store = MemoryStore()
     result = await ran(store, [spent(10), Ask(name="a")], money())
 
-    assert (result.status, of(result, ToolCallStarted)) == ("cancelled", [])
+    assert (result.status, of(result, ev.ToolCallStarted)) == ("cancelled", [])
     assert [(v.enforcement, v.tool_name) for v in result.policy.violations] == [("prevented", "a")]
 
 
@@ -187,8 +177,8 @@ async def test_calls_are_counted_before_they_run() -> None:
     )
 
     assert result.status == "completed"
-    assert len(of(result, ToolCallStarted)) == 3
-    assert [event.tell_model for event in of(result, ToolCallDenied)] == ["No more today."] * 2
+    assert len(of(result, ev.ToolCallStarted)) == 3
+    assert [event.tell_model for event in of(result, ev.ToolCallDenied)] == ["No more today."] * 2
     assert await left(store) == [(3, 0, 0)]
 
 
@@ -202,7 +192,7 @@ async def test_a_call_that_another_rule_refuses_uses_nothing() -> None:
         store, [Ask(name="x"), Ask(name="x"), Ask(name="x"), Ask(name="a"), Ask(name="b")], stack=stack
     )
 
-    assert [event.tool_name for event in of(result, ToolCallStarted)] == ["a", "b"]
+    assert [event.tool_name for event in of(result, ev.ToolCallStarted)] == ["a", "b"]
     assert await left(store) == [(2, 0, 0)]
 
 
@@ -213,7 +203,7 @@ async def test_a_person_may_let_calls_run_past_a_budget() -> None:
     yes = FakeApprover(True)
     result = await ran(store, [Ask(name="a"), Ask(name="b")], budget, approver=yes)
 
-    assert (result.status, len(of(result, ToolCallStarted))) == ("completed", 2)
+    assert (result.status, len(of(result, ev.ToolCallStarted))) == ("completed", 2)
     assert await left(store) == [(2, 0, 0)]
 
 
@@ -224,7 +214,7 @@ async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fractio
     warnings = []
     for usd in (4, 2, 1, 2):
         result = await ran(store, [spent(usd)], budget, context=RunContext(user="u"))
-        warnings.append([(w.limit, w.used, w.max, w.key) for w in of(result, BudgetWarned)])
+        warnings.append([(w.limit, w.used, w.max, w.key) for w in of(result, ev.BudgetWarned)])
 
     key = '$.user="u"'
     assert warnings == [[], [("org/money", 6, 10, key)], [], [("org/money", 9, 10, key)]]
@@ -237,8 +227,8 @@ async def test_a_warning_comes_at_its_fraction_and_not_one_call_later() -> None:
     limits = Limits(max_cost_usd=Limit(max=100, warn_at=0.55))
     limited = await ran(MemoryStore(), steps, stack=[Policy(name="org", limits=limits)])
 
-    assert [(w.limit, w.used) for w in of(result, BudgetWarned)] == [("org/money", 55)]
-    assert [(w.limit, w.used) for w in of(limited, BudgetWarned)] == [("max_cost_usd", 55)]
+    assert [(w.limit, w.used) for w in of(result, ev.BudgetWarned)] == [("org/money", 55)]
+    assert [(w.limit, w.used) for w in of(limited, ev.BudgetWarned)] == [("max_cost_usd", 55)]
 
 
 async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:
@@ -267,7 +257,7 @@ async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
         going = await supervisor.start(FakeAdapter([Pause()]), "go", policies=stack)
         async with supervisor.subscribe(run_id=going.run_id) as events:
             async for event in events:
-                if isinstance(event, BudgetReserved):
+                if isinstance(event, ev.BudgetReserved):
                     break
         assert await left(store) == [(0, 6, 4)]
         refused = await supervisor.start(FakeAdapter([]), "go", policies=stack)
@@ -284,7 +274,7 @@ async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
 async def test_money_of_a_model_without_a_price_is_reported_or_refused(unpriced: Any) -> None:
     """As with limits."""
     store = MemoryStore()
-    usage = TokenUsageUpdated(input_tokens=10, model="nobody-knows")
+    usage = ev.TokenUsageUpdated(input_tokens=10, model="nobody-knows")
     prices = {"other": Price(input_usd_per_mtok=1, output_usd_per_mtok=1)}
     stack = [policy(money(), unpriced=unpriced, prices=prices)]
     result = await ran(store, [usage], stack=stack)
@@ -353,24 +343,24 @@ async def test_the_answers_are_on_record_when_they_are_news() -> None:
     store = MemoryStore()
     calls = Budget(name="calls", max_tool_calls=2, action="deny")
     result = await ran(store, [Ask(name="a"), Ask(name="b"), Ask(name="c"), Ask(name="d")], calls)
-    answers = [(e.granted, e.asked_for, e.used) for e in of(result, BudgetReserved)]
+    answers = [(e.granted, e.asked_for, e.used) for e in of(result, ev.BudgetReserved)]
     monitor = compile_policy(merge_policies([policy(calls)])).monitor(RunContext())
     for event in result.events:
         monitor.observe(event)
 
     assert answers == [(True, "start", 0), (False, "call", 2)]
-    assert len(of(result, PolicyViolated)) == 2
+    assert len(of(result, ev.PolicyViolated)) == 2
     assert monitor.narrow(["a"]) == []
     assert "uncounted_budgets" not in monitor.metadata
 
 
-async def lost_run(store: MemoryStore, *events: Event, want: float, policies: Sequence[Policy] = ()) -> Owner:
+async def lost_run(store: MemoryStore, *events: ev.Event, want: float, policies: Sequence[Policy] = ()) -> Owner:
     """A run that has reserved that much, and the owner who will be gone."""
     metadata = {"policies": written(policies)}
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
     claim = BudgetAccount(budget="org/money", key="", counts="cost_usd", window="", max=10)
-    await store.append([RunStarted(run_id="r", session_id="s", metadata=metadata), *events], epoch=owner.epoch)
+    await store.append([ev.RunStarted(run_id="r", session_id="s", metadata=metadata), *events], epoch=owner.epoch)
     await store.reserve("r", [Reservation(claim=claim, used=1, want=want)], epoch=owner.epoch)
     return owner
 
@@ -380,7 +370,7 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used
     """Whoever ends it settles what its record says, by the prices there, also what its owner had told nobody."""
     store = MemoryStore()
     stack = [policy(prices={"own": Price(input_usd_per_mtok=1_000_000, output_usd_per_mtok=0)}), policy()]
-    owner = await lost_run(store, TokenUsageUpdated(run_id="r", session_id="s", **used), want=5, policies=stack)
+    owner = await lost_run(store, ev.TokenUsageUpdated(run_id="r", session_id="s", **used), want=5, policies=stack)
     await store.release(owner.epoch)
     await reap(store)
 
@@ -395,8 +385,8 @@ async def test_a_run_that_goes_on_past_a_budget_of_time_asks_the_store_seldom(ac
     result = await ran(store, steps, Budget(name="time", max_duration_ms=20, action=action))
 
     assert result.status == "completed"
-    assert [event.granted for event in of(result, BudgetReserved)] == [True, False]
-    assert len(of(result, ToolCallStarted)) == (action == "warn")
+    assert [event.granted for event in of(result, ev.BudgetReserved)] == [True, False]
+    assert len(of(result, ev.ToolCallStarted)) == (action == "warn")
     assert store.reservations <= 4
 
 
@@ -406,8 +396,8 @@ async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
     claim = BudgetAccount(budget="org/time", key="", counts="duration_ms", window="", max=100_000)
-    last = MessageReceived(run_id="r", session_id="s", at=start + timedelta(seconds=50))
-    await store.append([RunStarted(run_id="r", session_id="s", at=start), last], epoch=owner.epoch)
+    last = ev.MessageReceived(run_id="r", session_id="s", at=start + timedelta(seconds=50))
+    await store.append([ev.RunStarted(run_id="r", session_id="s", at=start), last], epoch=owner.epoch)
     await store.reserve("r", [Reservation(claim=claim, used=10_000, want=60_000)], epoch=owner.epoch)
     await store.release(owner.epoch)
     await reap(store)

@@ -9,14 +9,7 @@ import msgspec
 import pytest
 
 from proctor.policies import Budget, Check, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
-from proctor.policies.events import (
-    TERMINAL,
-    BudgetReserved,
-    Event,
-    PolicyViolated,
-    TokenUsageUpdated,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Effect, Finish, Reserve, RunChecks, Settle
@@ -32,7 +25,7 @@ class Run:
     def __init__(
         self,
         *budgets: Budget,
-        record: Sequence[Event] = (),
+        record: Sequence[ev.Event] = (),
         run_id: str = "r",
         limits: Limits | None = None,
         rules: tuple[Check, ...] = (),
@@ -62,7 +55,7 @@ class Run:
             self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))
 
     def spends(self, usd: float, now_ms: int = 2) -> None:
-        self.tell(interface.Reported(now_ms=now_ms, event=TokenUsageUpdated(cost_usd=usd)))
+        self.tell(interface.Reported(now_ms=now_ms, event=ev.TokenUsageUpdated(cost_usd=usd)))
 
     def asks(self, *tools: str, now_ms: int = 2) -> None:
         for tool in tools:
@@ -134,7 +127,7 @@ def test_a_refusal_says_what_is_used_up_in_its_unit(budget: Budget) -> None:
     """Whatever is counted."""
     run = Run(budget)
     run.gets(0, granted=False)
-    (violation,) = run.of(PolicyViolated)
+    (violation,) = run.of(ev.PolicyViolated)
     unit = {"time": " ms ", "money": "$", "tokens": " tokens "}[budget.name]
 
     assert all(unit in f" {violation.details[each]} " for each in ("expected", "actual"))
@@ -150,9 +143,9 @@ def test_of_two_budgets_of_calls_only_the_one_that_is_used_up_refuses() -> None:
     run.gets(1, 2)
 
     assert wanted == [(2, 1), (2, 1)]
-    assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
-    assert [violation.rule for violation in run.of(PolicyViolated)] == ["few"]
-    assert [(event.budget, event.granted) for event in run.of(BudgetReserved)] == [
+    assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["a", "b"]
+    assert [violation.rule for violation in run.of(ev.PolicyViolated)] == ["few"]
+    assert [(event.budget, event.granted) for event in run.of(ev.BudgetReserved)] == [
         ("org/few", True),
         ("org/many", True),
         ("org/few", False),
@@ -165,13 +158,13 @@ def test_a_run_resumed_from_its_record_keeps_asking(used_up: bool) -> None:
     budgets = (MONEY, Budget(name="other", max_total_tokens=1_000))
     before = Run(*budgets)
     before.gets(0.1, 10)
-    (money, other) = before.of(BudgetReserved)
+    (money, other) = before.of(ev.BudgetReserved)
     refusal = [msgspec.structs.replace(money, granted=False, asked_for="usage")] if used_up else []
     run = Run(*budgets, record=[*before.record, *refusal])
     run.spends(2)
     used = [draw.used for draw in run.reservations]
     run.gets(2, 10)
-    news = run.of(BudgetReserved)[2 + used_up :]
+    news = run.of(ev.BudgetReserved)[2 + used_up :]
 
     assert [(event.budget, event.asked_for) for event in (money, other)] == [
         ("org/money", "start"),
@@ -226,7 +219,7 @@ def test_a_run_that_is_refused_from_the_start_draws_on_nothing() -> None:
     """Its session had used up a limit before."""
     spent = Limits(max_total_tokens=Limit(max=10, scope="session"))
     before = Run(limits=spent)
-    before.tell(interface.Reported(now_ms=2, event=TokenUsageUpdated(input_tokens=11)))
+    before.tell(interface.Reported(now_ms=2, event=ev.TokenUsageUpdated(input_tokens=11)))
     before.tell(interface.AdapterEnded(now_ms=3))
     run = Run(MONEY, limits=spent, record=before.record, run_id="r2")
     run.tell(interface.Begin(now_ms=4, prompt="go", first=False))
@@ -244,7 +237,7 @@ def test_while_a_run_settles_it_is_not_cancelled_and_no_call_runs() -> None:
     run.asks("late", now_ms=4)
     run.tell(interface.Settled(now_ms=5, results=()))
 
-    assert (run.allowed, run.of(ToolCallStarted)) == ([False], [])
+    assert (run.allowed, run.of(ev.ToolCallStarted)) == ([False], [])
     assert run.record[-1].type == "run_failed"
 
 
@@ -258,7 +251,7 @@ def test_what_the_last_response_used_up_is_on_record(used: float, news: list[tup
     settled = ReservationResult(claim=claim, granted=not news, held=0, used=used, before=0, reserved=0)
     run.tell(interface.Settled(now_ms=4, results=(settled,)))
 
-    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [(True, "start"), *news]
+    assert [(event.granted, event.asked_for) for event in run.of(ev.BudgetReserved)] == [(True, "start"), *news]
 
 
 def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
@@ -269,7 +262,7 @@ def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
     run.asks("a", "b")
 
     assert len([command for command in run.commands if isinstance(command, Reserve)]) == reserved == 1
-    assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
+    assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +278,7 @@ def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interfa
     run.tell(gone)
     run.gets(1, now_ms=4)
 
-    assert run.of(ToolCallStarted) == []
+    assert run.of(ev.ToolCallStarted) == []
     assert run.allowed == [False]
 
 
@@ -314,7 +307,7 @@ def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:
     done = len(run.commands)
     run.gets(0.1, now_ms=5)
 
-    assert isinstance(run.record[-1], TERMINAL)
+    assert isinstance(run.record[-1], ev.TERMINAL)
     assert isinstance(run.commands[done - 1], Finish)
     assert run.commands[done:] == []
 

@@ -11,19 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import OPEN
 
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.agents.loop.adapter import FunctionAdapter
 from proctor.adapters.agents.loop.gate import LoopGate
+from proctor.policies import events as ev
 from proctor.policies import parse_policies
-from proctor.policies.events import (
-    TERMINAL,
-    MessageReceived,
-    RunCancelled,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-)
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
@@ -34,7 +28,6 @@ from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, P
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
 
 pytestmark = pytest.mark.anyio
-OPEN = Policy(name="open")
 
 
 class UnspeakableError(Exception):
@@ -208,7 +201,7 @@ async def test_a_check_that_raises_denies_its_call(failing: Raising) -> None:
 
     result = await beside(run)
     assert [call.name for call in agent.ran] == ["read"]
-    assert [type(event) for event in result.events if isinstance(event, ToolCallDenied)] == [ToolCallDenied]
+    assert [type(event) for event in result.events if isinstance(event, ev.ToolCallDenied)] == [ev.ToolCallDenied]
     assert result.policy.violations[0].rule == "own"
 
 
@@ -232,7 +225,7 @@ class Laddered(FakeAdapter):
     """Its ladder, or a step of it, fails."""
 
     def __init__(self, where: str, raising: Raising) -> None:
-        super().__init__([MessageReceived(content="at work"), Pause()], rung_s=0.05)
+        super().__init__([ev.MessageReceived(content="at work"), Pause()], rung_s=0.05)
         self.where = where
         self.raising = raising
 
@@ -282,16 +275,16 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(wher
         handle = await supervisor.start(Laddered(where, raising), "go", policies=[OPEN])
         async with supervisor.subscribe(run_id=handle.run_id) as events:
             async for event in events:
-                if isinstance(event, MessageReceived):
+                if isinstance(event, ev.MessageReceived):
                     break
         await handle.cancel(by="ana")
         return await handle.wait()
 
     result = await beside(run)
-    ends = [event for event in result.events if isinstance(event, TERMINAL)]
+    ends = [event for event in result.events if isinstance(event, ev.TERMINAL)]
     assert result.status == "cancelled"
-    assert [type(end) for end in ends] == [RunCancelled]
-    assert isinstance(ends[0], RunCancelled)
+    assert [type(end) for end in ends] == [ev.RunCancelled]
+    assert isinstance(ends[0], ev.RunCancelled)
     steps = ["ladder", "abandon"] if where == "ladder" else ["first", "interrupt"]
     assert [step["rung"] for step in ends[0].evidence["rungs"]] == steps
 
@@ -337,8 +330,8 @@ async def test_an_agent_of_this_process_that_exits_ends_nothing_but_its_run(kind
         handle = await supervisor.start(adapter, "go", policies=[OPEN], run_id="r")
         await handle.wait_finished()
         events = [event async for event in supervisor._store.read(handle.session_id)]
-        assert len([event for event in events if isinstance(event, TERMINAL)]) == 1
-        return [event for event in events if isinstance(event, ToolCallFailed)]
+        assert len([event for event in events if isinstance(event, ev.TERMINAL)]) == 1
+        return [event for event in events if isinstance(event, ev.ToolCallFailed)]
 
     assert len(await beside(run)) == (0 if kind == "loop" else 2)
 
@@ -365,7 +358,7 @@ async def test_an_output_that_cannot_be_shown_is_recorded_as_that(of: str, membe
         return await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
 
     result = await beside(run)
-    outputs = [event.tool_output for event in result.events if isinstance(event, ToolCallCompleted)]
+    outputs = [event.tool_output for event in result.events if isinstance(event, ev.ToolCallCompleted)]
     assert outputs == ["a `Returned` that cannot be shown"] * 2
 
 

@@ -12,18 +12,9 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from supervised import OPEN
 
-from proctor.policies.events import (
-    TERMINAL,
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.limits import Limits
@@ -56,7 +47,7 @@ class Run:
         policy = Policy(name="p", limits=Limits(max_tool_calls=9_999), rules=rules, tool_rules=denies)
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
-        self.recorded: list[Event] = []
+        self.recorded: list[ev.Event] = []
         self.commands: list[Effect] = []
         self.tell(interface.Begin(now_ms=1, prompt="go"))
         self.store()
@@ -78,7 +69,7 @@ class Run:
         return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
 
     def failed(self) -> list[str]:
-        return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]
+        return [event.tool_call_id for event in self.recorded if isinstance(event, ev.ToolCallFailed)]
 
 
 @pytest.mark.parametrize("rules", [[Check(check=never_called, tool="*", id="asked")], []], ids=["checked", "held"])
@@ -92,7 +83,7 @@ def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
 
     assert run.answers() == [(2, False)]
     assert CALL.id in run.machine.calls
-    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
+    (error,) = [event for event in run.recorded if isinstance(event, ev.ErrorOccurred)]
     assert error.message == "call `c` was requested again while it waits"
 
 
@@ -113,15 +104,17 @@ def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
     """What was held has not run, so it has no outcome."""
     run = Run(asks=True)
     run.propose(1)
-    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=CALL.id)))
+    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id=CALL.id)))
     run.propose(2)
     run.store()
 
     assert run.answers() == [(2, False)]
 
 
-@pytest.mark.parametrize("outcome", [ToolCallCompleted(tool_call_id="c"), ToolCallFailed(tool_call_id="c"), None])
-def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event | None) -> None:
+@pytest.mark.parametrize(
+    "outcome", [ev.ToolCallCompleted(tool_call_id="c"), ev.ToolCallFailed(tool_call_id="c"), None]
+)
+def test_an_id_whose_call_is_over_names_a_new_call(outcome: ev.Event | None) -> None:
     """Gateways number the calls of each response: it is asked for and judged like any other, after a refusal, too."""
     run = Run(*([] if outcome else [Check(check=never_called, tool="read", id="asked", action="deny")]))
     run.propose(1)
@@ -135,8 +128,8 @@ def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event | None) -> Non
     run.store()
 
     assert [key for key, _ in run.answers()] == [1, 2]
-    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
-    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
+    assert [event.tool_name for event in run.recorded if isinstance(event, ev.ToolCallRequested)] == ["read", "write"]
+    assert not any(isinstance(event, ev.ErrorOccurred) for event in run.recorded)
 
 
 def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
@@ -144,7 +137,7 @@ def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() 
     run = Run()
     run.propose(1)
     run.store()
-    run.tell(interface.Reported(now_ms=1, event=MessageReceived(content="x")))
+    run.tell(interface.Reported(now_ms=1, event=ev.MessageReceived(content="x")))
     run.propose(2)
     run.tell(interface.CancelAsked(now_ms=1, reason="enough"))
     run.store()
@@ -158,8 +151,8 @@ def test_whoever_is_gone_ends_no_call_that_runs_without_having_been_asked_for() 
     run = Run()
     run.propose(1)
     run.store()
-    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id="c")))
-    run.tell(interface.Reported(now_ms=1, event=ToolCallStarted(tool_call_id="c", tool_name="other")))
+    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id="c")))
+    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallStarted(tool_call_id="c", tool_name="other")))
     run.withdraw(1)
 
     assert run.failed() == []
@@ -171,7 +164,7 @@ def called(run: Run, tool: str) -> None:
     key = len(run.answers()) + 1
     run.propose(key, ToolCall(id=f"c{key}", name=tool))
     run.store()
-    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=f"c{key}")))
+    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id=f"c{key}")))
     run.store()
     assert run.answers()[-1] == (key, True)
 
@@ -215,7 +208,7 @@ class SlowToEnd(MemoryStore):
 
     async def append(self, events: Any, **owned: Any) -> Any:
         """Store events."""
-        if any(isinstance(event, TERMINAL) for event in events):
+        if any(isinstance(event, ev.TERMINAL) for event in events):
             for _ in range(20):
                 await checkpoint()
         return await super().append(events, **owned)
@@ -228,15 +221,13 @@ async def statuses(store: MemoryStore) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "status"), [("cancel_all", "cancelled"), ("an error", "cancelled"), ("as they complete", "completed")]
 )
-async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(
-    how: str, status: str, permissive: Policy
-) -> None:
+async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(how: str, status: str) -> None:
     """Their ends are stored, and their clients released."""
     store = SlowToEnd()
     adapter = FakeAdapter([Pause(0.01 if status == "completed" else None)], deaf=1, rung_s=0.01)
     with anyio.fail_after(PATIENCE_S), suppress(KeyError):
         async with Supervisor(store) as supervisor:
-            handles = [await supervisor.start(adapter, "go", policies=[permissive]) for _ in range(3)]
+            handles = [await supervisor.start(adapter, "go", policies=[OPEN]) for _ in range(3)]
             if how == "cancel_all":
                 await supervisor.cancel_all()
                 assert [handle.done for handle in handles] == [True] * 3
@@ -248,10 +239,10 @@ async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(
     assert adapter.closed == len(adapter.launches)
 
 
-async def test_a_late_caller_at_the_gate_is_told_to_stop(permissive: Policy) -> None:
+async def test_a_late_caller_at_the_gate_is_told_to_stop() -> None:
     """After the run is over a call is refused, and nothing more is to be asked for."""
     adapter = FakeAdapter([Ask(name="read")])
-    await run_once(adapter, "go", policies=[permissive])
+    await run_once(adapter, "go", policies=[OPEN])
     late = await adapter.launches[0].gate(ToolCall(id="late", name="read"))
 
     assert (late.allowed, late.stop) == (False, True)
@@ -259,12 +250,12 @@ async def test_a_late_caller_at_the_gate_is_told_to_stop(permissive: Policy) -> 
 
 
 @pytest.mark.parametrize(("reported", "recorded"), [("own", "own"), (None, "the run's")])
-async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, permissive: Policy) -> None:
+async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str) -> None:
     """What it costs depends on it; one that names none is of the run's."""
     can_do = Capabilities(gate="all", usage="per_turn", model="the run's")
-    adapter = FakeAdapter([TokenUsageUpdated(input_tokens=1, model=reported)], capabilities=can_do)
-    result = await run_once(adapter, "go", policies=[permissive])
-    (usage,) = [event for event in result.events if isinstance(event, TokenUsageUpdated)]
+    adapter = FakeAdapter([ev.TokenUsageUpdated(input_tokens=1, model=reported)], capabilities=can_do)
+    result = await run_once(adapter, "go", policies=[OPEN])
+    (usage,) = [event for event in result.events if isinstance(event, ev.TokenUsageUpdated)]
 
     assert usage.model == recorded
 
@@ -302,7 +293,7 @@ async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     assert gone() is None
 
 
-async def test_a_call_under_an_id_in_use_is_told_why(permissive: Policy) -> None:
+async def test_a_call_under_an_id_in_use_is_told_why() -> None:
     """The tool is available; the id is not."""
 
     async def again() -> None:
@@ -311,6 +302,6 @@ async def test_a_call_under_an_id_in_use_is_told_why(permissive: Policy) -> None
 
     texts: list[str | None] = []
     agent = FakeAdapter([Ask(name="read", id="c1", input={"n": 1}, meanwhile=again)])
-    await run_once(agent, "go", policies=[permissive])
+    await run_once(agent, "go", policies=[OPEN])
 
     assert texts == ["This call of tool 'read' has the id of a call that has not ended. Use another id."]

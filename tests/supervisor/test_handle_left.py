@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
+from supervised import OPEN
 
 from proctor.policies.events import RunCancelled
 from proctor.policies.limits import Limits
@@ -15,8 +16,6 @@ from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
-
-OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 
 
 class Started(FakeAdapter):

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from msgspec.structs import replace
+from supervised import OPEN
 
-from proctor.policies.events import (
-    TERMINAL,
-    ErrorOccurred,
-    MessageSent,
-    RunStarted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.limits import Limits
 from proctor.policies.monitor.compiled_policy import compile_policy
@@ -45,10 +37,10 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 PAST = (
-    SessionStarted(provider_session_id="own-1"),
-    TurnStarted(turn=1),
+    ev.SessionStarted(provider_session_id="own-1"),
+    ev.TurnStarted(turn=1),
     Ask(id="c1", name="read", turn=1),
-    TurnStarted(turn=2),
+    ev.TurnStarted(turn=2),
 )
 
 
@@ -74,33 +66,33 @@ async def two_runs(first: FakeAdapter, second: FakeAdapter, policy: Policy, **mo
     ],
 )
 async def test_a_session_is_resumed_by_the_client_or_told_or_neither(
-    second: FakeAdapter, continuation: Any, resumes: str | None, is_told: bool, permissive: Policy
+    second: FakeAdapter, continuation: Any, resumes: str | None, is_told: bool
 ) -> None:
     """`auto` resumes natively where the adapter can and it was its session; the caller's choice holds over that."""
-    one, _ = await two_runs(resuming(PAST), second, permissive, continuation=continuation)
+    one, _ = await two_runs(resuming(PAST), second, OPEN, continuation=continuation)
 
     assert (second.launches[-1].resume, second.launches[-1].transcript) == (resumes, one.events if is_told else ())
 
 
-async def test_a_continuation_that_cannot_be_is_an_error_before_the_start(permissive: Policy) -> None:
+async def test_a_continuation_that_cannot_be_is_an_error_before_the_start() -> None:
     """Native without resume, native without a session, and words that mean nothing."""
     adapter = FakeAdapter()
     for continuation, given in (("native", adapter), ("often", adapter), ("native", resuming())):
         with pytest.raises(UsageError):
-            await run_once(given, "go", policies=[permissive], continuation=continuation)  # type: ignore[arg-type]
+            await run_once(given, "go", policies=[OPEN], continuation=continuation)  # type: ignore[arg-type]
         assert given.launches == []
 
 
-async def test_turns_count_on_through_the_session(permissive: Policy) -> None:
+async def test_turns_count_on_through_the_session() -> None:
     """An adapter numbers from 1 in each run; the record counts on."""
-    second = FakeAdapter([TurnStarted(turn=1), Ask(id="d1", name="read", turn=1), TurnStarted(turn=2)])
-    _, result = await two_runs(FakeAdapter(PAST), second, permissive)
-    turns = [event.turn for event in result.events if isinstance(event, (TurnStarted, ToolCallStarted))]
+    second = FakeAdapter([ev.TurnStarted(turn=1), Ask(id="d1", name="read", turn=1), ev.TurnStarted(turn=2)])
+    _, result = await two_runs(FakeAdapter(PAST), second, OPEN)
+    turns = [event.turn for event in result.events if isinstance(event, (ev.TurnStarted, ev.ToolCallStarted))]
 
     assert turns == [3, 3, 4]
 
 
-async def test_rules_see_the_whole_session_and_limits_each_run(denying: Callable[..., Policy]) -> None:
+async def test_rules_see_the_whole_session_and_limits_each_run() -> None:
     """What started in the first run counts as evidence in the second; run limits begin again."""
     from proctor.policies.reading import parse_policies
 
@@ -118,32 +110,32 @@ async def test_rules_see_the_whole_session_and_limits_each_run(denying: Callable
     assert [call.id for call in second.ran] == ["d1"]
 
 
-async def test_a_run_is_executed_once(permissive: Policy) -> None:
+async def test_a_run_is_executed_once() -> None:
     """An unknown run, and one that was started, are errors."""
     store = MemoryStore()
     run_id = await create_run(store, "go", metadata={"ticket": 7})
     adapter = FakeAdapter()
-    result = await execute_run(store, adapter, run_id, policies=[permissive])
-    started = next(event for event in result.events if isinstance(event, RunStarted))
+    result = await execute_run(store, adapter, run_id, policies=[OPEN])
+    started = next(event for event in result.events if isinstance(event, ev.RunStarted))
 
     assert (result.run_id, adapter.launches[0].prompt) == (run_id, "go")
     assert started.metadata["ticket"] == 7
     for bad, message in ((run_id, "completed"), ("nothing", "no run")):
         with pytest.raises(UsageError, match=message):
-            await execute_run(store, adapter, bad, policies=[permissive])
+            await execute_run(store, adapter, bad, policies=[OPEN])
 
 
 CAN_RESUME = Capabilities(gate="all", resume=True, usage="per_turn")
 FIRST = (
-    SessionStarted(provider_session_id="own-1"),
-    TurnStarted(turn=1),
-    TokenUsageUpdated(scope="cumulative", input_tokens=100),
+    ev.SessionStarted(provider_session_id="own-1"),
+    ev.TurnStarted(turn=1),
+    ev.TokenUsageUpdated(scope="cumulative", input_tokens=100),
     Ask(id="c1", name="read", turn=1),
 )
 LATER = (
-    SessionStarted(provider_session_id="own-2"),
-    TurnStarted(turn=1),
-    TokenUsageUpdated(scope="cumulative", input_tokens=7),
+    ev.SessionStarted(provider_session_id="own-2"),
+    ev.TurnStarted(turn=1),
+    ev.TokenUsageUpdated(scope="cumulative", input_tokens=7),
     Ask(id="d1", name="write", turn=1),
 )
 
@@ -173,31 +165,29 @@ class Grouping(FakeAdapter):
 
 
 @pytest.mark.parametrize("kind", [FakeAdapter, Grouping])
-async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(
-    kind: type[FakeAdapter], permissive: Policy
-) -> None:
+async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(kind: type[FakeAdapter]) -> None:
     """What it is told is the past, without the prompt of the run that goes on: one start, one prompt, one end.
 
     The next run resumes the session that was begun then.
     """
-    store, one = await first_run(permissive)
+    store, one = await first_run(OPEN)
     later = kind(LATER, capabilities=CAN_RESUME, lacking=gone())
-    two = await run_once(later, "which?", policies=[permissive], store=store, session_id="s")
+    two = await run_once(later, "which?", policies=[OPEN], store=store, session_id="s")
     events = [event async for event in store.read("s") if event.run_id == two.run_id]
     third = FakeAdapter(capabilities=CAN_RESUME)
-    await run_once(third, "and now?", policies=[permissive], store=store, session_id="s")
+    await run_once(third, "and now?", policies=[OPEN], store=store, session_id="s")
 
     assert (two.status, [call.id for call in later.ran]) == ("completed", ["d1"])
     assert [(launch.resume, launch.transcript) for launch in later.launches] == [("own-1", ()), (None, one.events)]
     assert later.launches[1].load_transcript is None
     assert later.closed == 2
-    [started] = [event for event in events if isinstance(event, RunStarted)]
-    [error] = [event for event in events if isinstance(event, ErrorOccurred)]
+    [started] = [event for event in events if isinstance(event, ev.RunStarted)]
+    [error] = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert started.metadata["continuation"] == "native"
     assert (error.code, error.provider_error) == ("unknown_session", {"said": "No such session"})
     assert error.message == "the client does not know `own-1`: it begins anew, told the conversation so far"
-    assert [event.content for event in events if isinstance(event, MessageSent)] == ["which?"]
-    assert len([event for event in events if isinstance(event, TERMINAL)]) == 1
+    assert [event.content for event in events if isinstance(event, ev.MessageSent)] == ["which?"]
+    assert len([event for event in events if isinstance(event, ev.TERMINAL)]) == 1
     assert [launch.resume for launch in third.launches] == ["own-2"]
 
 
@@ -211,28 +201,28 @@ async def test_usage_and_turns_count_once_and_the_record_folds_to_the_live_state
         monitor.observe(event)
 
     assert two.usage.input_tokens == 7
-    assert [event.turn for event in two.events if isinstance(event, ToolCallStarted)] == [2]
+    assert [event.turn for event in two.events if isinstance(event, ev.ToolCallStarted)] == [2]
     assert monitor.usage == two.usage
     assert monitor.finish().rules == two.policy.rules
 
 
-async def test_native_is_the_clients_own_session_or_nothing(permissive: Policy) -> None:
+async def test_native_is_the_clients_own_session_or_nothing() -> None:
     """The error says what else there is."""
-    store, _ = await first_run(permissive)
+    store, _ = await first_run(OPEN)
     later = lacking()
     with pytest.raises(UnknownSessionError, match="`own-1`; continuation=`replay` tells it the conversation"):
-        await run_once(later, "go", policies=[permissive], store=store, session_id="s", continuation="native")
+        await run_once(later, "go", policies=[OPEN], store=store, session_id="s", continuation="native")
 
     assert (len(later.launches), later.closed) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [ProviderError("no network"), ProviderUnavailableError("not logged in")])
-async def test_no_other_failure_begins_anew(permissive: Policy, error: ProviderError) -> None:
+async def test_no_other_failure_begins_anew(error: ProviderError) -> None:
     """A client that cannot be reached may well have the session."""
-    store, _ = await first_run(permissive)
+    store, _ = await first_run(OPEN)
     later = lacking(error)
     with pytest.raises(type(error)):
-        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+        await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
 
     assert len(later.launches) == 1
 
@@ -246,12 +236,12 @@ class Twice(FakeAdapter):
             yield provider
 
 
-async def test_it_is_tried_once_more_and_no_oftener(permissive: Policy) -> None:
+async def test_it_is_tried_once_more_and_no_oftener() -> None:
     """Whatever it says of a session that it is not to resume."""
-    store, _ = await first_run(permissive)
+    store, _ = await first_run(OPEN)
     later = Twice(capabilities=CAN_RESUME, lacking=gone())
     with pytest.raises(UnknownSessionError):
-        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+        await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
 
     assert later.closed == 2
 
@@ -267,12 +257,12 @@ class Late(FakeAdapter):
                 raise gone()
 
 
-async def test_a_client_that_has_begun_is_never_begun_again(permissive: Policy) -> None:
+async def test_a_client_that_has_begun_is_never_begun_again() -> None:
     """What it did would be done twice."""
-    store, _ = await first_run(permissive)
+    store, _ = await first_run(OPEN)
     later = Late(LATER, capabilities=CAN_RESUME)
     with pytest.raises(UnknownSessionError):
-        await run_once(later, "go", policies=[permissive], store=store, session_id="s")
+        await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
 
     assert (len(later.launches), [call.id for call in later.ran]) == (1, ["d1"])
 
@@ -292,12 +282,12 @@ class Hanging(FakeAdapter):
             yield provider
 
 
-async def test_a_cancel_ends_it_while_it_begins_anew(permissive: Policy) -> None:
+async def test_a_cancel_ends_it_while_it_begins_anew() -> None:
     """As it ends one that begins the first time."""
-    store, _ = await first_run(permissive)
+    store, _ = await first_run(OPEN)
     later = Hanging()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(later, "go", policies=[permissive], session_id="s")
+        handle = await supervisor.start(later, "go", policies=[OPEN], session_id="s")
         with anyio.fail_after(PATIENCE_S):
             await later.opening.wait()
             await handle.cancel(reason="enough")
@@ -318,9 +308,9 @@ class Unreadable(MemoryStore):
             yield event
 
 
-async def test_a_past_that_cannot_be_read_fails_the_run(permissive: Policy) -> None:
+async def test_a_past_that_cannot_be_read_fails_the_run() -> None:
     """An agent that knows nothing of it must not go on as if there were none."""
-    store, _ = await first_run(permissive, Unreadable)
+    store, _ = await first_run(OPEN, Unreadable)
 
     class Failing(FakeAdapter):
         @asynccontextmanager
@@ -331,8 +321,8 @@ async def test_a_past_that_cannot_be_read_fails_the_run(permissive: Policy) -> N
 
     later = Failing(LATER, capabilities=CAN_RESUME, lacking=gone())
     with pytest.raises(StoreError, match="the disk is gone"):
-        await run_once(later, "go on", policies=[permissive], store=store, session_id="s")
+        await run_once(later, "go on", policies=[OPEN], store=store, session_id="s")
     store.down = False
-    ends = [event.type async for event in store.read("s") if isinstance(event, TERMINAL)]
+    ends = [event.type async for event in store.read("s") if isinstance(event, ev.TERMINAL)]
 
     assert (ends, len(later.launches), later.ran) == (["run_completed", "run_failed"], 1, [])

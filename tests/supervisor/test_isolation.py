@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from supervised import OPEN
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
@@ -144,14 +145,12 @@ async def beside(
 
 @RAISES
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_a_provider_raises_fails_its_run_and_no_other(
-    place: str, raises: Raises, permissive: Policy
-) -> None:
+async def test_what_a_provider_raises_fails_its_run_and_no_other(place: str, raises: Raises) -> None:
     """Wherever in its life, and whatever it is that it raises."""
     store = MemoryStore()
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(store) as supervisor:
-            handle, error = await beside(store, supervisor, Erratic(place, raises), permissive)
+            handle, error = await beside(store, supervisor, Erratic(place, raises), OPEN)
             await anyio.lowlevel.checkpoint()  # this task was not cancelled either
 
     assert isinstance(error, Exception)
@@ -160,7 +159,7 @@ async def test_what_a_provider_raises_fails_its_run_and_no_other(
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 async def test_a_judge_that_raises_cancels_its_run(
-    kind: type[BaseException], permissive: Policy, monkeypatch: pytest.MonkeyPatch
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing more is permitted, and its error is the caller's."""
     store, adapter = MemoryStore(), FakeAdapter([Ask(name="read"), Pause()])
@@ -178,7 +177,7 @@ async def test_a_judge_that_raises_cancels_its_run(
 
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(store) as supervisor:
-            handle, error = await beside(store, supervisor, adapter, permissive, break_judge)
+            handle, error = await beside(store, supervisor, adapter, OPEN, break_judge)
 
     assert kind.__name__ in str(error)
     assert isinstance(await check_one_end(store, handle), RunFailed)
@@ -186,7 +185,7 @@ async def test_a_judge_that_raises_cancels_its_run(
 
 
 @RAISES
-async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Raises, permissive: Policy) -> None:
+async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Raises) -> None:
     """The record cannot be written; whoever waits hears so."""
 
     class Erring(MemoryStore):
@@ -199,7 +198,7 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
     adapter = FakeAdapter([Ask(name="read")])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(Erring()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[permissive])
+            handle = await supervisor.start(adapter, "go", policies=[OPEN])
             with pytest.raises((StoreError, RuntimeError)):
                 await handle.wait()
             await anyio.lowlevel.checkpoint()
@@ -207,15 +206,13 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
     assert adapter.ran == []
 
 
-async def test_only_the_hosts_own_cancel_goes_through(permissive: Policy) -> None:
+async def test_only_the_hosts_own_cancel_goes_through() -> None:
     """It ends every run, each with its end on record."""
     store = MemoryStore()
     with anyio.move_on_after(0) as host:
         async with Supervisor(store) as supervisor:
             with anyio.CancelScope(shield=True):
-                handles = [
-                    await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive]) for _ in range(2)
-                ]
+                handles = [await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN]) for _ in range(2)]
             await anyio.sleep_forever()
     ends = [await check_one_end(store, handle) for handle in handles]
 
@@ -286,9 +283,9 @@ def log_that_raises() -> None:
     structlog.configure(processors=[refuse])
 
 
-async def test_a_log_that_raises_hurts_no_run(log_that_raises: None, permissive: Policy) -> None:
+async def test_a_log_that_raises_hurts_no_run(log_that_raises: None) -> None:
     """What it could not take goes to Python's own logging."""
-    result = await run_once(FakeAdapter([MessageReceived(content="x")]), "go", policies=[permissive])
+    result = await run_once(FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN])
 
     assert result.status == "completed"
 
@@ -298,14 +295,12 @@ async def breaks(*_: Any) -> NoReturn:
 
 
 @pytest.mark.parametrize("errand", ["hurry", "flush"])
-async def test_a_run_whose_errand_breaks_ends_with_its_agent(
-    errand: str, monkeypatch: pytest.MonkeyPatch, permissive: Policy
-) -> None:
+async def test_a_run_whose_errand_breaks_ends_with_its_agent(errand: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller hears of it; another run, and the supervisor, go on."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[permissive])
+            handle = await supervisor.start(adapter, "go", policies=[OPEN])
             async with supervisor.subscribe(run_id=handle.run_id) as events:
                 async for event in events:
                     if isinstance(event, MessageReceived):
@@ -315,21 +310,19 @@ async def test_a_run_whose_errand_breaks_ends_with_its_agent(
             with pytest.raises(LookupError, match="a mistake of ours"):
                 await handle.wait()
             monkeypatch.undo()
-            other = await supervisor.start(FakeAdapter(), "go", policies=[permissive])
+            other = await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
             assert (await other.wait()).status == "completed"
 
     assert adapter.closed == len(adapter.launches) == 1
 
 
-async def test_a_run_that_breaks_stops_its_agent_by_itself(
-    monkeypatch: pytest.MonkeyPatch, permissive: Policy
-) -> None:
+async def test_a_run_that_breaks_stops_its_agent_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody need cancel it, and the log says what broke."""
     go_on = anyio.Event()
     adapter = FakeAdapter([Ask(name="read", first=go_on.wait), Pause()])
     with anyio.fail_after(PATIENCE_S), capture_logs() as logged:
         async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[permissive])
+            handle = await supervisor.start(adapter, "go", policies=[OPEN])
             await anyio.wait_all_tasks_blocked()
             monkeypatch.setattr(RunRecorder, "flush", breaks)
             go_on.set()
@@ -342,39 +335,35 @@ async def test_a_run_that_breaks_stops_its_agent_by_itself(
     ]
 
 
-async def test_a_run_that_breaks_as_it_begins_starts_no_agent(
-    monkeypatch: pytest.MonkeyPatch, permissive: Policy
-) -> None:
+async def test_a_run_that_breaks_as_it_begins_starts_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it would be recorded."""
     adapter = FakeAdapter([Ask(name="read"), Pause()])
     monkeypatch.setattr(RunRecorder, "flush", breaks)
     with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
-        await run_once(adapter, "go", policies=[permissive])
+        await run_once(adapter, "go", policies=[OPEN])
 
     assert adapter.launches == []
 
 
 @pytest.mark.parametrize(("part", "step"), [(Journal, "drained"), (DetachedTask, "released")])
 async def test_a_run_whose_own_task_breaks_tells_its_caller_why(
-    part: type, step: str, monkeypatch: pytest.MonkeyPatch, permissive: Policy
+    part: type, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its agent is started, and after that has ended."""
     adapter = FakeAdapter([MessageReceived(content="x")])
     monkeypatch.setattr(part, step, breaks)
     with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
-        await run_once(adapter, "go", policies=[permissive])
+        await run_once(adapter, "go", policies=[OPEN])
 
     assert adapter.closed == len(adapter.launches)
 
 
-async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(
-    monkeypatch: pytest.MonkeyPatch, permissive: Policy
-) -> None:
+async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their call is not on record, and never will be."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[permissive])
+            handle = await supervisor.start(adapter, "go", policies=[OPEN])
             await anyio.wait_all_tasks_blocked()
             monkeypatch.setattr(RunRecorder, "flush", breaks)
             answer = await adapter.launches[0].gate(ToolCall(id="c", name="read"))

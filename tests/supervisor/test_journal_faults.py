@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from supervised import OPEN, denying
 
+from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    PolicyViolated,
-    RunCompleted,
-    RunFailed,
-    ToolApprovalRequested,
-    ToolCallStarted,
-)
-from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import Cancel
@@ -42,7 +32,7 @@ UNSTORABLE = "cannot be stored as JSON|is nested more than 300 levels deep"
 class Torrent(FakeAdapter):
     """An agent that says all it has to say without ever waiting; `said` counts how much was taken."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[ev.Event]) -> None:
         super().__init__()
         self.torrent = events
         self.taken = 0
@@ -59,7 +49,7 @@ class _Torrent:
     def __init__(self, adapter: Torrent) -> None:
         self._adapter = adapter
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[ev.Event]:
         for event in self._adapter.torrent:
             self._adapter.taken += 1
             yield event
@@ -68,8 +58,8 @@ class _Torrent:
         return ()
 
 
-def deltas(count: int) -> list[Event]:
-    return [*(MessageStreamed(delta=f"{n} ") for n in range(count)), RunCompleted(output="done")]
+def deltas(count: int) -> list[ev.Event]:
+    return [*(ev.MessageStreamed(delta=f"{n} ") for n in range(count)), ev.RunCompleted(output="done")]
 
 
 class Dawdling(MemoryStore):
@@ -80,7 +70,7 @@ class Dawdling(MemoryStore):
         self._dice = dice
         self._fails = fails
 
-    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
+    async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
         for _ in range(self._dice.randrange(4)):
             await checkpoint()
         if self._dice.random() < self._fails:
@@ -91,30 +81,30 @@ class Dawdling(MemoryStore):
         return stored
 
 
-async def record_of(store: MemoryStore) -> list[Event]:
+async def record_of(store: MemoryStore) -> list[ev.Event]:
     (run,) = await store.runs()
     return [event async for event in store.read(run.session_id)]
 
 
-def check_whole(events: Sequence[Event]) -> None:
+def check_whole(events: Sequence[ev.Event]) -> None:
     """The seqs are without gap, and the one terminal event is the last."""
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [isinstance(event, TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
+    assert [isinstance(event, ev.TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: int, permissive: Policy) -> None:
+async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: int) -> None:
     """Nothing is lost, doubled or out of order, and the caller got what is stored; or was told of the failure."""
     dice = random.Random(seed)
     store, count = Dawdling(dice, fails=dice.choice([0, 0.02, 0.2])), dice.randrange(1, 4 * TURN)
     error = None
     with anyio.fail_after(PATIENCE_S):
         try:
-            result = await run_once(Torrent(deltas(count)), "go", policies=[permissive], store=store)
+            result = await run_once(Torrent(deltas(count)), "go", policies=[OPEN], store=store)
         except StoreError as raised:
             error, result = raised, raised.partial
     stored = await record_of(store)
-    stored_deltas = [event.delta for event in stored if isinstance(event, MessageStreamed)]
+    stored_deltas = [event.delta for event in stored if isinstance(event, ev.MessageStreamed)]
 
     assert stored_deltas == [f"{n} " for n in range(len(stored_deltas))]
     assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
@@ -127,41 +117,39 @@ async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: i
 @pytest.mark.parametrize(
     "steps",
     [
-        [RunCompleted(output=DEEP)],
-        [RunCompleted(output="\ud800")],
-        [RunCompleted(output=[object()])],
-        [MessageReceived(content=DEEP), MessageReceived(content="after"), RunCompleted(output="x")],
-        [RunFailed(error={"message": "\ud800"})],
+        [ev.RunCompleted(output=DEEP)],
+        [ev.RunCompleted(output="\ud800")],
+        [ev.RunCompleted(output=[object()])],
+        [ev.MessageReceived(content=DEEP), ev.MessageReceived(content="after"), ev.RunCompleted(output="x")],
+        [ev.RunFailed(error={"message": "\ud800"})],
     ],
 )
-async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends(
-    steps: list[Event], permissive: Policy
-) -> None:
+async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends(steps: list[ev.Event]) -> None:
     """Also when the store cannot hold the end itself; the caller hears which event it was."""
     store = MemoryStore()
     with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match=UNSTORABLE) as raised:
-        await run_once(Torrent(steps), "go", policies=[permissive], store=store)
+        await run_once(Torrent(steps), "go", policies=[OPEN], store=store)
     stored = await record_of(store)
 
     check_whole(stored)
-    assert isinstance(stored[-1], RunFailed)
+    assert isinstance(stored[-1], ev.RunFailed)
     assert stored[-1].error["type"] == "StoreError"
     assert raised.value.partial.status == (await store.runs())[0].status == "failed"
 
 
-async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
+async def test_a_slow_store_bounds_what_waits() -> None:
     """A provider that never waits is read no further than what has room."""
     go_on = anyio.Event()
 
     class Slow(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if any(isinstance(event, MessageStreamed) for event in events):
+        async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
+            if any(isinstance(event, ev.MessageStreamed) for event in events):
                 await go_on.wait()
             return await super().append(events, **owned)
 
     store, adapter = Slow(), Torrent(deltas(20 * CAPACITY))
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
         read = adapter.taken
         go_on.set()
@@ -172,12 +160,12 @@ async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
     check_whole(await record_of(store))
 
 
-async def test_a_provider_that_never_waits_leaves_others_their_turn(permissive: Policy) -> None:
+async def test_a_provider_that_never_waits_leaves_others_their_turn() -> None:
     """A run started after it ends long before it."""
     torrent = Torrent(deltas(500 * TURN))
     async with Supervisor(MemoryStore()) as supervisor:
-        chatty = await supervisor.start(torrent, "go", policies=[permissive])
-        short = await supervisor.start(FakeAdapter([Ask(name="read")]), "go", policies=[permissive])
+        chatty = await supervisor.start(torrent, "go", policies=[OPEN])
+        short = await supervisor.start(FakeAdapter([Ask(name="read")]), "go", policies=[OPEN])
         await short.wait()
         taken = torrent.taken
         await chatty.cancel()
@@ -191,13 +179,11 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn(permissive: 
 
 @pytest.mark.parametrize("steps", [(), ("wait",)], ids=["short", "waits"])
 @pytest.mark.parametrize("after", range(40))
-async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(
-    after: int, steps: Sequence[str], denying: Callable[..., Policy]
-) -> None:
+async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(after: int, steps: Sequence[str]) -> None:
     """The run has ended, once, and its client is released; or it never began."""
     store = Dawdling(random.Random(after), fails=0)
     adapter = FakeAdapter(
-        [MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
+        [ev.MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
     )
     with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as caller:
         async with anyio.create_task_group() as tasks:
@@ -219,11 +205,11 @@ async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_an_order_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None:
+async def test_an_order_that_makes_no_sense_hurts_no_run() -> None:
     """Neither an order with an invalid label, nor one for a run that does not exist."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
         await store.send_command(Cancel(scope="label", value="nothing"))
         await store.send_command(Cancel(scope="run", value="nobody"))
@@ -235,17 +221,17 @@ async def test_an_order_that_makes_no_sense_hurts_no_run(permissive: Policy) -> 
 
 
 STEPS = (
-    MessageReceived(content="hello"),
+    ev.MessageReceived(content="hello"),
     Ask(id="c0", name="read", input={"path": "a"}),
     Ask(id="c1", name="bash", input={"command": "ls"}),
-    MessageReceived(content="bye"),
+    ev.MessageReceived(content="bye"),
 )
 
 
 @pytest.mark.parametrize("fails_at", range(1, 9))
 @pytest.mark.parametrize("action", ["warn", "deny", "cancel"])
 async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_record(
-    fails_at: int, action: str, denying: Callable[..., Policy]
+    fails_at: int, action: str
 ) -> None:
     """At whichever write it fails: the calls that ran are recorded, and the record ends once."""
     store = FaultyStore(fails_at)
@@ -255,35 +241,33 @@ async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_re
         result = await run_once(adapter, "go", policies=[denying(action)], store=store)
     events = await record_of(store)
 
-    assert [isinstance(event, TERMINAL) for event in events].count(True) == 1
-    assert isinstance(events[-1], TERMINAL)
-    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
+    assert [isinstance(event, ev.TERMINAL) for event in events].count(True) == 1
+    assert isinstance(events[-1], ev.TERMINAL)
+    started = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallStarted)}
     assert {call.id for call in adapter.ran} <= started
     assert len(adapter.steps_taken) <= 1
     assert adapter.closed == len(adapter.launches)
-    assert isinstance(events[-1], RunCompleted) == (result is not None)
+    assert isinstance(events[-1], ev.RunCompleted) == (result is not None)
 
 
 @pytest.mark.parametrize("fails_at", range(1, 6))
-async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_error(
-    fails_at: int, denying: Callable[..., Policy]
-) -> None:
+async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_error(fails_at: int) -> None:
     """A record that cannot be written refuses the call (fail closed), and the caller hears of it."""
     store = FaultyStore(fails_at, stays_broken=True)
     adapter = FakeAdapter(STEPS)
     with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="disk is full"):
         await run_once(adapter, "go", policies=[denying("deny")], store=store)
-    recorded = {e.tool_call_id for e in await record_of(store) if isinstance(e, ToolCallStarted)}
+    recorded = {e.tool_call_id for e in await record_of(store) if isinstance(e, ev.ToolCallStarted)}
 
     assert {call.id for call in adapter.ran} <= recorded
 
 
-async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(denying: Callable[..., Policy]) -> None:
+async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored() -> None:
     """`policy_violation` is stored before the cancel is sent; if the store fails, it is sent all the same."""
 
     class RefusesViolations(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if any(isinstance(event, PolicyViolated) for event in events):
+        async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
+            if any(isinstance(event, ev.PolicyViolated) for event in events):
                 raise StoreError("no room for violations")
             return await super().append(events, **owned)
 
@@ -294,7 +278,7 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(denying
     assert adapter.steps_taken == ["interrupt"]
 
 
-async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callable[..., Policy]) -> None:
+async def test_the_violation_is_durable_when_the_cancel_is_sent() -> None:
     """Read the store at the moment the client hears of the cancel."""
     store = MemoryStore()
     seen: list[str] = []
@@ -320,7 +304,7 @@ async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callabl
     assert len(seen) == 1
 
 
-async def test_a_run_whose_start_cannot_be_recorded_starts_no_client(permissive: Policy) -> None:
+async def test_a_run_whose_start_cannot_be_recorded_starts_no_client() -> None:
     """Not even for a moment."""
     prepared: list[FakeAdapter] = []
 
@@ -330,17 +314,17 @@ async def test_a_run_whose_start_cannot_be_recorded_starts_no_client(permissive:
 
     adapter = Noting()
     with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
-        await run_once(adapter, "go", policies=[permissive], store=FaultyStore(1))
+        await run_once(adapter, "go", policies=[OPEN], store=FaultyStore(1))
 
     assert (prepared, adapter.launches) == ([], [])
 
 
-async def test_a_publisher_that_hears_of_an_approval_finds_it_listed(denying: Callable[..., Policy]) -> None:
+async def test_a_publisher_that_hears_of_an_approval_finds_it_listed() -> None:
     """It may look at the run when it gets an event."""
     listed: list[int] = []
 
-    def publisher(event: Event) -> None:
-        if isinstance(event, ToolApprovalRequested):
+    def publisher(event: ev.Event) -> None:
+        if isinstance(event, ev.ToolApprovalRequested):
             listed.append(len(supervisor.approvals()))
 
     supervisor = Supervisor(MemoryStore(), publishers=[publisher])
@@ -359,18 +343,16 @@ async def test_a_publisher_that_hears_of_an_approval_finds_it_listed(denying: Ca
         (RuntimeError("lone \udcff"), "lone \\udcff"),
     ],
 )
-async def test_an_error_of_a_client_is_raised_unchanged_and_fails_its_run(
-    error: Exception, message: str, permissive: Policy
-) -> None:
+async def test_an_error_of_a_client_is_raised_unchanged_and_fails_its_run(error: Exception, message: str) -> None:
     """With the policy report; on record, characters that no encoding has are spelt out."""
     store = MemoryStore()
     missing = isinstance(error, ProviderUnavailableError)
     adapter = FakeAdapter(unavailable=error) if missing else FakeAdapter([Crash(error=error)])
     with pytest.raises(type(error)) as raised:
-        await run_once(adapter, "go", policies=[permissive], store=store)
+        await run_once(adapter, "go", policies=[OPEN], store=store)
     end = (await record_of(store))[-1]
 
     assert raised.value is error
     assert getattr(raised.value, "policy").action == "allow"  # noqa: B009
-    assert isinstance(end, RunFailed)
+    assert isinstance(end, ev.RunFailed)
     assert end.error["message"] == message

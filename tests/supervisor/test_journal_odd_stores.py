@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
+from supervised import OPEN
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
@@ -48,12 +49,12 @@ class Silent(MemoryStore):
 @pytest.mark.trio
 @pytest.mark.parametrize("until", [0, 1])
 async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
-    until: int, permissive: Policy, autojump_clock: trio.testing.MockClock
+    until: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Then the client is ended down its ladder, and the caller told that the record has no end."""
     store, adapter = Silent(until), FakeAdapter([MessageReceived(content="x"), Pause()])
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await trio.testing.wait_all_tasks_blocked()
         began = trio.current_time()
         await handle.cancel()
@@ -82,11 +83,11 @@ async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: tri
 
 @pytest.mark.trio
 async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """It has the result so far."""
     with pytest.raises(StoreError, match="has not answered") as raised:
-        await run_once(FakeAdapter(output="all"), "go", policies=[permissive], store=Silent(1))
+        await run_once(FakeAdapter(output="all"), "go", policies=[OPEN], store=Silent(1))
 
     assert (raised.value.partial.status, raised.value.partial.output) == ("completed", "all")
     assert trio.current_time() == pytest.approx(HURRY_S + ANSWER_S)
@@ -95,12 +96,12 @@ async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(
 @pytest.mark.trio
 @pytest.mark.parametrize(("deaf", "after_s", "ended"), [(0, HURRY_S + 0.9 * ANSWER_S, 1), (2, 1.1 * HURRY_S, 0)])
 async def test_a_store_that_answers_late_has_the_whole_record_once(
-    deaf: int, after_s: float, ended: int, permissive: Policy, autojump_clock: trio.testing.MockClock
+    deaf: int, after_s: float, ended: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Whether the client has ended by then or not; nothing is asked twice, and the caller has his result."""
     store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=deaf)
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await trio.testing.wait_all_tasks_blocked()
         await handle.cancel()
         await trio.sleep(after_s)
@@ -123,9 +124,7 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "stores and is cancelled"])
-async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(
-    at: int, how: str, times: int, permissive: Policy
-) -> None:
+async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, how: str, times: int) -> None:
     """On asyncio it looks like a cancel of the task that writes: the run is ended, and its record."""
 
     class Cancels(MemoryStore):
@@ -149,7 +148,7 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(
     error = None
     with anyio.fail_after(PATIENCE_S):
         try:
-            await run_once(adapter, "go", policies=[permissive], store=store)
+            await run_once(adapter, "go", policies=[OPEN], store=store)
         except StoreError as raised:
             error = str(raised)
     (run,) = await store.runs()
@@ -186,29 +185,29 @@ async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, s
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run(permissive: Policy) -> None:
+async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run() -> None:
     """It is asked again."""
-    assert await cancelled_by_order(Unheard(asyncio.CancelledError), permissive) == ("cancelled", "enough")
+    assert await cancelled_by_order(Unheard(asyncio.CancelledError), OPEN) == ("cancelled", "enough")
 
 
 @pytest.mark.trio
 async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hurts_no_run(
-    permissive: Policy, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is asked again a second later, and the log says that it failed."""
-    assert await cancelled_by_order(Unheard(RuntimeError), permissive) == ("cancelled", "enough")
+    assert await cancelled_by_order(Unheard(RuntimeError), OPEN) == ("cancelled", "enough")
     assert len([line for line in caplog.messages if "instructions.unreadable" in line]) == 1
 
 
 @pytest.mark.trio
 async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """It could do what it likes unrecorded."""
     store = Silent(1)
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1, rung_s=2)
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await trio.sleep(9)
         early = [*adapter.steps_taken]
         await trio.sleep(2)
@@ -223,13 +222,11 @@ async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(
 
 
 @pytest.mark.trio
-async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock: trio.testing.MockClock) -> None:
     """What was asked of the store was answered. How it was ended at last is on record."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1)
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await trio.sleep(3600)
         done = handle.done
         await handle.cancel()
@@ -245,7 +242,7 @@ async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(
 @pytest.mark.trio
 @pytest.mark.parametrize("stores", [True, False])
 async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_comes_back(
-    stores: bool, permissive: Policy, autojump_clock: trio.testing.MockClock
+    stores: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Whether it stored what it never answered or not: one end, no unit twice, and the run is over in its list."""
 
@@ -260,7 +257,7 @@ async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_come
     store = ComesBack()
     async with Supervisor(store) as supervisor:
         adapter = FakeAdapter([MessageReceived(content="x"), Pause(), MessageReceived(content="y")])
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await trio.sleep(1)
         await handle.cancel()
         with pytest.raises(StoreError, match="has not answered"):

@@ -9,11 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import OPEN
 
 from proctor.policies import RunContext
 from proctor.policies.events import RunCancelled, RunStarted
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
 from proctor.supervisor import (
     KillOutcome,
     KillSwitch,
@@ -31,7 +30,6 @@ from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 ACME = RunContext(tenant="acme", labels={"env": "prod", "shard": 7})
 OTHER = RunContext(tenant="other", labels={"env": "test"})
 

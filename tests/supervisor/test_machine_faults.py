@@ -7,22 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.events import (
-    TERMINAL,
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    PolicyViolated,
-    RunCompleted,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolEvent,
-    ToolOutcome,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.limits import Limit, Limits
@@ -52,7 +37,7 @@ class Run:
         (usual,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": {"max": 9, "warn_at": 0.5}}})
         self.judge = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
-        self.events: list[Event] = []
+        self.events: list[ev.Event] = []
         self.commands: list[Effect] = []
         self.judgements = 0
         self.tell(interface.Begin(now_ms=1, prompt="go"))
@@ -85,14 +70,14 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
     run = Run()
     run.breaks(name)
     steps: dict[str, interface.Input] = {
-        "observe": interface.Reported(now_ms=2, event=MessageReceived(content="hey")),
+        "observe": interface.Reported(now_ms=2, event=ev.MessageReceived(content="hey")),
         "decide": interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
         "tick": interface.Ticked(now_ms=2),
     }
     run.tell(steps[name])
     judged = run.judgements
-    run.tell(interface.Reported(now_ms=3, event=MessageReceived(content="more")))
-    run.tell(interface.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.tell(interface.Reported(now_ms=3, event=ev.MessageReceived(content="more")))
+    run.tell(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
     run.tell(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
@@ -110,14 +95,16 @@ def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
     run.tell(interface.Ticked(now_ms=2))
     names: dict[str, Any] = {"tool_call_id": "c", "tool_name": "read"}
     of_another: dict[str, Any] = {"tool_call_id": "d", "tool_name": "read"}
-    reported: list[Event] = [
-        *(ToolCallRequested(**names), ToolCallRequested(**names)),
-        *(ToolCallStarted(**names), ToolCallStarted(**names), ToolCallCompleted(**names)),
-        *(ToolCallRequested(**of_another), ToolCallDenied(**of_another), ToolCallCompleted(**of_another)),
+    reported: list[ev.Event] = [
+        *(ev.ToolCallRequested(**names), ev.ToolCallRequested(**names)),
+        *(ev.ToolCallStarted(**names), ev.ToolCallStarted(**names), ev.ToolCallCompleted(**names)),
+        *(ev.ToolCallRequested(**of_another), ev.ToolCallDenied(**of_another), ev.ToolCallCompleted(**of_another)),
     ]
     for event in reported:
         run.tell(interface.Reported(now_ms=3, event=event))
-    calls = [(event.tool_call_id, event.type) for event in run.events if isinstance(event, ToolEvent | ToolOutcome)]
+    calls = [
+        (event.tool_call_id, event.type) for event in run.events if isinstance(event, ev.ToolEvent | ev.ToolOutcome)
+    ]
 
     assert calls == [
         *(("c", "tool_call_requested"), ("c", "tool_call_started"), ("c", "tool_call_completed")),
@@ -129,7 +116,7 @@ def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
 def test_a_judge_that_raises_at_the_end_ends_the_run_all_the_same(name: str) -> None:
     """As failed, once; nobody is left to cancel."""
     run = Run()
-    run.tell(interface.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.tell(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
     run.breaks(name)
     run.tell(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
@@ -147,7 +134,7 @@ def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
 
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
     run.tell(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
-    (error,) = [event for event in run.events if isinstance(event, ErrorOccurred)]
+    (error,) = [event for event in run.events if isinstance(event, ev.ErrorOccurred)]
 
     assert (error.code, error.message) == ("rule_failed", "rules that raised: `mine`")
     assert run.of(CancelAdapter) == []
@@ -196,29 +183,29 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: interface.Input) -
     run.events += run.machine.drain_record()
     commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
-    assert not any(isinstance(event, ToolCallStarted) for event in run.events)
+    assert not any(isinstance(event, ev.ToolCallStarted) for event in run.events)
     assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
 
 
 def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
     """Of a call that ran before anybody could be asked."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
-    run.tell(interface.Reported(now_ms=2, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
-    (request,) = [event for event in run.events if isinstance(event, ToolApprovalRequested)]
+    run.tell(interface.Reported(now_ms=2, event=ev.ToolCallStarted(tool_call_id="c", tool_name="read")))
+    (request,) = [event for event in run.events if isinstance(event, ev.ToolApprovalRequested)]
     run.tell(interface.AdapterEnded(now_ms=3))
     yes = ApprovalAnswer(granted=True, by="ana")
     run.tell(interface.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
 
-    assert isinstance(run.events[-1], TERMINAL)
+    assert isinstance(run.events[-1], ev.TERMINAL)
 
 
 def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
     """No later call is there to be refused in its place."""
     run = Run(Policy(name="p", on_violation="deny", limits=Limits(max_duration_ms=Limit(max=1_000, action="deny"))))
-    run.tell(interface.Reported(now_ms=2, event=RunCompleted(output="done")))
+    run.tell(interface.Reported(now_ms=2, event=ev.RunCompleted(output="done")))
     run.tell(interface.AdapterEnded(now_ms=5_000))
     (finish,) = run.of(Finish)
-    (violated,) = [event for event in run.events if isinstance(event, PolicyViolated)]
+    (violated,) = [event for event in run.events if isinstance(event, ev.PolicyViolated)]
 
     assert (violated.kind, violated.escalated) == ("max_duration_ms", True)
     assert (finish.outcome.status, finish.outcome.refused) == ("completed", True)
@@ -229,13 +216,13 @@ def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:
     """Not as one of which it is not known whether anybody said it."""
     call = ToolCall(id="c", name="read")
     policy = Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),))
-    yes = ToolApprovalGranted(approval_id="q.1", tool_name="read", input_digest=input_digest(call.input))
+    yes = ev.ToolApprovalGranted(approval_id="q.1", tool_name="read", input_digest=input_digest(call.input))
     judge = compile_policy(merge_policies([policy])).monitor(RunContext())
     machine = RunMachine(
         RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge, earlier_grants=[yes]
     )
     machine.handle(interface.Begin(now_ms=1, prompt="go"))
     machine.handle(interface.Proposed(now_ms=2, key=1, call=call))
-    (used,) = [event for event in machine.drain_record() if isinstance(event, ToolApprovalGranted)]
+    (used,) = [event for event in machine.drain_record() if isinstance(event, ev.ToolApprovalGranted)]
 
     assert (used.by, used.covered_by) == ("", "q.1")

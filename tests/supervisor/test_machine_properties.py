@@ -10,23 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proctor.policies.events import (
-    TERMINAL,
-    BudgetWarned,
-    Event,
-    MessageReceived,
-    PolicyViolated,
-    RunCompleted,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.limits import Limit, Limits
@@ -85,10 +69,10 @@ class Interleavings(RuleBasedStateMachine):
     def begin(self, gates_all: bool, on_timeout: str) -> None:
         self.compiled = compiled(on_timeout)
         self.judge = self.compiled.monitor(RunContext())
-        self.observed: list[Event] = []
+        self.observed: list[ev.Event] = []
         observe = self.judge.observe
 
-        def watched(event: Event) -> Any:
+        def watched(event: ev.Event) -> Any:
             self.observed.append(event)
             return observe(event)
 
@@ -104,13 +88,13 @@ class Interleavings(RuleBasedStateMachine):
         self.answers: dict[int, AnswerGate] = {}
         self.withdrawn: set[int] = set()
         self.recorded = self.acked = 0
-        self.appended: list[tuple[int, Event]] = []
+        self.appended: list[tuple[int, ev.Event]] = []
         self.approval_requests: list[RequestApproval] = []
         self.closing: list[str] = []
         self.cancels = self.finishes = 0
         self.ordered: int | None = None
         self.retries = self.refusals = 0
-        self.refused_end: Event | None = None
+        self.refused_end: ev.Event | None = None
         self.retry_of: RetryRecord | None = None
         self.broken = self.ended = False
         self.tokens = 0
@@ -164,7 +148,7 @@ class Interleavings(RuleBasedStateMachine):
             assert not self.broken
             stored = [e for n, e in self.appended if n <= self.acked]
             assert any(
-                isinstance(e, ToolCallStarted)
+                isinstance(e, ev.ToolCallStarted)
                 and (e.tool_call_id, e.tool_name, e.tool_input)
                 == (command.call.id, command.call.name, command.call.input)
                 for e in stored
@@ -176,11 +160,11 @@ class Interleavings(RuleBasedStateMachine):
     def check_violation_is_stored(self) -> None:
         # What is found after the cancel was ordered did not cause it.
         assert self.ordered is not None
-        violations = [n for n, e in self.appended if isinstance(e, PolicyViolated) and n <= self.ordered]
+        violations = [n for n, e in self.appended if isinstance(e, ev.PolicyViolated) and n <= self.ordered]
         assert self.broken or all(n <= self.acked for n in violations)
 
     def check_grants(self) -> None:
-        grants = [e.approval_id for _, e in self.appended if isinstance(e, ToolApprovalGranted)]
+        grants = [e.approval_id for _, e in self.appended if isinstance(e, ev.ToolApprovalGranted)]
         assert len(grants) == len(set(grants))
 
     def pass_time(self, ms: int) -> int:
@@ -196,18 +180,18 @@ class Interleavings(RuleBasedStateMachine):
     @rule(call_id=IDS, name=TOOLS, call_input=INPUTS, what=st.integers(0, 5), tokens=st.integers(0, 300))
     def report(self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int) -> None:
         fields: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name}
-        event: Event = [
-            MessageReceived(content="x"),
-            TokenUsageUpdated(input_tokens=tokens),
-            ToolCallRequested(**fields, tool_input=call_input),
-            ToolCallStarted(**fields, tool_input=call_input),
-            ToolCallCompleted(**fields),
-            ToolApprovalGranted(**fields, approval_id="r.1"),
+        event: ev.Event = [
+            ev.MessageReceived(content="x"),
+            ev.TokenUsageUpdated(input_tokens=tokens),
+            ev.ToolCallRequested(**fields, tool_input=call_input),
+            ev.ToolCallStarted(**fields, tool_input=call_input),
+            ev.ToolCallCompleted(**fields),
+            ev.ToolApprovalGranted(**fields, approval_id="r.1"),
         ][what]
         self.feed(interface.Reported(now_ms=self.pass_time(1), event=event))
 
-    @rule(event=st.sampled_from([RunCompleted(output="x"), RunFailed(error="y")]))
-    def provider_ends(self, event: Event) -> None:
+    @rule(event=st.sampled_from([ev.RunCompleted(output="x"), ev.RunFailed(error="y")]))
+    def provider_ends(self, event: ev.Event) -> None:
         self.feed(interface.Reported(now_ms=self.pass_time(1), event=event))
 
     @rule(key=st.integers(1, 20))
@@ -219,7 +203,7 @@ class Interleavings(RuleBasedStateMachine):
             permitted = call is not None and (call.runs, call.key) == (True, key)
             self.feed(interface.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
             if permitted and not self.machine.ended:
-                failed = [event for _, event in self.appended[before:] if isinstance(event, ToolCallFailed)]
+                failed = [event for _, event in self.appended[before:] if isinstance(event, ev.ToolCallFailed)]
                 assert [event.tool_call_id for event in failed][:1] == [call_id]
 
     @precondition(lambda self: self.approval_requests)
@@ -235,13 +219,13 @@ class Interleavings(RuleBasedStateMachine):
     @rule(n=st.integers(0, 20))
     def close(self, n: int) -> None:
         approval_id = self.closing[n % len(self.closing)]
-        answers = (ToolApprovalDenied, ToolApprovalExpired, ToolApprovalGranted)
+        answers = (ev.ToolApprovalDenied, ev.ToolApprovalExpired, ev.ToolApprovalGranted)
         before = len(self.appended)
         waits = not any(isinstance(e, answers) and e.approval_id == approval_id for _, e in self.appended)
         self.feed(
             interface.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=approval_id, answer=NOBODY_IN_TIME)
         )
-        expired = [event for _, event in self.appended[before:] if isinstance(event, ToolApprovalExpired)]
+        expired = [event for _, event in self.appended[before:] if isinstance(event, ev.ToolApprovalExpired)]
         assert len(expired) == waits
 
     @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
@@ -295,7 +279,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def there_is_one_terminal_event_at_most_and_none_after_it(self) -> None:
         events = [event for _, event in getattr(self, "appended", ())]
-        terminal = [n for n, event in enumerate(events) if isinstance(event, TERMINAL)]
+        terminal = [n for n, event in enumerate(events) if isinstance(event, ev.TERMINAL)]
         assert terminal in ([], [len(events) - 1])
 
     @invariant()
@@ -307,7 +291,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def warnings_come_in_flight(self) -> None:
         if hasattr(self, "judge") and self.judge.usage.total_tokens >= WARN_AT and not self.machine.ended:
-            assert any(isinstance(event, BudgetWarned) for _, event in self.appended)
+            assert any(isinstance(event, ev.BudgetWarned) for _, event in self.appended)
 
     @invariant()
     def the_judge_has_observed_what_is_recorded_in_its_order(self) -> None:
@@ -327,14 +311,14 @@ class Interleavings(RuleBasedStateMachine):
             self.acked = self.recorded
             self.feed(interface.Stored(now_ms=self.now, count=self.acked))
         assert self.finishes == 1
-        assert isinstance(self.appended[-1][1], TERMINAL) or isinstance(self.refused_end, RunFailed)
+        assert isinstance(self.appended[-1][1], ev.TERMINAL) or isinstance(self.refused_end, ev.RunFailed)
         gone = set(self.keys) - set(self.answers)
         assert gone <= self.withdrawn
         self.key += 1
         late = ToolCall(id="late", name="read")
         self.feed(interface.Proposed(now_ms=self.now, key=self.key, call=late))
         assert (self.answers[self.key].answer.allowed, self.answers[self.key].answer.stop) == (False, True)
-        started = [e.tool_call_id for _, e in self.appended if isinstance(e, ToolCallStarted)]
+        started = [e.tool_call_id for _, e in self.appended if isinstance(e, ev.ToolCallStarted)]
         permitted = [a.call.id for a in self.answers.values() if a.answer.allowed]
         assert set(permitted) <= set(started)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -12,19 +11,9 @@ import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
+from supervised import OPEN, denying
 
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolApprovalExpired,
-    ToolApprovalRequested,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
 from proctor.supervisor import (
@@ -54,12 +43,12 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 anyone = pytest.mark.anyio
 
 
-async def record(store: MemoryStore, session_id: str) -> list[Event]:
+async def record(store: MemoryStore, session_id: str) -> list[ev.Event]:
     return [event async for event in store.read(session_id)]
 
 
-async def ends(store: MemoryStore, session_id: str) -> list[type[Event]]:
-    return [type(event) for event in await record(store, session_id) if isinstance(event, TERMINAL)]
+async def ends(store: MemoryStore, session_id: str) -> list[type[ev.Event]]:
+    return [type(event) for event in await record(store, session_id) if isinstance(event, ev.TERMINAL)]
 
 
 class Leaseless(MemoryStore):
@@ -74,7 +63,7 @@ class Leaseless(MemoryStore):
 
 
 @anyone
-async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
+async def test_a_created_run_is_executed_once() -> None:
     """Ten ask for it at the same time; the others learn whose it is."""
     store = MemoryStore()
     run_id = await create_run(store, "go")
@@ -83,7 +72,7 @@ async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
 
     async def execute() -> None:
         try:
-            await execute_run(store, adapter, run_id, policies=[permissive])
+            await execute_run(store, adapter, run_id, policies=[OPEN])
         except UsageError as error:
             refused.append(str(error))
 
@@ -95,11 +84,11 @@ async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
 
     assert len(adapter.ran) == len(adapter.launches) == 1
     assert len(refused) == 9
-    assert await ends(store, run.session_id) == [RunCompleted]
+    assert await ends(store, run.session_id) == [ev.RunCompleted]
 
 
 @anyone
-async def test_a_run_whose_owner_left_before_it_started_is_not_lost(permissive: Policy) -> None:
+async def test_a_run_whose_owner_left_before_it_started_is_not_lost() -> None:
     """Nothing ends it, and whoever wants starts it."""
     store = MemoryStore()
     run_id = await create_run(store, "go")
@@ -108,7 +97,7 @@ async def test_a_run_whose_owner_left_before_it_started_is_not_lost(permissive: 
     await store.release(owner.epoch)
 
     assert await reap(store) == []
-    assert (await execute_run(store, FakeAdapter(), run_id, policies=[permissive])).status == "completed"
+    assert (await execute_run(store, FakeAdapter(), run_id, policies=[OPEN])).status == "completed"
 
 
 @anyone
@@ -146,12 +135,12 @@ class SlowToLook(MemoryStore):
 @pytest.mark.trio
 @pytest.mark.parametrize("kind", [MemoryStore, SlowToLook])
 async def test_an_owner_that_is_there_keeps_its_runs(
-    kind: type[MemoryStore], permissive: Policy, autojump_clock: trio.testing.MockClock
+    kind: type[MemoryStore], autojump_clock: trio.testing.MockClock
 ) -> None:
     """However long they take: the lease is renewed, also beside a long look for lost runs. Then it leaves."""
     store = kind()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[OPEN])
         for _ in range(50):
             await trio.sleep(2 * LEASE_S - 0.1)
             run = await store.run(handle.run_id)
@@ -180,19 +169,19 @@ async def test_a_deadline_is_kept_beside_the_heartbeat(autojump_clock: trio.test
 
 @pytest.mark.trio
 async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """One terminal event; a call that the old owner's agent asks for afterwards does not run."""
     store = Leaseless()
     adapter = FakeAdapter([Ask(id="c1", name="read"), Pause(10 * LEASE_S), Ask(id="c2", name="read")])
     async with Supervisor(store) as old:
-        handle = await old.start(adapter, "go", policies=[permissive], session_id="s")
+        handle = await old.start(adapter, "go", policies=[OPEN], session_id="s")
         await trio.sleep(1)
         store.silent = True
         await trio.sleep(LEASE_S)
         async with Supervisor(store) as other:
-            await run_once(FakeAdapter(), "another", policies=[permissive], store=store)
-            await (await other.start(FakeAdapter([Pause(1)]), "go", policies=[permissive])).wait()
+            await run_once(FakeAdapter(), "another", policies=[OPEN], store=store)
+            await (await other.start(FakeAdapter([Pause(1)]), "go", policies=[OPEN])).wait()
         lost = await store.run(handle.run_id)
         with pytest.raises(StoreError) as raised:
             await handle.wait()
@@ -201,8 +190,8 @@ async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
     assert lost.status == "failed"
     assert raised.value.kind == "fenced"
     assert [call.id for call in adapter.ran] == ["c1"]
-    (end,) = [event for event in await record(store, "s") if isinstance(event, TERMINAL)]
-    assert isinstance(end, RunFailed)
+    (end,) = [event for event in await record(store, "s") if isinstance(event, ev.TERMINAL)]
+    assert isinstance(end, ev.RunFailed)
     assert end.error["code"] == "owner_lost"
     assert [event.seq for event in await record(store, "s")] == list(range(1, end.seq + 1))
 
@@ -225,7 +214,7 @@ async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session
 
 
 @anyone
-async def test_a_held_call_of_a_lost_run_is_asked_again(denying: Callable[..., Policy]) -> None:
+async def test_a_held_call_of_a_lost_run_is_asked_again() -> None:
     """Nobody can answer for the owner that is gone; the next run of the session asks anew, and nothing is assumed."""
     store, asking = MemoryStore(), denying("request_approval")
     steps = [Ask(id="c1", name="bash", input={"command": "rm x"})]
@@ -249,30 +238,28 @@ async def test_a_held_call_of_a_lost_run_is_asked_again(denying: Callable[..., P
     assert gone.value.kind == "owner_gone"
     assert again.approval_id != request.approval_id
     assert (unanswered, [call.id for call in adapter.ran]) == ([], ["c1"])
-    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed, RunCompleted]
-    (closed,) = [event for event in events if isinstance(event, ToolApprovalExpired)]
+    assert [type(event) for event in events if isinstance(event, ev.TERMINAL)] == [ev.RunFailed, ev.RunCompleted]
+    (closed,) = [event for event in events if isinstance(event, ev.ToolApprovalExpired)]
     assert (closed.approval_id, closed.withdrawn, closed.run_id) == (request.approval_id, True, run_id)
-    assert [e.run_id for e in events if isinstance(e, ToolCallStarted)] == [handle.run_id]
-    assert len([e for e in events if isinstance(e, ToolApprovalRequested)]) == 2
+    assert [e.run_id for e in events if isinstance(e, ev.ToolCallStarted)] == [handle.run_id]
+    assert len([e for e in events if isinstance(e, ev.ToolApprovalRequested)]) == 2
 
 
 @anyone
 @pytest.mark.parametrize(("reported", "own"), [((150,), 50), ((150, 160), 60), ((40,), 40)])
-async def test_a_lost_run_used_what_its_session_had_not_used_before(
-    permissive: Policy, reported: tuple[int, ...], own: int
-) -> None:
+async def test_a_lost_run_used_what_its_session_had_not_used_before(reported: tuple[int, ...], own: int) -> None:
     """Of a sum that goes on over runs its own part, as its owner would have said; a sum from zero is all its own."""
 
-    def says(tokens: int) -> TokenUsageUpdated:
-        return TokenUsageUpdated(scope="cumulative", input_tokens=tokens)
+    def says(tokens: int) -> ev.TokenUsageUpdated:
+        return ev.TokenUsageUpdated(scope="cumulative", input_tokens=tokens)
 
     store = MemoryStore()
-    given: Any = {"policies": [permissive], "store": store, "session_id": "s", "continuation": "replay"}
+    given: Any = {"policies": [OPEN], "store": store, "session_id": "s", "continuation": "replay"}
     await run_once(FakeAdapter([says(100)]), "go", **given)
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     run = await store.create_run(RunInfo(run_id="left", session_id="s"), epoch=owner.epoch)
     ids: Any = {"session_id": "s", "run_id": run.run_id}
-    await store.append([RunStarted(**ids), *(replace(says(each), **ids) for each in reported)], epoch=owner.epoch)
+    await store.append([ev.RunStarted(**ids), *(replace(says(each), **ids) for each in reported)], epoch=owner.epoch)
     await store.release(owner.epoch)
 
     assert [run.run_id for run in await reap(store)] == ["left"]
@@ -282,7 +269,7 @@ async def test_a_lost_run_used_what_its_session_had_not_used_before(
 
 
 @anyone
-async def test_following_a_lost_run_ends(denying: Callable[..., Policy]) -> None:
+async def test_following_a_lost_run_ends() -> None:
     """Whether or not anybody has ended it meanwhile."""
     store = MemoryStore()
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
@@ -295,7 +282,7 @@ async def test_following_a_lost_run_ends(denying: Callable[..., Policy]) -> None
 
 
 @anyone
-async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Callable[..., Policy]) -> None:
+async def test_what_a_lost_run_left_running_is_ended_and_reported() -> None:
     """By whoever ends it; the record has the evidence."""
     store = MemoryStore()
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
@@ -312,7 +299,7 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Calla
         [[run_id], []],
         [run_id],
     )
-    assert isinstance(end, RunFailed)
+    assert isinstance(end, ev.RunFailed)
     assert end.error["details"] == {"killed": [4711]}
 
 
@@ -324,7 +311,7 @@ async def test_remains_that_cannot_be_ended_keep_no_other_lost_run_from_its_end(
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     for name in ("first", "second"):
         await store.create_run(RunInfo(run_id=name, session_id=name), epoch=owner.epoch)
-        await store.append([RunStarted(run_id=name, session_id=name)], epoch=owner.epoch)
+        await store.append([ev.RunStarted(run_id=name, session_id=name)], epoch=owner.epoch)
     await store.release(owner.epoch)
 
     async def end_orphans(mark: str) -> dict[str, Any]:
@@ -356,16 +343,14 @@ class Ending:
 
 @anyone
 @pytest.mark.parametrize("finishes", [True, False])
-async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_session(
-    denying: Callable[..., Policy], permissive: Policy, finishes: bool
-) -> None:
+async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_session(finishes: bool) -> None:
     """It goes on then; and ends the run itself where the other one went away meanwhile."""
     store, ending, handles = MemoryStore(), Ending(), []
     await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
 
         async def start() -> None:
-            options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
+            options: Any = {"policies": [OPEN], "session_id": "s", "continuation": "none"}
             handles.append(await supervisor.start(FakeAdapter(), "go on", **options))
 
         async with anyio.create_task_group() as elsewhere:
@@ -382,37 +367,38 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
 
     assert waited == []
     assert [(await handle.wait()).status for handle in handles] == ["completed"]
-    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed, RunCompleted]
+    assert [type(event) for event in events if isinstance(event, ev.TERMINAL)] == [ev.RunFailed, ev.RunCompleted]
 
 
 @pytest.mark.trio
-async def test_a_start_takes_over_what_another_owner_never_ends(
-    denying: Callable[..., Policy], permissive: Policy, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: trio.testing.MockClock) -> None:
     """Its lease is over some time, and the session is not kept for good."""
     store, ending = MemoryStore(), Ending()
     await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as elsewhere:
         elsewhere.start_soon(partial(reap, store, end_orphans=ending.end_orphans))
         await ending.was_requested.wait()
-        options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
+        options: Any = {"policies": [OPEN], "session_id": "s", "continuation": "none"}
         handle = await supervisor.start(FakeAdapter(), "go on", **options)
         result = await handle.wait()
         ending.let.set()
 
     assert result.status == "completed"
-    assert [type(e) for e in await record(store, "s") if isinstance(e, TERMINAL)] == [RunFailed, RunCompleted]
+    assert [type(e) for e in await record(store, "s") if isinstance(e, ev.TERMINAL)] == [
+        ev.RunFailed,
+        ev.RunCompleted,
+    ]
 
 
 @anyone
-async def test_a_start_that_is_cancelled_leaves_no_created_run(permissive: Policy) -> None:
+async def test_a_start_that_is_cancelled_leaves_no_created_run() -> None:
     """Whenever it is cancelled: the run was never stored, or has an end."""
     for checkpoints in range(1, 12):
         store = MemoryStore()
         async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
 
             async def start(supervisor: Supervisor = supervisor) -> None:
-                await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
+                await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN], session_id="s")
 
             tasks.start_soon(start)
             for _ in range(checkpoints):
@@ -422,11 +408,11 @@ async def test_a_start_that_is_cancelled_leaves_no_created_run(permissive: Polic
         statuses = [run.status for run in await store.runs()]
 
         assert set(statuses) <= {"cancelled"}
-        assert await ends(store, "s") == [RunCancelled] * len(statuses)
+        assert await ends(store, "s") == [ev.RunCancelled] * len(statuses)
 
 
 @anyone
-async def test_a_start_cancelled_while_it_is_stored_is_withdrawn(permissive: Policy) -> None:
+async def test_a_start_cancelled_while_it_is_stored_is_withdrawn() -> None:
     """A store may store what whoever asked for it does not wait for any more."""
 
     class Slow(MemoryStore):
@@ -439,9 +425,9 @@ async def test_a_start_cancelled_while_it_is_stored_is_withdrawn(permissive: Pol
     store, adapter = Slow(), FakeAdapter()
     async with Supervisor(store) as supervisor:
         async with anyio.create_task_group() as tasks:
-            await supervisor.start(adapter, "go", policies=[permissive], session_id="s")
+            await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
         (run,) = await store.runs()
-        again = await supervisor.start(adapter, "go", policies=[permissive], session_id="s", run_id="next")
+        again = await supervisor.start(adapter, "go", policies=[OPEN], session_id="s", run_id="next")
         await again.wait()
 
     assert run.status == "cancelled"
@@ -449,7 +435,7 @@ async def test_a_start_cancelled_while_it_is_stored_is_withdrawn(permissive: Pol
 
 
 @anyone
-async def test_a_cancel_between_creation_and_start_is_honoured(permissive: Policy) -> None:
+async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
     """By any scope; the agent is not started, and the record says why."""
     for scope in ("run", "session", "all"):
         store, adapter = MemoryStore(), FakeAdapter()
@@ -457,14 +443,14 @@ async def test_a_cancel_between_creation_and_start_is_honoured(permissive: Polic
         value = {"run": run_id, "session": "s", "all": ""}[scope]
         order: Any = {"scope": scope, "value": value, "by": "ana", "reason": "not today"}
         await store.send_command(Cancel(**order))
-        result = await execute_run(store, adapter, run_id, policies=[permissive])
+        result = await execute_run(store, adapter, run_id, policies=[OPEN])
 
         assert (result.status, result.reason) == ("cancelled", "not today")
         assert adapter.launches == []
 
 
 @anyone
-async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive: Policy) -> None:
+async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again() -> None:
     """Neither one to all nor one to its session, whatever date it bears; none of thousands is looked at."""
 
     class Counting(MemoryStore):
@@ -479,9 +465,7 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
     for _ in range(2000):
         await store.send_command(Cancel(scope="all"))
     await store.send_command(Cancel(scope="session", value="s"))
-    result = await run_once(
-        FakeAdapter([Ask(id="c1", name="x")]), "go", policies=[permissive], store=store, session_id="s"
-    )
+    result = await run_once(FakeAdapter([Ask(id="c1", name="x")]), "go", policies=[OPEN], store=store, session_id="s")
 
     assert result.status == "completed"
     assert store.read_again == 0
@@ -489,7 +473,7 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
 
 @pytest.mark.trio
 async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(
-    permissive: Policy, autojump_clock: trio.testing.MockClock
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """An idle supervisor waits for the store to say that there is something."""
 
@@ -503,7 +487,7 @@ async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time
 
     store = Counting()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause(600)]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([Pause(600)]), "go", policies=[OPEN])
         for _ in range(2):
             await trio.sleep(60)
             await store.send_command(Cancel(scope="session", value="another"))
@@ -514,7 +498,7 @@ async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time
 
 
 @anyone
-async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again(permissive: Policy) -> None:
+async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again() -> None:
     """Between the look at it and the claim it was begun, and its owner killed: it is lost, not created."""
 
     class Late(MemoryStore):
@@ -523,17 +507,17 @@ async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_a
             if seen is not None and seen.status == "created":
                 owner = await self.register(Owner(owner_id="quick"), lease_s=3600)
                 await self.claim_run(run_id, epoch=owner.epoch)
-                await self.append([RunStarted(run_id=run_id, session_id="s")], epoch=owner.epoch)
+                await self.append([ev.RunStarted(run_id=run_id, session_id="s")], epoch=owner.epoch)
                 await self.release(owner.epoch)
             return seen
 
     store, adapter = Late(), FakeAdapter()
     run_id = await create_run(store, "go", session_id="s")
     with pytest.raises(UsageError, match="was started before"):
-        await execute_run(store, adapter, run_id, policies=[permissive])
+        await execute_run(store, adapter, run_id, policies=[OPEN])
 
     assert adapter.launches == []
-    assert await ends(store, "s") in ([], [RunFailed])
+    assert await ends(store, "s") in ([], [ev.RunFailed])
 
 
 @anyone
@@ -574,7 +558,7 @@ async def test_who_ends_more_than_a_lease_is_long_ends_all(
     gone = (await store.register(Owner(owner_id="gone"), lease_s=LEASE_S)).epoch
     for n in range(4):
         await store.create_run(RunInfo(run_id=f"lost{n}", session_id=f"s{n}"), epoch=gone)
-        await store.append([RunStarted(run_id=f"lost{n}", session_id=f"s{n}")], epoch=gone)
+        await store.append([ev.RunStarted(run_id=f"lost{n}", session_id=f"s{n}")], epoch=gone)
         await create_run(store, "go")
     await store.release(gone)
     if by_order:

@@ -10,29 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    TERMINAL,
-    ErrorOccurred,
-    ErrorRecovered,
-    Event,
-    MessageReceived,
-    MessageSent,
-    MessageStreamed,
-    RunCompleted,
-    RunStarted,
-    SessionCompleted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-    Unrecognized,
-)
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.limits import Limits
@@ -71,14 +50,14 @@ def identity(run_id: str = "r") -> RunIdentity:
     return RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
 
 
-def resumed(record: list[Event], run_id: str = "r") -> RunMachine:
+def resumed(record: list[ev.Event], run_id: str = "r") -> RunMachine:
     return RunMachine.resume(identity(run_id), COMPILED.monitor(RunContext()), record, **SETTINGS)
 
 
 class Shell:
     """Feeds one input after another, stores what is recorded at once, and ends the client that is cancelled."""
 
-    def __init__(self, machine: RunMachine, record: list[Event], stored: int = 0) -> None:
+    def __init__(self, machine: RunMachine, record: list[ev.Event], stored: int = 0) -> None:
         self.machine = machine
         self.record = record
         self.stored = stored
@@ -113,32 +92,34 @@ TOOL_NAMES = ("read", "write", "warned", "asked", "denied", "cancelled")
 TOOLS = st.sampled_from([*TOOL_NAMES, "asked"])
 CALLS = st.builds(ToolCall, id=IDS, name=TOOLS, input=st.sampled_from([{}, {"n": 1}]))
 REPORTS = st.one_of(
-    st.builds(lambda id: ToolCallCompleted(tool_call_id=id), IDS),
-    st.builds(lambda id: ToolCallFailed(tool_call_id=id, error="no"), IDS),
-    st.builds(lambda call: ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS),
-    st.builds(lambda n: TokenUsageUpdated(input_tokens=n), st.integers(0, 200)),
-    st.builds(lambda n: TurnCompleted(turn=n), st.integers(1, 5)),
-    st.builds(lambda n: TokenUsageUpdated(input_tokens=n, scope="cumulative"), st.integers(0, 200)),
-    st.builds(lambda id: ToolCallDenied(tool_call_id=id), IDS),
+    st.builds(lambda id: ev.ToolCallCompleted(tool_call_id=id), IDS),
+    st.builds(lambda id: ev.ToolCallFailed(tool_call_id=id, error="no"), IDS),
     st.builds(
-        lambda call: ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS
+        lambda call: ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS
     ),
-    st.builds(lambda content: MessageReceived(content=content), st.sampled_from(["x", "x" * 1_200])),
+    st.builds(lambda n: ev.TokenUsageUpdated(input_tokens=n), st.integers(0, 200)),
+    st.builds(lambda n: ev.TurnCompleted(turn=n), st.integers(1, 5)),
+    st.builds(lambda n: ev.TokenUsageUpdated(input_tokens=n, scope="cumulative"), st.integers(0, 200)),
+    st.builds(lambda id: ev.ToolCallDenied(tool_call_id=id), IDS),
+    st.builds(
+        lambda call: ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS
+    ),
+    st.builds(lambda content: ev.MessageReceived(content=content), st.sampled_from(["x", "x" * 1_200])),
     st.sampled_from(
         [
-            MessageReceived(content="y", role="user"),
-            MessageSent(content="z"),
-            MessageStreamed(delta="d"),
-            MessageStreamed(delta="s", role="system"),
-            ErrorOccurred(code="messages_full", message="forged"),
-            ErrorOccurred(code="record_full", message="forged"),
-            ErrorOccurred(code="c", message="m" * 3_000),
-            ErrorRecovered(code="c"),
-            RunStarted(model="other", metadata={"n": 1}),
-            SessionCompleted(),
-            SessionStarted(metadata={"model": "m"}),
-            TurnStarted(turn=2),
-            Unrecognized(raw={"type": "new"}),
+            ev.MessageReceived(content="y", role="user"),
+            ev.MessageSent(content="z"),
+            ev.MessageStreamed(delta="d"),
+            ev.MessageStreamed(delta="s", role="system"),
+            ev.ErrorOccurred(code="messages_full", message="forged"),
+            ev.ErrorOccurred(code="record_full", message="forged"),
+            ev.ErrorOccurred(code="c", message="m" * 3_000),
+            ev.ErrorRecovered(code="c"),
+            ev.RunStarted(model="other", metadata={"n": 1}),
+            ev.SessionCompleted(),
+            ev.SessionStarted(metadata={"model": "m"}),
+            ev.TurnStarted(turn=2),
+            ev.Unrecognized(raw={"type": "new"}),
         ]
     ),
 )
@@ -154,7 +135,7 @@ STEPS = st.lists(
 def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> interface.Input:
     if isinstance(what, ToolCall):
         return interface.Proposed(now_ms=now_ms, key=key, call=what)
-    if isinstance(what, Event):
+    if isinstance(what, ev.Event):
         return interface.Reported(now_ms=now_ms, event=what)
     waiting = machine.requests
     approval_id = waiting[key % len(waiting)].approval_id if waiting else "r.9"
@@ -175,9 +156,9 @@ def from_snapshot(shell: Shell) -> Shell:
     return Shell(machine, shell.record, shell.stored)
 
 
-def played(steps: Any, next_shell: Callable[[Shell], Shell]) -> tuple[list[Event], list[Any]]:
+def played(steps: Any, next_shell: Callable[[Shell], Shell]) -> tuple[list[ev.Event], list[Any]]:
     """The record of a run that does these steps and then completes, and what its client was told."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shown = shown_by(shell.happens(interface.Begin(now_ms=1, prompt="go")))
     now_ms = 1
@@ -186,14 +167,14 @@ def played(steps: Any, next_shell: Callable[[Shell], Shell]) -> tuple[list[Event
         shell = next_shell(shell)
         shown += shown_by(shell.happens(input_of(what, now_ms, key, shell.machine)))
     shell = next_shell(shell)
-    shell.happens(interface.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
+    shell.happens(interface.Reported(now_ms=now_ms, event=ev.RunCompleted(output="x")))
     shown += shown_by(shell.happens(interface.AdapterEnded(now_ms=now_ms)))
     return record, shown
 
 
 STARTED_WHILE_IT_WAITS = [
     (1, ToolCall(id="c1", name="asked")),
-    (1, ToolCallStarted(tool_call_id="c1", tool_name="read")),
+    (1, ev.ToolCallStarted(tool_call_id="c1", tool_name="read")),
     (1, ToolCall(id="c1", name="read")),
 ]
 
@@ -215,16 +196,16 @@ def test_it_records_and_answers_as_one_that_lived_on(steps: Any) -> None:
 
     assert played(steps, from_record) == lived
     assert played(steps, from_snapshot) == lived
-    assert [type(event) in TERMINAL for event in lived[0]].count(True) == 1
+    assert [type(event) in ev.TERMINAL for event in lived[0]].count(True) == 1
     if steps is ANSWERED_AND_ASKED_AGAIN:  # a yes is used up by the call that waited for it
-        assert [event.tool_call_id for event in lived[0] if isinstance(event, ToolCallStarted)] == ["c1"]
+        assert [event.tool_call_id for event in lived[0] if isinstance(event, ev.ToolCallStarted)] == ["c1"]
 
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> None:
     """Once the run is over: what it found itself it knows as what it reads."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     lived, with_transcript = COMPILED.monitor(RunContext()), COMPILED.monitor(RunContext())
     machine = RunMachine(identity(), lived, approval=COMPILED.approval)
     shell = Shell(machine, record)
@@ -243,14 +224,14 @@ def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> No
 
 def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> None:
     """Turns are counted on, and the judge remembers."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     shell.happens(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
-    shell.happens(interface.Reported(now_ms=2, event=ToolCallCompleted(tool_call_id="c")))
-    shell.happens(interface.Reported(now_ms=3, event=TurnCompleted(turn=1)))
+    shell.happens(interface.Reported(now_ms=2, event=ev.ToolCallCompleted(tool_call_id="c")))
+    shell.happens(interface.Reported(now_ms=3, event=ev.TurnCompleted(turn=1)))
     assert shell.machine.turn == 2
-    shell.happens(interface.Reported(now_ms=4, event=RunCompleted()))
+    shell.happens(interface.Reported(now_ms=4, event=ev.RunCompleted()))
     shell.happens(interface.AdapterEnded(now_ms=4))
     over, following = resumed(record), Shell(resumed(record, "r2"), record)
     assert (over.ended, over.begun, following.machine.begun) == (True, True, False)
@@ -263,13 +244,13 @@ def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> No
     assert isinstance(late, AnswerGate)
     assert not late.answer.allowed
     assert [answer.allowed for _, answer in shown_by(answered)] == [True]
-    assert [event.turn for event in record if isinstance(event, ToolCallStarted)] == [0, 2]
+    assert [event.turn for event in record if isinstance(event, ev.ToolCallStarted)] == [0, 2]
     assert [event.seq for event in record] == list(range(1, len(record) + 1))
 
 
 def test_a_judge_that_was_kept_needs_only_the_run() -> None:
     """Restored from a snapshot, it observes nothing twice."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     for n in range(4):
@@ -291,7 +272,7 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
     exact: dict[str, Any] | None,
 ) -> None:
     """A yes to it lets nothing run that was judged on what the record has in a secret's place."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     redactor = Redactor(Redaction())
 
     def machine() -> RunMachine:
@@ -314,15 +295,15 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
     assert answer.answer.allowed == (exact == {"to": TOKEN})
     if answer.answer.allowed:
         assert answer.call == call
-        assert isinstance(record[-1], ToolCallStarted)
+        assert isinstance(record[-1], ev.ToolCallStarted)
     else:
-        assert isinstance(record[-1], ToolCallDenied)
+        assert isinstance(record[-1], ev.ToolCallDenied)
         assert record[-1].decision == "input_unknown"
 
 
 def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_known() -> None:
     """As one that lived on: asked again under its id, it is the same call, running still."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     settings: dict[str, Any] = {"approval": COMPILED.approval, "redactor": Redactor(Redaction())}
     call = ToolCall(id="c", name="read", input={"to": TOKEN})
 
@@ -347,12 +328,12 @@ def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_k
 
 def test_a_resumed_run_gives_its_last_message() -> None:
     """And not what was streamed before it."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     Shell(resumed(record), record).happens(interface.Begin(now_ms=1, prompt="go"))
-    for event in (MessageStreamed(delta="I th"), MessageReceived(content="done")):
+    for event in (ev.MessageStreamed(delta="I th"), ev.MessageReceived(content="done")):
         Shell(resumed(record), record).happens(interface.Reported(now_ms=2, event=event))
     shell = Shell(resumed(record), record)
-    shell.happens(interface.Reported(now_ms=4, event=RunCompleted()))
+    shell.happens(interface.Reported(now_ms=4, event=ev.RunCompleted()))
     (finish,) = (
         command for command in shell.happens(interface.AdapterEnded(now_ms=5)) if isinstance(command, Finish)
     )
@@ -364,7 +345,7 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
     """The record has a placeholder where the secret was; a call that is over is known again, too."""
     calls = compile_policy(merge_policies([POLICY])).monitor(RunContext())
     redacted = {"to": "[redacted]"}
-    calls.observe(ToolCallStarted(tool_call_id="c", tool_name="x", tool_input=redacted))
+    calls.observe(ev.ToolCallStarted(tool_call_id="c", tool_name="x", tool_input=redacted))
     table = calls.calls
 
     def related() -> list[str]:
@@ -374,7 +355,7 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
     assert related() == ["conflict"] * 3
     table.redact = lambda exact: redacted if exact == {"to": TOKEN} else exact
     assert related() == ["running", "conflict", "conflict"]
-    calls.observe(ToolCallCompleted(tool_call_id="c", tool_name="x"))
+    calls.observe(ev.ToolCallCompleted(tool_call_id="c", tool_name="x"))
     table.session.begun = 1
     table.session.earlier, table.session.finished = table.session.finished, {}
     assert related() == ["ended", "conflict", "conflict"]
@@ -382,7 +363,7 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
 
 def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
     """Nobody is asked twice for what was said to cover the run."""
-    record: list[Event] = []
+    record: list[ev.Event] = []
     wide = compile_policy(merge_policies([msgspec.structs.replace(POLICY, approval=Approval(scope="run"))]))
 
     def shell() -> Shell:
@@ -399,7 +380,7 @@ def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
     following.happens(interface.Proposed(now_ms=4, key=2, call=ToolCall(id="d", name="asked", input={"n": 1})))
 
     assert following.machine.requests == []
-    assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c", "d"]
+    assert [event.tool_call_id for event in record if isinstance(event, ev.ToolCallStarted)] == ["c", "d"]
 
 
 def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() -> None:

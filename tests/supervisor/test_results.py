@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
+from supervised import OPEN, denying
 
 from proctor.policies import compile_policy
+from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError, Violation
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    MessageReceived,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.limits import LIMITS, Limit, Limits
 from proctor.policies.monitor.call_table import DENIED_KEPT
@@ -37,14 +24,14 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 BASH = Ask(id="c1", name="bash", input={"command": "ls"})
 ENDINGS: dict[str, tuple[Step, ...]] = {
-    "ok": (RunCompleted(output="finished"),),
-    "failed": (RunFailed(error={"message": "overloaded", "status": 529}),),
+    "ok": (ev.RunCompleted(output="finished"),),
+    "failed": (ev.RunFailed(error={"message": "overloaded", "status": 529}),),
     "raises": (Crash(ProviderError("the client died")),),
     "crash": (Crash(RuntimeError("segmentation fault")),),
     "no_end": (Stop(),),
 }
 ERRORS = {"failed": ProviderError, "raises": ProviderError, "crash": RuntimeError, "no_end": ProviderError}
-Outcome = tuple[RunResult | None, BaseException | None, list[Event]]
+Outcome = tuple[RunResult | None, BaseException | None, list[ev.Event]]
 
 
 async def supervise(adapter: FakeAdapter, policy: Policy, **more: Any) -> Outcome:
@@ -59,15 +46,15 @@ async def supervise(adapter: FakeAdapter, policy: Policy, **more: Any) -> Outcom
     return result, raised, publisher.events
 
 
-def terminals(events: list[Event]) -> list[Event]:
-    return [event for event in events if isinstance(event, TERMINAL)]
+def terminals(events: list[ev.Event]) -> list[ev.Event]:
+    return [event for event in events if isinstance(event, ev.TERMINAL)]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("gate", ["all", "none"])
 @pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
 async def test_every_ending_under_every_action_has_one_result_and_one_terminal_event(
-    ending: str, gate: str, action: str, denying: Callable[..., Policy]
+    ending: str, gate: str, action: str
 ) -> None:
     """Section 8 of the language, "Results", for adapters that gate and that cannot."""
     adapter = FakeAdapter([BASH, *ENDINGS[ending]], gate=gate)
@@ -79,7 +66,7 @@ async def test_every_ending_under_every_action_has_one_result_and_one_terminal_e
     assert adapter.closed == 1
     if cancelled:
         assert isinstance(raised, PolicyViolationError)
-        assert isinstance(events[-1], RunCancelled)
+        assert isinstance(events[-1], ev.RunCancelled)
         assert [v.action for v in raised.violations] == [action]
     elif ending == "ok":
         assert result is not None
@@ -89,18 +76,16 @@ async def test_every_ending_under_every_action_has_one_result_and_one_terminal_e
     else:
         assert type(raised) is ERRORS[ending]
         assert getattr(raised, "policy").action == action  # noqa: B009
-        assert isinstance(events[-1], RunFailed)
+        assert isinstance(events[-1], ev.RunFailed)
 
 
 @pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
 @pytest.mark.parametrize("gate", ["all", "none"])
-async def test_how_far_enforcement_got_is_in_the_record(
-    action: str, gate: str, denying: Callable[..., Policy]
-) -> None:
+async def test_how_far_enforcement_got_is_in_the_record(action: str, gate: str) -> None:
     """Prevented where the call was held, interrupted where the run was cancelled for it, else observed."""
     adapter = FakeAdapter([BASH], gate=gate)
     _, _, events = await supervise(adapter, denying(action), approver=FakeApprover(False))
-    (violation,) = [event for event in events if isinstance(event, PolicyViolated)]
+    (violation,) = [event for event in events if isinstance(event, ev.PolicyViolated)]
     if gate == "none":
         stops = action in ("deny", "cancel")
         assert violation.enforcement == ("interrupted" if stops else "observed")
@@ -111,12 +96,12 @@ async def test_how_far_enforcement_got_is_in_the_record(
         assert bool(adapter.ran) == (action == "warn")
 
 
-async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Policy]) -> None:
+async def test_a_policy_error_carries_what_there_was() -> None:
     """Violations, partial output, usage, and the calls that ran plus the one proposed."""
     adapter = FakeAdapter(
         [
-            MessageReceived(content="looking around"),
-            TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25),
+            ev.MessageReceived(content="looking around"),
+            ev.TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25),
             Ask(id="c0", name="read", input={"path": "a"}),
             BASH,
             Ask(id="c2", name="read"),
@@ -132,10 +117,10 @@ async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Poli
 
 
 @pytest.mark.parametrize("ending", sorted(ERRORS))
-async def test_an_error_of_the_provider_carries_what_there_was(ending: str, denying: Callable[..., Policy]) -> None:
+async def test_an_error_of_the_provider_carries_what_there_was(ending: str) -> None:
     """It is the provider's own, unchanged but for the report and the result so far."""
-    used = TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25)
-    adapter = FakeAdapter([MessageReceived(content="looking around"), used, BASH, *ENDINGS[ending]])
+    used = ev.TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25)
+    adapter = FakeAdapter([ev.MessageReceived(content="looking around"), used, BASH, *ENDINGS[ending]])
     _, raised, events = await supervise(adapter, denying("warn"), run_id="r1")
     partial: RunResult = getattr(raised, "partial", RunResult(status="completed", run_id="", session_id=""))
 
@@ -150,7 +135,7 @@ async def test_an_error_of_the_provider_carries_what_there_was(ending: str, deny
 async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_finished() -> None:
     """A cancel-action violation is an error even if the provider says it finished."""
     policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="cancel")
-    adapter = FakeAdapter([TokenUsageUpdated(input_tokens=11), RunCompleted(output="all done")])
+    adapter = FakeAdapter([ev.TokenUsageUpdated(input_tokens=11), ev.RunCompleted(output="all done")])
     _, raised, events = await supervise(adapter, policy)
 
     assert isinstance(raised, PolicyViolationError)
@@ -162,7 +147,7 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
 async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_cancels_where_not() -> None:
     """A limit with `deny` on an adapter that can refuse is no cancel."""
     policy = Policy(name="p", limits=Limits(max_total_tokens=Limit(max=10, action="deny")))
-    steps: list[Step] = [TokenUsageUpdated(input_tokens=11), BASH, RunCompleted(output="x")]
+    steps: list[Step] = [ev.TokenUsageUpdated(input_tokens=11), BASH, ev.RunCompleted(output="x")]
     gated, ungated = FakeAdapter(steps), FakeAdapter(steps, gate="none")
     result, _, _ = await supervise(gated, policy)
     _, raised, events = await supervise(ungated, policy)
@@ -171,10 +156,10 @@ async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_canc
     assert result.status == "completed"
     assert gated.ran == []
     assert isinstance(raised, PolicyViolationError)
-    assert isinstance(events[-1], RunCancelled)
+    assert isinstance(events[-1], ev.RunCancelled)
 
 
-async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[..., Policy]) -> None:
+async def test_siblings_of_a_cancelled_call_are_all_answered() -> None:
     """Every refused call gets a tool result, so the provider's pairing stays valid."""
     from proctor.supervisor.testing import Together
 
@@ -186,8 +171,8 @@ async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[.
     assert set(adapter.answers) == {"c1", "c2", "c3", "c4"}
     refused = [answer for answer in adapter.answers.values() if not answer.allowed]
     assert all(answer.tell_model for answer in refused)
-    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
-    failed = {event.tool_call_id for event in events if isinstance(event, ToolCallFailed)}
+    started = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallStarted)}
+    failed = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallFailed)}
     assert started - failed == {call.id for call in adapter.ran}
 
 
@@ -208,7 +193,7 @@ class OwnPolicyError(Exception):
     ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violation"]), (ClosedError, None)], ids=str
 )
 async def test_an_error_that_takes_no_report_is_raised_all_the_same(
-    kind: type[Exception], notes: list[str] | None, denying: Callable[..., Policy]
+    kind: type[Exception], notes: list[str] | None
 ) -> None:
     """With a note of what the policy found, where it takes one."""
     _, raised, _ = await supervise(FakeAdapter([BASH, Crash(kind("broken"))]), denying("warn"))
@@ -217,12 +202,12 @@ async def test_an_error_that_takes_no_report_is_raised_all_the_same(
     assert getattr(raised, "__notes__", None) == notes
 
 
-async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_run_keeps_only_its_latest_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has them all; the result says how many came before its own."""
     monkeypatch.setattr("proctor.supervisor.run.journal.MOST", 5)
     store = MemoryStore()
-    steps = [MessageReceived(content=str(n)) for n in range(20)]
-    result = await run_once(FakeAdapter(steps), "go", policies=[permissive], store=store)
+    steps = [ev.MessageReceived(content=str(n)) for n in range(20)]
+    result = await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store)
     stored = [event async for event in store.read(result.session_id)]
 
     assert list(result.events) == stored[-5:]
@@ -248,7 +233,7 @@ async def test_a_limit_that_trips_while_somebody_ends_the_run_changes_nothing(
     order: str, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its violation is recorded as observed; the run is cancelled by whom it was, and nothing is raised."""
-    adapter = FakeAdapter([MessageReceived(content="at work"), Pause()], deaf=1, rung_s=0.3)
+    adapter = FakeAdapter([ev.MessageReceived(content="at work"), Pause()], deaf=1, rung_s=0.3)
     caplog.set_level("INFO", "proctor")
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[LIMIT])
@@ -261,10 +246,10 @@ async def test_a_limit_that_trips_while_somebody_ends_the_run_changes_nothing(
             await supervisor.cancel_all(by="ana")
         result = await handle.wait()
         counts = supervisor.statistics()
-    ends = [event for event in result.events if isinstance(event, TERMINAL)]
+    ends = [event for event in result.events if isinstance(event, ev.TERMINAL)]
 
     assert result.status == "cancelled"
-    assert [(type(end), end.by) for end in ends if isinstance(end, RunCancelled)] == [(RunCancelled, "ana")]
+    assert [(type(end), end.by) for end in ends if isinstance(end, ev.RunCancelled)] == [(ev.RunCancelled, "ana")]
     assert [(v.kind, v.enforcement) for v in result.policy.violations] == [("max_duration_ms", "observed")]
     assert result.policy.action == "cancel"
     assert (counts.cancelled, counts.refused) == (1, 0)
@@ -286,7 +271,7 @@ async def test_a_person_who_comes_after_a_limit_changes_nothing(autojump_clock: 
         await handle.cancel(by="ana")
         with pytest.raises(PolicyViolationError, match="200 ms") as raised:
             await handle.wait()
-    ends = [event for event in raised.value.partial.events if isinstance(event, TERMINAL)]
+    ends = [event for event in raised.value.partial.events if isinstance(event, ev.TERMINAL)]
 
     assert raised.value.rule == "max_duration_ms"
     assert [getattr(end, "by", None) for end in ends] == [""]
@@ -353,8 +338,8 @@ def test_only_the_latest_refused_calls_are_remembered() -> None:
     monitor = compile_policy(Policy(name="p")).monitor()
     ids = [f"c{n}" for n in range(DENIED_KEPT)]
     for id in [*ids, "one more"]:
-        monitor.observe(ToolCallRequested(tool_call_id=id, tool_name="read", tool_input={}))
-        monitor.observe(ToolCallDenied(tool_call_id=id, tool_name="read"))
-    monitor.observe(ToolCallRequested(tool_call_id="c5", tool_name="read", tool_input={}))
+        monitor.observe(ev.ToolCallRequested(tool_call_id=id, tool_name="read", tool_input={}))
+        monitor.observe(ev.ToolCallDenied(tool_call_id=id, tool_name="read"))
+    monitor.observe(ev.ToolCallRequested(tool_call_id="c5", tool_name="read", tool_input={}))
 
     assert [*monitor.calls.session.denied] == [*(id for id in ids if id not in ("c0", "c5")), "one more"]

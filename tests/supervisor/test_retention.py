@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from supervised import OPEN
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import (
@@ -20,7 +21,6 @@ from proctor.policies.events import (
     RunStarted,
     Unrecognized,
 )
-from proctor.policies.policy import Policy
 from proctor.supervisor import (
     MemoryStore,
     RunInfo,
@@ -102,13 +102,13 @@ async def test_a_session_with_a_run_that_is_not_over_or_whose_age_nobody_knows_i
     assert await store.last_seq("t") == 4
 
 
-async def test_a_pruned_session_is_not_resumed(permissive: Policy) -> None:
+async def test_a_pruned_session_is_not_resumed() -> None:
     """What its limits count is gone, so they would be counted anew."""
     store = MemoryStore()
     await add(store, "s", 100)
     await prune(store, older_than=DAYS_90, now=NOW)
     with pytest.raises(UsageError, match="was pruned"):
-        await run_once(FakeAdapter(), "go", policies=[permissive], store=store, session_id="s")
+        await run_once(FakeAdapter(), "go", policies=[OPEN], store=store, session_id="s")
 
     assert [run.status for run in await store.runs()] in ([], ["failed"], ["cancelled"])
 

@@ -9,28 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 from postgres_server import needs_postgres, new_schema
+from supervised import OPEN
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import decode_event, encode_event, parse_policies
-from proctor.policies.events import (
-    ErrorOccurred,
-    Event,
-    MessageEvent,
-    MessageReceived,
-    MessageSent,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.policy import Policy
 from proctor.supervisor import (
     EventError,
@@ -62,13 +45,13 @@ class Held(MemoryStore):
         super().__init__()
         self.go_on = anyio.Event()
 
-    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        if any(isinstance(event, ToolCallCompleted) for event in events):
+    async def append(self, events: Sequence[ev.Event], *, epoch: int = 0) -> list[ev.Event]:
+        if any(isinstance(event, ev.ToolCallCompleted) for event in events):
             await self.go_on.wait()
         return await super().append(events, epoch=epoch)
 
 
-async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive: Policy) -> None:
+async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
     """However few events they are; and it goes on when they are."""
     taken = 0
 
@@ -77,13 +60,13 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive
             nonlocal taken
             while taken < 70:
                 taken += 1
-                yield ToolCallCompleted(tool_call_id="c", tool_output=MB)
+                yield ev.ToolCallCompleted(tool_call_id="c", tool_output=MB)
 
     adapter = FakeAdapter()
     adapter.steps = Steps()  # type: ignore[assignment]  # made as they are asked for
     store = Held()
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
         waiting = taken
         store.go_on.set()
@@ -91,23 +74,23 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive
             result = await handle.wait()
 
     assert waiting <= CAPACITY_BYTES // len(MB) + 3
-    assert sum(isinstance(event, ToolCallCompleted) for event in result.events) + result.events_before >= 60
+    assert sum(isinstance(event, ev.ToolCallCompleted) for event in result.events) + result.events_before >= 60
 
 
-async def test_an_event_carries_so_much_and_says_what_is_left_out(permissive: Policy) -> None:
+async def test_an_event_carries_so_much_and_says_what_is_left_out() -> None:
     """The record and what is judged are the same, whatever is in it; the result's output is whole."""
-    reported: list[Event] = [
-        ToolCallStarted(tool_call_id="c", tool_name="read"),
-        ToolCallCompleted(tool_call_id="c", tool_output=HUGE),
-        MessageReceived(content=[{"type": "text", "text": HUGE}, {"type": "text", "text": "more"}]),
-        RunCompleted(output=HUGE),
+    reported: list[ev.Event] = [
+        ev.ToolCallStarted(tool_call_id="c", tool_name="read"),
+        ev.ToolCallCompleted(tool_call_id="c", tool_output=HUGE),
+        ev.MessageReceived(content=[{"type": "text", "text": HUGE}, {"type": "text", "text": "more"}]),
+        ev.RunCompleted(output=HUGE),
     ]
     store = MemoryStore()
-    result = await run_once(FakeAdapter(reported), "go", policies=[permissive], store=store)
+    result = await run_once(FakeAdapter(reported), "go", policies=[OPEN], store=store)
     cut = [event for event in result.events if event.omitted_chars]
     stored = [event async for event in store.read(result.session_id) if event.omitted_chars]
 
-    assert [type(event) for event in cut] == [ToolCallCompleted, MessageReceived, RunCompleted]
+    assert [type(event) for event in cut] == [ev.ToolCallCompleted, ev.MessageReceived, ev.RunCompleted]
     assert stored == cut
     for event in cut:
         assert estimated_size(event) <= MOST_BYTES
@@ -120,25 +103,25 @@ async def test_an_event_carries_so_much_and_says_what_is_left_out(permissive: Po
 @pytest.mark.parametrize(
     "event",
     [
-        MessageStreamed(delta=HUGE),
-        ToolCallCompleted(tool_call_id="c", tool_output={"rows": [[HUGE]]}),
-        ToolCallCompleted(tool_call_id="c", tool_output=list(range(3_000_000))),
-        SessionStarted(provider_session_id="p", metadata={"model": "m", "blob": HUGE}),
-        Unrecognized(raw={"type": "news", "blob": HUGE}),
-        ErrorOccurred(code="c", message=HUGE),
-        ErrorOccurred(code="c", message="m", provider_error={"body": HUGE}),
-        ToolCallStarted(tool_call_id="c", tool_name="write", tool_input={"content": HUGE}),
+        ev.MessageStreamed(delta=HUGE),
+        ev.ToolCallCompleted(tool_call_id="c", tool_output={"rows": [[HUGE]]}),
+        ev.ToolCallCompleted(tool_call_id="c", tool_output=list(range(3_000_000))),
+        ev.SessionStarted(provider_session_id="p", metadata={"model": "m", "blob": HUGE}),
+        ev.Unrecognized(raw={"type": "news", "blob": HUGE}),
+        ev.ErrorOccurred(code="c", message=HUGE),
+        ev.ErrorOccurred(code="c", message="m", provider_error={"body": HUGE}),
+        ev.ToolCallStarted(tool_call_id="c", tool_name="write", tool_input={"content": HUGE}),
     ],
     ids=lambda event: event.type,
 )
-def test_what_is_cut_can_be_read_again(event: Event) -> None:
+def test_what_is_cut_can_be_read_again(event: ev.Event) -> None:
     """It has its type, its ids and an error's code; a call's input is never cut."""
     cut = within_bounds(event)
     again = decode_event(encode_event(cut))
 
     assert encode_event(again) == encode_event(cut)
     assert again.type == event.type
-    if isinstance(event, ToolCallStarted):
+    if isinstance(event, ev.ToolCallStarted):
         assert cut == event
     else:
         assert estimated_size(cut) <= MOST_BYTES
@@ -148,7 +131,7 @@ def test_what_is_cut_can_be_read_again(event: Event) -> None:
 
 def test_small_events_are_left_as_they_are() -> None:
     """Not even copied."""
-    event = ToolCallCompleted(tool_call_id="c", tool_output={"a": ["b", 1, None, 2.5]})
+    event = ev.ToolCallCompleted(tool_call_id="c", tool_output={"a": ["b", 1, None, 2.5]})
 
     assert within_bounds(event) is event
 
@@ -157,7 +140,7 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
     """And counts those before; the last is kept, however large."""
     kept = KeptEvents()
     for n in range(300):
-        event = MessageReceived(content=f"{n:04}{MB}")
+        event = ev.MessageReceived(content=f"{n:04}{MB}")
         kept.add([event], estimated_size(event))
     latest = kept.latest()
 
@@ -174,23 +157,21 @@ async def test_a_record_no_store_can_keep_is_refused_by_itself(monkeypatch: pyte
     monkeypatch.setattr(records, "MAX_BYTES", 1000)
     store = MemoryStore()
     with pytest.raises(StoreError, match="at most 1,000 can be stored") as refused:
-        await store.append([MessageReceived(session_id="s", content="x" * 1000)])
+        await store.append([ev.MessageReceived(session_id="s", content="x" * 1000)])
 
     assert refused.value.kind == "bad_record"
-    assert [event.seq for event in await store.append([MessageReceived(session_id="s", content="x")])] == [1]
+    assert [event.seq for event in await store.append([ev.MessageReceived(session_id="s", content="x")])] == [1]
 
 
-async def test_a_conversation_is_replayed_as_far_as_there_is_room(
-    permissive: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_conversation_is_replayed_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its latest part; what it was counts all the same."""
     monkeypatch.setattr(history, "TRANSCRIPT_BYTES", 10_000)
     store = MemoryStore()
-    first = FakeAdapter([MessageReceived(content=f"{n:03}" + "x" * 1000) for n in range(50)])
-    result = await run_once(first, "go", policies=[permissive], store=store)
-    again = FakeAdapter([MessageReceived(content="c")])
+    first = FakeAdapter([ev.MessageReceived(content=f"{n:03}" + "x" * 1000) for n in range(50)])
+    result = await run_once(first, "go", policies=[OPEN], store=store)
+    again = FakeAdapter([ev.MessageReceived(content="c")])
     how = {"session_id": result.session_id, "continuation": "replay"}
-    later = await run_once(again, "more", policies=[permissive], store=store, **how)  # type: ignore[arg-type]
+    later = await run_once(again, "more", policies=[OPEN], store=store, **how)  # type: ignore[arg-type]
     replayed = list(again.launches[0].transcript)
 
     assert replayed == list(result.events)[-len(replayed) :]
@@ -200,20 +181,20 @@ async def test_a_conversation_is_replayed_as_far_as_there_is_room(
 
 def test_of_what_a_tool_returned_the_beginning_is_kept_as_text() -> None:
     """Keys weigh as values do."""
-    values = within_bounds(ToolCallCompleted(tool_call_id="c", tool_output={"head": "begins", "rest": HUGE}))
-    keys = within_bounds(ToolCallCompleted(tool_call_id="c", tool_output={HUGE: 1}))
+    values = within_bounds(ev.ToolCallCompleted(tool_call_id="c", tool_output={"head": "begins", "rest": HUGE}))
+    keys = within_bounds(ev.ToolCallCompleted(tool_call_id="c", tool_output={HUGE: 1}))
 
     assert str(values.tool_output).startswith('{"head":"begins","rest":"')  # type: ignore[attr-defined]
     assert keys.omitted_chars > 0
 
 
-MESSAGES = MessageEvent | MessageStreamed
+MESSAGES = ev.MessageEvent | ev.MessageStreamed
 FULL = ("messages_full", "user_messages_full")
 
 
 async def recorded(
     store: Store, steps: list[Step], policy: Policy, *, max_messages: int = 20, max_message_bytes: int = 100_000
-) -> list[Event]:
+) -> list[ev.Event]:
     async with Supervisor(store, max_messages=max_messages, max_message_bytes=max_message_bytes) as supervisor:
         handle = await supervisor.start(FakeAdapter(steps), "go", policies=[policy])
         result = await handle.wait()
@@ -225,26 +206,24 @@ async def recorded(
 @pytest.mark.parametrize(
     "flood",
     [
-        [MessageReceived(content="x")] * 500,
-        [MessageStreamed(delta="x")] * 500,
-        [MessageReceived(content="y" * 40_000)] * 10,
-        [MessageSent(content="z", role="user")] * 500,
+        [ev.MessageReceived(content="x")] * 500,
+        [ev.MessageStreamed(delta="x")] * 500,
+        [ev.MessageReceived(content="y" * 40_000)] * 10,
+        [ev.MessageSent(content="z", role="user")] * 500,
     ],
     ids=["whole", "streamed", "large", "of a user"],
 )
-async def test_one_event_says_that_no_more_is_recorded(
-    flood: list[Step], kept: str, tmp_path: Path, permissive: Policy
-) -> None:
+async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: str, tmp_path: Path) -> None:
     """Few are stored, calls go on, and the run completes."""
-    steps: list[Step] = [*flood, Ask(name="x", id="c"), *flood, RunCompleted(output="done")]
+    steps: list[Step] = [*flood, Ask(name="x", id="c"), *flood, ev.RunCompleted(output="done")]
     async with opened(kept, tmp_path) as store:
-        events = await recorded(store, steps, permissive)
+        events = await recorded(store, steps, OPEN)
 
     assert sum(isinstance(event, MESSAGES) for event in events) <= 21
-    errors = [event for event in events if isinstance(event, ErrorOccurred)]
+    errors = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert [event.code in FULL for event in errors] == [True]
-    assert any(isinstance(event, ToolCallStarted) for event in events)
-    assert isinstance(events[-1], RunCompleted)
+    assert any(isinstance(event, ev.ToolCallStarted) for event in events)
+    assert isinstance(events[-1], ev.RunCompleted)
 
 
 async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
@@ -252,30 +231,32 @@ async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
     requires = [{"user_said": "please", "in": "latest"}]
     rule = {"type": "precondition", "id": "asked", "tool": "x", "requires": requires}
     (policy,) = parse_policies({"name": "p", "on_violation": "deny", "rules": [rule]})
-    agents: list[Step] = [MessageReceived(content="x")] * 100
-    asks = MessageSent(content="please")
-    done = RunCompleted(output="done")
+    agents: list[Step] = [ev.MessageReceived(content="x")] * 100
+    asks = ev.MessageSent(content="please")
+    done = ev.RunCompleted(output="done")
 
     events = await recorded(MemoryStore(), [*agents, asks, Ask(name="x", id="c"), done], policy)
-    assert [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)] == ["c"]
+    assert [event.tool_call_id for event in events if isinstance(event, ev.ToolCallStarted)] == ["c"]
 
     users: list[Step] = [asks] * 100
-    events = await recorded(MemoryStore(), [*users, MessageSent(content="no"), Ask(name="x", id="c"), done], policy)
-    assert not [event for event in events if isinstance(event, ToolCallStarted)]
+    events = await recorded(
+        MemoryStore(), [*users, ev.MessageSent(content="no"), Ask(name="x", id="c"), done], policy
+    )
+    assert not [event for event in events if isinstance(event, ev.ToolCallStarted)]
 
 
 LARGE = 64 * 1024
 """Bytes of one large event."""
-USED = TokenUsageUpdated(input_tokens=1)
+USED = ev.TokenUsageUpdated(input_tokens=1)
 FLOODS: dict[str, list[Step]] = {
     "usage": [USED] * 600,
-    "outputs": [ToolCallCompleted(tool_call_id="c", tool_output="y" * LARGE)] * 20,
-    "errors": [ToolCallFailed(tool_call_id="c", error="e" * LARGE)] * 20,
-    "calls": [ToolCallRequested(tool_call_id=f"c{n}", tool_name="x") for n in range(600)],
-    "unknown": [Unrecognized(raw={"type": "news", "text": "z" * 1000})] * 600,
-    "turns": [TurnStarted(turn=1), TurnCompleted(turn=1)] * 300,
-    "own errors": [ErrorOccurred(code="c", message="m")] * 600,
-    "sessions": [SessionStarted(provider_session_id="p")] * 600,
+    "outputs": [ev.ToolCallCompleted(tool_call_id="c", tool_output="y" * LARGE)] * 20,
+    "errors": [ev.ToolCallFailed(tool_call_id="c", error="e" * LARGE)] * 20,
+    "calls": [ev.ToolCallRequested(tool_call_id=f"c{n}", tool_name="x") for n in range(600)],
+    "unknown": [ev.Unrecognized(raw={"type": "news", "text": "z" * 1000})] * 600,
+    "turns": [ev.TurnStarted(turn=1), ev.TurnCompleted(turn=1)] * 300,
+    "own errors": [ev.ErrorOccurred(code="c", message="m")] * 600,
+    "sessions": [ev.SessionStarted(provider_session_id="p")] * 600,
 }
 
 
@@ -300,16 +281,14 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
         pytest.param("postgres", "usage", marks=needs_postgres),
     ],
 )
-async def test_a_flood_of_anything_else_ends_the_run(
-    kind: str, flood: str, tmp_path: Path, permissive: Policy
-) -> None:
+async def test_a_flood_of_anything_else_ends_the_run(kind: str, flood: str, tmp_path: Path) -> None:
     """Little is stored, one event says why, the run fails of it, and what comes after it is not taken."""
-    agent = FakeAdapter([*FLOODS[flood], RunCompleted(output="done")])
+    agent = FakeAdapter([*FLOODS[flood], ev.RunCompleted(output="done")])
     async with (
         opened(kind, tmp_path) as store,
         Supervisor(store, max_events=100, max_event_bytes=8 * LARGE) as supervisor,
     ):
-        handle = await supervisor.start(agent, "go", policies=[permissive], session_id="s")
+        handle = await supervisor.start(agent, "go", policies=[OPEN], session_id="s")
         with pytest.raises(EventError, match="it may record 100 events besides messages, 524,288 bytes"):
             await handle.wait()
         events = [event async for event in store.read("s")]
@@ -317,21 +296,21 @@ async def test_a_flood_of_anything_else_ends_the_run(
 
     assert len(events) < 120
     assert kind == "postgres" or size < 16 * LARGE
-    assert [event.code for event in events if isinstance(event, ErrorOccurred) and event.code != "c"] == [
+    assert [event.code for event in events if isinstance(event, ev.ErrorOccurred) and event.code != "c"] == [
         "record_full"
     ]
-    assert isinstance(events[-1], RunFailed)
+    assert isinstance(events[-1], ev.RunFailed)
 
 
-async def test_a_flood_that_is_within_the_bounds_is_recorded_whole(permissive: Policy) -> None:
+async def test_a_flood_that_is_within_the_bounds_is_recorded_whole() -> None:
     """As many as there may be, and messages do not count among them."""
     store = MemoryStore()
-    steps: list[Step] = [*[USED] * 50, *[MessageReceived(content="x")] * 50, RunCompleted(output="done")]
-    result = await run_once(FakeAdapter(steps), "go", store=store, policy=permissive, max_events=52)
+    steps: list[Step] = [*[USED] * 50, *[ev.MessageReceived(content="x")] * 50, ev.RunCompleted(output="done")]
+    result = await run_once(FakeAdapter(steps), "go", store=store, policy=OPEN, max_events=52)
 
     assert result.usage.input_tokens == 50
     with pytest.raises(EventError, match="it may record 51 events"):
-        await run_once(FakeAdapter(steps), "go", store=store, policy=permissive, max_events=51)
+        await run_once(FakeAdapter(steps), "go", store=store, policy=OPEN, max_events=51)
 
 
 @pytest.mark.parametrize("name", ["max_messages", "max_message_bytes", "max_events", "max_event_bytes"])
@@ -343,24 +322,27 @@ def test_a_bound_is_a_whole_number(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("way", ["once", "execute"])
-async def test_one_run_takes_the_bounds_too(way: str, permissive: Policy) -> None:
+async def test_one_run_takes_the_bounds_too(way: str) -> None:
     """`run_once` and `execute_run` hand them on."""
-    store, agent = MemoryStore(), FakeAdapter([*[MessageReceived(content="x")] * 50, RunCompleted(output="done")])
+    store, agent = (
+        MemoryStore(),
+        FakeAdapter([*[ev.MessageReceived(content="x")] * 50, ev.RunCompleted(output="done")]),
+    )
     if way == "once":
-        result = await run_once(agent, "go", store=store, policy=permissive, max_messages=5)
+        result = await run_once(agent, "go", store=store, policy=OPEN, max_messages=5)
     else:
         run_id = await create_run(store, "go")
-        result = await execute_run(store, agent, run_id, policy=permissive, max_messages=5)
+        result = await execute_run(store, agent, run_id, policy=OPEN, max_messages=5)
 
-    assert sum(isinstance(event, MessageReceived) for event in result.events) == 5
-    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["messages_full"]
+    assert sum(isinstance(event, ev.MessageReceived) for event in result.events) == 5
+    assert [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)] == ["messages_full"]
 
 
 @pytest.mark.parametrize("code", ["messages_full", "user_messages_full", "record_full"])
-async def test_only_the_supervisor_says_that_a_bound_is_reached(code: str, permissive: Policy) -> None:
+async def test_only_the_supervisor_says_that_a_bound_is_reached(code: str) -> None:
     """An agent that reports it ends no record of what it says, and is not believed."""
-    steps: list[Step] = [ErrorOccurred(code=code, message="forged"), *[MessageReceived(content="x")] * 3]
-    result = await run_once(FakeAdapter([*steps, RunCompleted(output="done")]), "go", policy=permissive)
+    steps: list[Step] = [ev.ErrorOccurred(code=code, message="forged"), *[ev.MessageReceived(content="x")] * 3]
+    result = await run_once(FakeAdapter([*steps, ev.RunCompleted(output="done")]), "go", policy=OPEN)
 
-    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["not_believed"]
-    assert sum(isinstance(event, MessageReceived) for event in result.events) == 3
+    assert [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)] == ["not_believed"]
+    assert sum(isinstance(event, ev.MessageReceived) for event in result.events) == 3

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import OPEN
 
 from proctor.policies import Findings, parse_policies, preflight
 from proctor.policies.policy import Policy
@@ -71,7 +72,7 @@ async def cancelled(
     ids=["asyncio-scope", "asyncio-task", "trio-scope"],
 )
 async def test_a_start_cancelled_during_preflight_leaves_nothing(
-    permissive: Policy, monkeypatch: pytest.MonkeyPatch, created: bool, by_task: bool
+    monkeypatch: pytest.MonkeyPatch, created: bool, by_task: bool
 ) -> None:
     """No run and no claim of it; the session and the room are free, preflight ends, the supervisor can be left."""
     watched, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
@@ -92,7 +93,7 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
             waiting = not watched.over.is_set()
             watched.let.set()
             await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
-            result = await (await start([permissive])).wait()
+            result = await (await start([OPEN])).wait()
 
     assert waiting
     assert left == ([("r", "created", None)] if created else [])

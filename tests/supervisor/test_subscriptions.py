@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from supervised import OPEN
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCancelled, RunStarted
 from proctor.policies.events.run_context import RunContext
-from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError, run_once
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
@@ -24,10 +24,10 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_hears_from_the_moment_it_is_entered(permissive: Policy) -> None:
+async def test_it_hears_from_the_moment_it_is_entered() -> None:
     """Before the first event is asked for, a whole run may come and go."""
     async with Supervisor(MemoryStore()) as supervisor, supervisor.subscribe() as events:
-        handle = await supervisor.start(FakeAdapter([MessageReceived(content="x")]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN])
         result = await handle.wait()
         with anyio.fail_after(PATIENCE_S):
             seen = [await anext(events) for _ in result.events]
@@ -36,18 +36,18 @@ async def test_it_hears_from_the_moment_it_is_entered(permissive: Policy) -> Non
 
 
 @pytest.mark.parametrize("what", ["all", "session", "run"])
-async def test_left_by_a_break_it_leaves_nothing_open(what: str, permissive: Policy) -> None:
+async def test_left_by_a_break_it_leaves_nothing_open(what: str) -> None:
     """No generator for the collector to complain about, and nobody who is still handed events."""
     given: dict[str, Any] = {"all": {}, "session": {"session_id": "s"}, "run": {"run_id": "r"}}[what]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         async with Supervisor(MemoryStore()) as supervisor:
             first = await supervisor.start(
-                FakeAdapter([MessageReceived(content="x")]), "go", policies=[permissive], session_id="s", run_id="r"
+                FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN], session_id="s", run_id="r"
             )
             await first.wait()
             async with supervisor.subscribe(**given) as events:
-                await supervisor.start(FakeAdapter(), "go", policies=[permissive])
+                await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
                 async for _ in events:
                     break
                 assert supervisor.statistics().subscribers == 1
@@ -58,7 +58,7 @@ async def test_left_by_a_break_it_leaves_nothing_open(what: str, permissive: Pol
     assert left == 0
 
 
-async def test_the_error_of_a_body_comes_out_as_it_is(permissive: Policy) -> None:
+async def test_the_error_of_a_body_comes_out_as_it_is() -> None:
     """Leaving by an exception closes it like leaving by a break, also where no event was asked for."""
     async with Supervisor(MemoryStore()) as supervisor:
         with pytest.raises(KeyError):
@@ -69,7 +69,7 @@ async def test_the_error_of_a_body_comes_out_as_it_is(permissive: Policy) -> Non
     assert left == 0
 
 
-async def test_it_hears_what_other_processes_run(tmp_path: Path, permissive: Policy) -> None:
+async def test_it_hears_what_other_processes_run(tmp_path: Path) -> None:
     """Runs of another supervisor on the same file, in sessions new and old, next to its own; nothing of before."""
     path = tmp_path / "record.db"
     async with (
@@ -81,7 +81,7 @@ async def test_it_hears_what_other_processes_run(tmp_path: Path, permissive: Pol
 
         async def run(supervisor: Supervisor, session_id: str) -> list[Event]:
             adapter = FakeAdapter([MessageReceived(content=f"m{n}") for n in range(5)])
-            handle = await supervisor.start(adapter, "go", policies=[permissive], session_id=session_id)
+            handle = await supervisor.start(adapter, "go", policies=[OPEN], session_id=session_id)
             return list((await handle.wait()).events)
 
         await run(other, "old")
@@ -154,10 +154,10 @@ async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
                     await anext(events)
 
 
-async def test_a_run_that_is_over_is_followed_to_its_end_from_any_place(permissive: Policy) -> None:
+async def test_a_run_that_is_over_is_followed_to_its_end_from_any_place() -> None:
     """From its start, and also by who has seen its last event already: there is nothing to wait for."""
     store = MemoryStore()
-    events = (await run_once(FakeAdapter(), "go", policies=[permissive], store=store)).events
+    events = (await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)).events
     async with Supervisor(store) as supervisor:
         with anyio.fail_after(PATIENCE_S):
             for after in (0, 2, events[-1].seq, events[-1].seq + 100):
@@ -230,14 +230,14 @@ async def test_left_and_resumed_all_the_time_it_misses_nothing() -> None:
     assert places(seen["run"]) == [event for event in places(seen["all"]) if event[0] == "t"]
 
 
-async def test_a_tenants_events_are_those_of_all_its_runs(permissive: Policy) -> None:
+async def test_a_tenants_events_are_those_of_all_its_runs() -> None:
     """And of nobody else's; from now on, from the start, from a cursor."""
     async with Supervisor(MemoryStore()) as supervisor:
 
         async def run(tenant: str) -> list[Event]:
             adapter = FakeAdapter([MessageReceived(content=tenant)])
             context = RunContext(tenant=tenant)
-            handle = await supervisor.start(adapter, "go", policies=[permissive], context=context)
+            handle = await supervisor.start(adapter, "go", policies=[OPEN], context=context)
             return list((await handle.wait()).events)
 
         before = await run("acme")

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from supervised import OPEN
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
@@ -24,7 +25,7 @@ def saying(n: int) -> FakeAdapter:
     return FakeAdapter([MessageReceived(content=str(i)) for i in range(n)])
 
 
-async def test_no_more_run_at_once_than_may(permissive: Policy) -> None:
+async def test_no_more_run_at_once_than_may() -> None:
     """`start` waits for its turn; every run completes."""
     now, most = 0, 0
     go_on = anyio.Event()
@@ -39,7 +40,7 @@ async def test_no_more_run_at_once_than_may(permissive: Policy) -> None:
     async def start_all() -> None:
         for _ in range(10):
             adapter = FakeAdapter([Ask(name="read", meanwhile=work)])
-            await supervisor.start(adapter, "go", policies=[permissive])
+            await supervisor.start(adapter, "go", policies=[OPEN])
 
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore(), max_running=3) as supervisor, anyio.create_task_group() as tasks:
@@ -51,22 +52,22 @@ async def test_no_more_run_at_once_than_may(permissive: Policy) -> None:
     assert supervisor.statistics().completed == 10
 
 
-async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None:
+async def test_leaving_waits_for_the_runs_that_go_on() -> None:
     """A graceful drain: nothing is cut off."""
     async with Supervisor(MemoryStore()) as supervisor:
-        handles = [await supervisor.start(saying(20), "go", policies=[permissive]) for _ in range(5)]
+        handles = [await supervisor.start(saying(20), "go", policies=[OPEN]) for _ in range(5)]
 
     assert all(handle.done for handle in handles)
     assert [(await handle.wait()).status for handle in handles] == ["completed"] * 5
     with pytest.raises(UsageError):
-        await supervisor.start(saying(1), "go", policies=[permissive])
+        await supervisor.start(saying(1), "go", policies=[OPEN])
 
 
-async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy) -> None:
+async def test_a_run_can_be_watched_from_any_place_to_its_end() -> None:
     """Backlog, then live, then the end; every event once."""
     async with Supervisor(MemoryStore()) as supervisor:
         for _ in range(5):
-            handle = await supervisor.start(saying(50), "go", policies=[permissive])
+            handle = await supervisor.start(saying(50), "go", policies=[OPEN])
             watched: list[list[Event]] = [[], []]
 
             async def watch(into: list[Event], after: int, run_id: str = handle.run_id) -> None:
@@ -126,7 +127,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
         assert order == sorted(order)
 
 
-async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> None:
+async def test_all_subscribers_end_with_the_supervisor() -> None:
     """Whatever they follow, after what they still had to see."""
     seen: dict[str, list[Event]] = {"all": [], "session": []}
 
@@ -139,7 +140,7 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
             tasks.start_soon(watch, supervisor, "all")
             tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
             await anyio.wait_all_tasks_blocked()
-            await supervisor.start(saying(5), "go", policies=[permissive], session_id="s")
+            await supervisor.start(saying(5), "go", policies=[OPEN], session_id="s")
 
     assert seen["all"] == seen["session"]
     assert isinstance(seen["all"][-1], TERMINAL)
@@ -170,36 +171,34 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
         ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
     ],
 )
-async def test_arguments_of_the_wrong_kind_are_one_clear_error(
-    permissive: Policy, given: dict[str, Any], message: str
-) -> None:
+async def test_arguments_of_the_wrong_kind_are_one_clear_error(given: dict[str, Any], message: str) -> None:
     """Nothing is started."""
-    good: dict[str, Any] = {"adapter": saying(1), "prompt": "go", "policies": [permissive]}
+    good: dict[str, Any] = {"adapter": saying(1), "prompt": "go", "policies": [OPEN]}
     with pytest.raises(ProctorError, match=message):
         await run_once(**(good | given))
 
 
-async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
+async def test_a_session_has_one_run_at_a_time() -> None:
     """Two runs would judge on half the session each."""
     async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN], session_id="s")
         with pytest.raises(UsageError, match="a run that is not over"):
-            await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+            await supervisor.start(saying(1), "go", policies=[OPEN], session_id="s")
         await handle.cancel()
         await handle.wait()
-        again = await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+        again = await supervisor.start(saying(1), "go", policies=[OPEN], session_id="s")
 
         assert (await again.wait()).status == "completed"
 
 
-async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Policy) -> None:
+async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
     """Each says what is wrong."""
     for most in (0, "3", None, 1.5, True):
         with pytest.raises(UsageError, match="max_running"):
             Supervisor(MemoryStore(), max_running=most)  # type: ignore[arg-type]
     supervisor = Supervisor(MemoryStore())
     with pytest.raises(UsageError, match="not open"):
-        await supervisor.start(saying(1), "go", policies=[permissive])
+        await supervisor.start(saying(1), "go", policies=[OPEN])
 
 
 class SlowToCreate(MemoryStore):
@@ -215,14 +214,14 @@ class SlowToCreate(MemoryStore):
         return await super().create_run(run, epoch=epoch)
 
 
-async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(permissive: Policy) -> None:
+async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start() -> None:
     """Whoever starts it hears so."""
     store = SlowToCreate()
     adapter, supervisor = FakeAdapter(), Supervisor(store)
 
     async def start() -> None:
         with pytest.raises(UsageError, match="not open"):
-            await supervisor.start(adapter, "go", policies=[permissive])
+            await supervisor.start(adapter, "go", policies=[OPEN])
 
     async with anyio.create_task_group() as tasks:
         async with supervisor:
@@ -234,7 +233,7 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
     assert supervisor.statistics().running == 0
 
 
-async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_whose_task_cannot_begin_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its session is free, its run is over, and the supervisor can be left."""
 
     def broken(_: object) -> None:
@@ -245,9 +244,9 @@ async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, mon
         with monkeypatch.context() as patched:
             patched.setattr("proctor.supervisor.api.supervisor.spawn", broken)
             with pytest.raises(MemoryError):
-                await supervisor.start(FakeAdapter(), "go", policies=[permissive], run_id="r", session_id="s")
+                await supervisor.start(FakeAdapter(), "go", policies=[OPEN], run_id="r", session_id="s")
         given_up = await store.run("r")
-        handle = await supervisor.start(FakeAdapter(), "go", policies=[permissive], session_id="s")
+        handle = await supervisor.start(FakeAdapter(), "go", policies=[OPEN], session_id="s")
         result = await handle.wait()
 
     assert given_up is not None
@@ -256,12 +255,12 @@ async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, mon
     assert supervisor.statistics().started == 1
 
 
-async def test_a_cancel_of_all_runs_reaches_one_that_is_starting(permissive: Policy) -> None:
+async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
     """It ends as soon as it has started."""
     store = SlowToCreate()
 
     async def start() -> None:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
         assert (await handle.wait()).reason == "enough"
 
     async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 import trio
+from supervised import OPEN, denying
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import PolicyViolationError
@@ -47,7 +48,7 @@ def last_event(store: Store) -> Any:
     return anyio.run(read)
 
 
-def test_a_policy_that_ends_the_run_is_raised(denying: Any) -> None:
+def test_a_policy_that_ends_the_run_is_raised() -> None:
     """With the result so far."""
     with pytest.raises(PolicyViolationError) as raised:
         run_once_sync(FakeAdapter([Ask(name="bash")]), "go", policies=[denying("cancel")])
@@ -56,19 +57,19 @@ def test_a_policy_that_ends_the_run_is_raised(denying: Any) -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)], ids=["asyncio", "trio"])
-def test_a_loop_that_runs_already_does_not_mind(run: Any, permissive: Policy) -> None:
+def test_a_loop_that_runs_already_does_not_mind(run: Any) -> None:
     """A notebook's cell is such a place; the loop goes on afterwards."""
 
     async def cell() -> str:
-        return done(permissive)
+        return done(OPEN)
 
     assert run(cell()) == "completed"
 
 
-def test_a_callback_of_a_running_loop_is_such_a_place_too(permissive: Policy) -> None:
+def test_a_callback_of_a_running_loop_is_such_a_place_too() -> None:
     """No task is under way there, and yet no second loop may start in the thread."""
     loop, found = asyncio.new_event_loop(), list[str]()
-    loop.call_soon(lambda: found.append(done(permissive)))
+    loop.call_soon(lambda: found.append(done(OPEN)))
     loop.call_soon(loop.stop)
     with closing(loop):
         loop.run_forever()
@@ -76,10 +77,10 @@ def test_a_callback_of_a_running_loop_is_such_a_place_too(permissive: Policy) ->
     assert found == ["completed"]
 
 
-def test_any_thread_will_do(permissive: Policy) -> None:
+def test_any_thread_will_do() -> None:
     """A server's worker; several at once."""
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(done(permissive))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(done(OPEN))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -89,12 +90,12 @@ def test_any_thread_will_do(permissive: Policy) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "within a loop"])
-def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool, permissive: Policy) -> None:
+def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool) -> None:
     """TimeoutError is raised once the run has ended."""
     store, adapter = MemoryStore(), FakeAdapter([Pause()])
 
     def limited() -> None:
-        run_once_sync(adapter, "go", policies=[permissive], store=store, timeout_s=2.0)
+        run_once_sync(adapter, "go", policies=[OPEN], store=store, timeout_s=2.0)
 
     async def cell() -> None:
         limited()

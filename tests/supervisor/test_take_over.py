@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from supervised import OPEN
 
 from proctor.policies.events import RunCancelled, RunStarted
-from proctor.policies.policy import Policy
 from proctor.supervisor import Cancel, MemoryStore, RunInfo, StoreError, UsageError, execute_run, withdraw_created
 from proctor.supervisor.ports.processes import enter, leave
 from proctor.supervisor.run.recovery import passing_owner
@@ -123,7 +123,7 @@ async def created(store: MemoryStore, run_id: str, *, hours: float, epoch: int =
     await store.create_run(run, epoch=epoch)
 
 
-async def test_what_was_created_long_ago_and_never_started_is_withdrawn(permissive: Policy) -> None:
+async def test_what_was_created_long_ago_and_never_started_is_withdrawn() -> None:
     """Oldest first, each with one end that says so; younger ones can be started, withdrawn ones cannot."""
     store = MemoryStore()
     for run_id, hours in (("older", 30), ("old", 25), ("young", 23)):
@@ -136,8 +136,8 @@ async def test_what_was_created_long_ago_and_never_started_is_withdrawn(permissi
     assert "created 2026-05-05 11:00 UTC and never started" in getattr(record[0], "reason", "")
     assert await withdraw_created(store, older_than=DAY, now=NOW) == []
     with pytest.raises(UsageError, match="cancelled"):
-        await execute_run(store, FakeAdapter(), "old", policies=[permissive])
-    result = await execute_run(store, FakeAdapter([Ask(id="c", name="read")]), "young", policies=[permissive])
+        await execute_run(store, FakeAdapter(), "old", policies=[OPEN])
+    result = await execute_run(store, FakeAdapter([Ask(id="c", name="read")]), "young", policies=[OPEN])
     assert result.status == "completed"
 
 

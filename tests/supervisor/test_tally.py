@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proctor.policies.events import (
-    Event,
-    RunCompleted,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import RunInfo
@@ -25,7 +18,7 @@ from proctor.supervisor.store.records import CallsInFlight, RunDelta, owners
 RUN = RunInfo(run_id="r", session_id="s")
 
 
-def after(run: RunInfo, *events: Event) -> RunInfo:
+def after(run: RunInfo, *events: ev.Event) -> RunInfo:
     """The line of a run after some events, each with the next seq."""
     delta = RunDelta()
     for seq, event in enumerate(events, 1):
@@ -35,7 +28,7 @@ def after(run: RunInfo, *events: Event) -> RunInfo:
 
 def test_an_end_without_usage_is_an_end_and_usage_without_an_end_is_usage() -> None:
     """Either alone changes the line, and neither does not."""
-    ended, used, started = after(RUN, RunCompleted()), after(RUN, TokenUsageUpdated(input_tokens=3)), after(RUN)
+    ended, used, started = after(RUN, ev.RunCompleted()), after(RUN, ev.TokenUsageUpdated(input_tokens=3)), after(RUN)
 
     assert (ended.ended_seq, ended.usage) == (1, Usage())
     assert (used.ended_seq, used.usage) == (0, Usage(input_tokens=3))
@@ -44,18 +37,18 @@ def test_an_end_without_usage_is_an_end_and_usage_without_an_end_is_usage() -> N
 
 def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
     """Whatever is reported later."""
-    over = after(RUN, RunCompleted(usage={"input_tokens": 5}))
+    over = after(RUN, ev.RunCompleted(usage={"input_tokens": 5}))
 
-    assert after(over, TokenUsageUpdated(input_tokens=7), RunCompleted(usage={"input_tokens": 9})) == over
-    assert after(over, RunStarted(), RunCompleted()).ended_seq == 1
+    assert after(over, ev.TokenUsageUpdated(input_tokens=7), ev.RunCompleted(usage={"input_tokens": 9})) == over
+    assert after(over, ev.RunStarted(), ev.RunCompleted()).ended_seq == 1
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"input_tokens": 5, "cost_usd": 0.5}, {}])
 @pytest.mark.parametrize("cut", range(6))
 def test_events_that_are_counted_in_parts_change_what_they_change_together(usage: Any, cut: int) -> None:
     """Wherever a store cuts them: the calls, what was used, and what the end says of it."""
-    used = [TokenUsageUpdated(input_tokens=3), TokenUsageUpdated(scope="cumulative", output_tokens=4)]
-    every = [RunStarted(), *used, RunCompleted(usage=usage), TokenUsageUpdated(input_tokens=9)]
+    used = [ev.TokenUsageUpdated(input_tokens=3), ev.TokenUsageUpdated(scope="cumulative", output_tokens=4)]
+    every = [ev.RunStarted(), *used, ev.RunCompleted(usage=usage), ev.TokenUsageUpdated(input_tokens=9)]
     parts = RunDelta(), RunDelta()
     for seq, event in enumerate(every, 1):
         parts[seq > cut].count(replace(event, seq=seq))
@@ -73,13 +66,13 @@ def test_a_tenant_that_is_no_text_is_none(tenant: Any) -> None:
 
 def test_a_tenant_and_labels_are_those_the_run_was_created_with_else_those_of_its_start() -> None:
     """The start's are taken where the run has none, and once."""
-    start = RunStarted(metadata={"context": {"tenant": "late", "labels": {"a": "late"}}})
+    start = ev.RunStarted(metadata={"context": {"tenant": "late", "labels": {"a": "late"}}})
     created = replace(RUN, tenant="t", labels={"a": "b"})
     first = after(RUN, start)
 
     assert (after(created, start).tenant, after(created, start).labels) == ("t", {"a": "b"})
     assert (first.tenant, first.labels, first.started_seq) == ("late", {"a": "late"}, 1)
-    assert after(first, RunCompleted(), RunStarted()).started_seq == 1
+    assert after(first, ev.RunCompleted(), ev.RunStarted()).started_seq == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -89,8 +82,8 @@ def test_calls_in_flight_are_the_same_in_one_append_and_in_many(seed: int, monke
     drawn, whole, text = random.Random(seed), CallsInFlight(), ""
     for _ in range(60):
         call: Any = {"tool_call_id": drawn.choice("abcde"), "tool_name": "t"}
-        start = ToolCallStarted(**call, tool_input={"n": drawn.choice([1, 2])})
-        event = drawn.choice([start, start, ToolCallCompleted(**call)])
+        start = ev.ToolCallStarted(**call, tool_input={"n": drawn.choice([1, 2])})
+        event = drawn.choice([start, start, ev.ToolCallCompleted(**call)])
         each = CallsInFlight(text)
         assert _refusal(whole, event) == _refusal(each, event)
         text = each.text
@@ -98,7 +91,7 @@ def test_calls_in_flight_are_the_same_in_one_append_and_in_many(seed: int, monke
         assert whole.text == text
 
 
-def _refusal(calls: CallsInFlight, event: Event) -> str | None:
+def _refusal(calls: CallsInFlight, event: ev.Event) -> str | None:
     try:
         calls.observe(event)
     except StoreError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from supervised import OPEN, denying
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import Event, MessageReceived, RunCancelled, RunCompleted
@@ -115,7 +116,7 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(
 
 @pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])
 async def test_an_unanswered_approval_expires_as_expired(
-    on_timeout: Any, cancelled: bool, autojump_clock: trio.testing.MockClock, denying: Callable[..., Policy]
+    on_timeout: Any, cancelled: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`."""
     policy = denying("request_approval", approval=Approval(timeout_s=30, on_timeout=on_timeout))
@@ -224,7 +225,7 @@ class Flood(FakeAdapter):
 
 @pytest.mark.parametrize("floods", [1, 10])
 async def test_a_deadline_is_kept_beside_agents_that_never_wait(
-    floods: int, autojump_clock: trio.testing.MockClock, permissive: Policy
+    floods: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """It is judged with the next event of whoever has the processor; nobody reports a second one before the silent
     agent has been told.
@@ -246,7 +247,7 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(
         handle = await supervisor.start(silent, "go", policies=[limited])
         await trio.testing.wait_all_tasks_blocked()
         for flood in flooding:
-            await supervisor.start(flood, "go", policies=[permissive])
+            await supervisor.start(flood, "go", policies=[OPEN])
         with pytest.raises(PolicyViolationError):
             await handle.wait()
 
@@ -255,7 +256,7 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(
 
 
 async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
-    autojump_clock: trio.testing.MockClock, permissive: Policy
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """By a run whose end takes long to be recorded: it is read on after 50 ms."""
     answers = trio.Event()
@@ -272,7 +273,7 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
         slow = await supervisor.start(silent, "go", policies=[limited], run_id="slow")
         await trio.testing.wait_all_tasks_blocked()
         autojump_clock.jump(10)
-        handle = await supervisor.start(flood, "go", policies=[permissive])
+        handle = await supervisor.start(flood, "go", policies=[OPEN])
         with trio.fail_after(4):
             await handle.wait()
         answers.set()
@@ -284,7 +285,7 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
 
 @pytest.mark.parametrize("deaf", [0, 1])
 async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_to_stop(
-    deaf: int, autojump_clock: trio.testing.MockClock, permissive: Policy
+    deaf: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """However long that one does not listen, or the end of its run takes to be recorded: no time passes."""
     answers = trio.Event()
@@ -297,13 +298,13 @@ async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_t
 
     silent, flood = FakeAdapter([Pause()], deaf=deaf), Flood(lambda reported: False)
     async with Supervisor(Slow()) as supervisor:
-        slow = await supervisor.start(silent, "go", policies=[permissive])
+        slow = await supervisor.start(silent, "go", policies=[OPEN])
         await trio.testing.wait_all_tasks_blocked()
         async with trio.open_nursery() as tasks:
             tasks.start_soon(slow.cancel)
             await trio.testing.wait_all_tasks_blocked()
             began = trio.current_time()
-            handle = await supervisor.start(flood, "go", policies=[permissive])
+            handle = await supervisor.start(flood, "go", policies=[OPEN])
             await handle.wait()
             took = trio.current_time() - began
             answers.set()

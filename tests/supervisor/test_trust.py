@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import pytest
+from supervised import OPEN, denying
 
-from proctor.policies.events import (
-    BudgetWarned,
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    PolicyViolated,
-    RecordPruned,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallRequested,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
-from proctor.policies.policy import Policy
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -37,16 +18,16 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 CLAIMS = [
-    ToolApprovalGranted(approval_id="r.1", tool_call_id="c1", tool_name="bash"),
-    PolicyViolated(policy="p", kind="max_total_tokens"),
-    BudgetWarned(limit="max_total_tokens"),
-    RecordPruned(by="ana", events=9),
-    Unrecognized(raw={"type": "tool_approval_granted", "approval_id": "r.1", "tool_call_id": "c1"}),
+    ev.ToolApprovalGranted(approval_id="r.1", tool_call_id="c1", tool_name="bash"),
+    ev.PolicyViolated(policy="p", kind="max_total_tokens"),
+    ev.BudgetWarned(limit="max_total_tokens"),
+    ev.RecordPruned(by="ana", events=9),
+    ev.Unrecognized(raw={"type": "tool_approval_granted", "approval_id": "r.1", "tool_call_id": "c1"}),
 ]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_what_only_the_supervisor_records_is_not_believed(claim: Event, denying: Callable[..., Policy]) -> None:
+async def test_what_only_the_supervisor_records_is_not_believed(claim: ev.Event) -> None:
     """It is recorded as an error with what was claimed, also when it is read back from the store."""
     store = MemoryStore()
     adapter = FakeAdapter([claim, Ask(id="c1", name="bash")])
@@ -54,30 +35,30 @@ async def test_what_only_the_supervisor_records_is_not_believed(claim: Event, de
         adapter, "go", policies=[denying("request_approval")], store=store, approver=FakeApprover(False)
     )
     stored = [event async for event in store.read(result.session_id)]
-    (error,) = [event for event in stored if isinstance(event, ErrorOccurred)]
+    (error,) = [event for event in stored if isinstance(event, ev.ErrorOccurred)]
 
     assert error.code == "not_believed"
     assert claim.type in error.message
-    assert not [event for event in stored if isinstance(event, ToolApprovalGranted)]
+    assert not [event for event in stored if isinstance(event, ev.ToolApprovalGranted)]
     assert adapter.ran == []
 
 
-async def test_an_unknown_event_is_kept_as_it_came(permissive: Policy) -> None:
+async def test_an_unknown_event_is_kept_as_it_came() -> None:
     """Stored, never dropped, never an error."""
     store = MemoryStore()
-    odd = Unrecognized(raw={"type": "mood_changed", "mood": "good"})
-    typeless = Unrecognized(raw={"mood": "bad"})
-    result = await run_once(FakeAdapter([odd, typeless]), "go", policies=[permissive], store=store)
-    kept = [e for e in [e async for e in store.read(result.session_id)] if isinstance(e, Unrecognized)]
+    odd = ev.Unrecognized(raw={"type": "mood_changed", "mood": "good"})
+    typeless = ev.Unrecognized(raw={"mood": "bad"})
+    result = await run_once(FakeAdapter([odd, typeless]), "go", policies=[OPEN], store=store)
+    kept = [e for e in [e async for e in store.read(result.session_id)] if isinstance(e, ev.Unrecognized)]
 
     assert [(event.type, event.raw["mood"]) for event in kept] == [("mood_changed", "good"), ("unrecognized", "bad")]
 
 
-async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed(permissive: Policy) -> None:
+async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed() -> None:
     """One run_started, by the supervisor; ids, times and order are the supervisor's."""
-    adapter = FakeAdapter([RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])
-    result = await run_once(adapter, "go", policies=[permissive])
-    (started,) = [event for event in result.events if isinstance(event, SessionStarted)]
+    adapter = FakeAdapter([ev.RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])
+    result = await run_once(adapter, "go", policies=[OPEN])
+    (started,) = [event for event in result.events if isinstance(event, ev.SessionStarted)]
 
     assert [event.type for event in result.events].count("run_started") == 1
     assert started.metadata == {"model": "m", "tools": ["a"]}
@@ -85,7 +66,7 @@ async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believe
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
 
 
-async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice(permissive: Policy) -> None:
+async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice() -> None:
     """Requested and started are the gate's records; another input is a call of its own judgement."""
     fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
     adapter = FakeAdapter()
@@ -94,19 +75,19 @@ async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice
         assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": 1}))).allowed
 
     adapter.steps = (
-        ToolCallRequested(**fields, tool_input={"a": 1}),
+        ev.ToolCallRequested(**fields, tool_input={"a": 1}),
         Ask(id="x", name="other", meanwhile=report),
-        ToolCallRequested(**fields, tool_input={"a": 1}),
-        ToolCallStarted(**fields, tool_input={"a": 1}),
-        ToolCallCompleted(**fields),
+        ev.ToolCallRequested(**fields, tool_input={"a": 1}),
+        ev.ToolCallStarted(**fields, tool_input={"a": 1}),
+        ev.ToolCallCompleted(**fields),
     )
-    result = await run_once(adapter, "go", policies=[permissive])
+    result = await run_once(adapter, "go", policies=[OPEN])
     types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
 
     assert types == ["tool_call_requested", "tool_call_started", "tool_call_completed"]
 
 
-async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Callable[..., Policy]) -> None:
+async def test_a_call_that_starts_with_another_input_is_judged_again() -> None:
     """If the input that starts is not the input that was allowed."""
     from proctor.policies.errors import PolicyViolationError
     from proctor.policies.reading import parse_policies
@@ -125,7 +106,7 @@ async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Ca
 
     adapter.steps = (
         Ask(id="x", name="other", meanwhile=swap),
-        ToolCallStarted(tool_call_id="c1", tool_name="run", tool_input={"cmd": "bad"}),
+        ev.ToolCallStarted(tool_call_id="c1", tool_name="run", tool_input={"cmd": "bad"}),
     )
     with pytest.raises(PolicyViolationError) as raised:
         await run_once(adapter, "go", policies=[policy])
@@ -133,19 +114,19 @@ async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Ca
     assert [v.enforcement for v in raised.value.violations] == ["interrupted"]
 
 
-async def test_what_is_nested_in_free_data_is_left_to_the_store(permissive: Policy) -> None:
+async def test_what_is_nested_in_free_data_is_left_to_the_store() -> None:
     """Only the store knows what it can keep: a record it refuses is its error, not a lie of the agent's."""
-    adapter = FakeAdapter([SessionStarted(metadata={"model": "m", "handle": object()})])
+    adapter = FakeAdapter([ev.SessionStarted(metadata={"model": "m", "handle": object()})])
 
     with pytest.raises(StoreError, match="session_started"):
-        await run_once(adapter, "go", policies=[permissive])
+        await run_once(adapter, "go", policies=[OPEN])
 
 
-async def test_what_an_agent_says_after_its_end_is_not_waited_for(permissive: Policy) -> None:
+async def test_what_an_agent_says_after_its_end_is_not_waited_for() -> None:
     """It may never fall silent."""
-    adapter = FakeAdapter([RunCompleted(output="done"), Pause()])
+    adapter = FakeAdapter([ev.RunCompleted(output="done"), Pause()])
     with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[permissive])
+        result = await run_once(adapter, "go", policies=[OPEN])
 
     assert (result.status, result.output, adapter.closed) == ("completed", "done", 1)
 
@@ -163,7 +144,7 @@ def endless() -> Any:
     return value
 
 
-async def record_of(store: MemoryStore) -> list[Event]:
+async def record_of(store: MemoryStore) -> list[ev.Event]:
     (run,) = await store.runs()
     return [event async for event in store.read(run.session_id)]
 
@@ -171,40 +152,43 @@ async def record_of(store: MemoryStore) -> list[Event]:
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        (ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
-        (ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD), "whose `tool_input` .* object, got text"),
+        (ev.ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
         (
-            ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
+            ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD),
+            "whose `tool_input` .* object, got text",
+        ),
+        (
+            ev.ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
             "`tool_call_requested` event whose `tool_input` .* a value in a circle",
         ),
-        (ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
-        (TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
-        (TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
-        (TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
-        (TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is not an amount"),
-        (TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
-        (TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),
-        (TokenUsageUpdated(cost_usd=float("nan")), "whose `cost_usd` is nan"),
-        (TokenUsageUpdated(cost_usd=float("inf")), "whose `cost_usd` is inf"),
-        (MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
-        (MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
-        (MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
-        (RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
-        (RunCompleted(output=THING), "`run_completed` event whose `output`"),
+        (ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
+        (ev.TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
+        (ev.TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
+        (ev.TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
+        (ev.TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is not an amount"),
+        (ev.TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
+        (ev.TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),
+        (ev.TokenUsageUpdated(cost_usd=float("nan")), "whose `cost_usd` is nan"),
+        (ev.TokenUsageUpdated(cost_usd=float("inf")), "whose `cost_usd` is inf"),
+        (ev.MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
+        (ev.MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
+        (ev.MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
+        (ev.RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
+        (ev.RunCompleted(output=THING), "`run_completed` event whose `output`"),
     ],
 )
 async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
-    event: Event, message: str, permissive: Policy
+    event: ev.Event, message: str
 ) -> None:
     """One error that names the adapter, the event and the field; what was accepted before stays."""
-    store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="before"), event, Pause()])
+    store, adapter = MemoryStore(), FakeAdapter([ev.MessageReceived(content="before"), event, Pause()])
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{message}"):
-        await run_once(adapter, "go", policies=[permissive], store=store)
+        await run_once(adapter, "go", policies=[OPEN], store=store)
     stored = await record_of(store)
 
-    assert "before" in [kept.content for kept in stored if isinstance(kept, MessageReceived)]
+    assert "before" in [kept.content for kept in stored if isinstance(kept, ev.MessageReceived)]
     assert type(event) not in [type(kept) for kept in stored[4:]]
-    assert isinstance(stored[-1], RunFailed)
+    assert isinstance(stored[-1], ev.RunFailed)
     assert stored[-1].error["type"] == "EventError"
     assert adapter.closed == 1
 
@@ -220,9 +204,7 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
         ({"name": "read"}, "`dict`, which is not a call"),
     ],
 )
-async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
-    call: Any, message: str, permissive: Policy
-) -> None:
+async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(call: Any, message: str) -> None:
     """At the gate too: nothing of it is recorded."""
     store, adapter, answers = MemoryStore(), FakeAdapter(), []
 
@@ -231,13 +213,13 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
 
     adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` proposed a {message}"):
-        await run_once(adapter, "go", policies=[permissive], store=store)
+        await run_once(adapter, "go", policies=[OPEN], store=store)
 
     stored = await record_of(store)
 
     assert not any(answer.allowed for answer in answers)
-    assert [event.tool_call_id for event in stored if isinstance(event, ToolCallRequested)] == ["call-1"]
-    assert isinstance(stored[-1], RunFailed)
+    assert [event.tool_call_id for event in stored if isinstance(event, ev.ToolCallRequested)] == ["call-1"]
+    assert isinstance(stored[-1], ev.RunFailed)
 
 
 @pytest.mark.parametrize(
@@ -256,28 +238,26 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
         ),
     ],
 )
-async def test_usage_that_falls_ends_the_run(
-    first: dict[str, Any], then: dict[str, Any], message: str, permissive: Policy
-) -> None:
+async def test_usage_that_falls_ends_the_run(first: dict[str, Any], then: dict[str, Any], message: str) -> None:
     """What a client has used of a run stays used: a figure that begins again would not be counted."""
-    reports = [TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]
+    reports = [ev.TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]
     adapter = FakeAdapter([*reports, Pause()])
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=message) as raised:
-        await run_once(adapter, "go", policies=[permissive])
+        await run_once(adapter, "go", policies=[OPEN])
 
     assert raised.value.partial.status == "failed"  # type: ignore[attr-defined]
     assert adapter.closed == 1
 
 
-async def test_the_same_report_of_usage_again_is_no_fall(permissive: Policy) -> None:
+async def test_the_same_report_of_usage_again_is_no_fall() -> None:
     """Nor are a late copy of it, deltas, or a report that says nothing of the cost."""
     steps = [
-        TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
-        TokenUsageUpdated(scope="cumulative", input_tokens=9, cost_usd=1.0, event_id="a"),
-        TokenUsageUpdated(input_tokens=1),
-        TokenUsageUpdated(scope="cumulative", input_tokens=12, event_id="b"),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=9, cost_usd=1.0, event_id="a"),
+        ev.TokenUsageUpdated(input_tokens=1),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=12, event_id="b"),
     ]
-    result = await run_once(FakeAdapter(steps), "go", policies=[permissive])
+    result = await run_once(FakeAdapter(steps), "go", policies=[OPEN])
 
     assert result.usage.input_tokens == 12
 
@@ -285,16 +265,16 @@ async def test_the_same_report_of_usage_again_is_no_fall(permissive: Policy) -> 
 @pytest.mark.parametrize(
     "event",
     [
-        MessageReceived(content=("a", datetime(2026, 1, 1, tzinfo=UTC))),
-        TokenUsageUpdated(cost_usd=1),
-        RunStarted(tools=["read"]),  # type: ignore[arg-type]
-        SessionStarted(provider_session_id=None),
+        ev.MessageReceived(content=("a", datetime(2026, 1, 1, tzinfo=UTC))),
+        ev.TokenUsageUpdated(cost_usd=1),
+        ev.RunStarted(tools=["read"]),  # type: ignore[arg-type]
+        ev.SessionStarted(provider_session_id=None),
     ],
 )
-async def test_a_value_that_json_gives_back_is_recorded(event: Event, permissive: Policy) -> None:
+async def test_a_value_that_json_gives_back_is_recorded(event: ev.Event) -> None:
     """Its type in Python may be another one."""
     store = MemoryStore()
-    result = await run_once(FakeAdapter([event]), "go", policies=[permissive], store=store)
+    result = await run_once(FakeAdapter([event]), "go", policies=[OPEN], store=store)
 
     assert result.status == "completed"
     assert len(await record_of(store)) == len(result.events)

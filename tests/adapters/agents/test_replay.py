@@ -17,26 +17,7 @@ from proctor.adapters.evaluate import judge_session
 from proctor.adapters.kit.trace_lines import TraceError
 from proctor.adapters.traces import TraceSession
 from proctor.policies import compile_policy
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    MessageReceived,
-    MessageSent,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunStarted,
-    SessionCreated,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnStarted,
-    encode_event,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Deny, Policy
 from proctor.policies.rules import Check
@@ -47,20 +28,20 @@ from proctor.supervisor.testing.adapter_fixture import Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
-RECORDING: Sequence[Event] = (
-    SessionCreated(session_id="s", run_id="r", seq=1, at=START),
-    RunStarted(model="m-1", tools=("bash", "read"), at=START),
-    MessageSent(content="fix it", at=START),
-    TurnStarted(turn=1, at=START),
-    ToolCallRequested(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
-    ToolCallStarted(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
-    PolicyViolated(policy="p", at=START),
-    BudgetWarned(limit="max_turns", at=START),
-    ToolApprovalGranted(approval_id="x", at=START),
-    ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out", at=START + timedelta(hours=2)),
-    TokenUsageUpdated(input_tokens=5, cost_usd=0.5, at=START + timedelta(hours=3)),
-    MessageReceived(content="done", at=START + timedelta(hours=3)),
-    RunCompleted(output="done", at=START + timedelta(hours=3)),
+RECORDING: Sequence[ev.Event] = (
+    ev.SessionCreated(session_id="s", run_id="r", seq=1, at=START),
+    ev.RunStarted(model="m-1", tools=("bash", "read"), at=START),
+    ev.MessageSent(content="fix it", at=START),
+    ev.TurnStarted(turn=1, at=START),
+    ev.ToolCallRequested(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
+    ev.ToolCallStarted(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
+    ev.PolicyViolated(policy="p", at=START),
+    ev.BudgetWarned(limit="max_turns", at=START),
+    ev.ToolApprovalGranted(approval_id="x", at=START),
+    ev.ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out", at=START + timedelta(hours=2)),
+    ev.TokenUsageUpdated(input_tokens=5, cost_usd=0.5, at=START + timedelta(hours=3)),
+    ev.MessageReceived(content="done", at=START + timedelta(hours=3)),
+    ev.RunCompleted(output="done", at=START + timedelta(hours=3)),
 )
 
 
@@ -74,13 +55,13 @@ async def test_a_gated_replay_asks_for_each_call_and_reports_the_rest() -> None:
 
     call = ToolCall(id="a", name="bash", input={"command": "ls"}, turn=1)
     assert done.log == [
-        MessageSent(content="fix it"),
-        TurnStarted(turn=1),
+        ev.MessageSent(content="fix it"),
+        ev.TurnStarted(turn=1),
         call,
-        ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out"),
-        TokenUsageUpdated(input_tokens=5, cost_usd=0.5),
-        MessageReceived(content="done"),
-        RunCompleted(output="done"),
+        ev.ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out"),
+        ev.TokenUsageUpdated(input_tokens=5, cost_usd=0.5),
+        ev.MessageReceived(content="done"),
+        ev.RunCompleted(output="done"),
     ]
     assert same.log == done.log[1:]
 
@@ -100,7 +81,7 @@ async def test_observing_reports_the_calls_as_they_were_recorded() -> None:
 @pytest.mark.anyio
 async def test_a_recording_without_requests_is_gated_by_its_started_calls() -> None:
     """Most clients record only that a call started."""
-    events = [ToolCallStarted(tool_call_id="a", tool_name="x"), ToolCallCompleted(tool_call_id="a")]
+    events = [ev.ToolCallStarted(tool_call_id="a", tool_name="x"), ev.ToolCallCompleted(tool_call_id="a")]
 
     done = await Drive(ReplayAdapter(events), refuse={"x"}).run()
 
@@ -111,13 +92,16 @@ async def test_a_recording_without_requests_is_gated_by_its_started_calls() -> N
 @pytest.mark.anyio
 async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> None:
     """There is no outcome to report: it never ran."""
-    events = [ToolCallRequested(tool_call_id="a", tool_name="x"), ToolCallDenied(tool_call_id="a", tool_name="x")]
+    events = [
+        ev.ToolCallRequested(tool_call_id="a", tool_name="x"),
+        ev.ToolCallDenied(tool_call_id="a", tool_name="x"),
+    ]
 
     now_allowed = await Drive(ReplayAdapter(events)).run()
     still_refused = await Drive(ReplayAdapter(events), refuse={"x"}).run()
 
     assert now_allowed.outcomes("a") == [
-        ToolCallFailed(tool_call_id="a", tool_name="x", error="denied in the recording")
+        ev.ToolCallFailed(tool_call_id="a", tool_name="x", error="denied in the recording")
     ]
     assert still_refused.outcomes("a") == []
 
@@ -126,8 +110,8 @@ async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> No
 async def test_a_call_that_started_with_another_input_is_reported() -> None:
     """What really ran is not what was requested: the supervisor judges it again."""
     events = [
-        ToolCallRequested(tool_call_id="a", tool_name="x", tool_input={"n": 1}),
-        ToolCallStarted(tool_call_id="a", tool_name="x", tool_input={"n": 2}),
+        ev.ToolCallRequested(tool_call_id="a", tool_name="x", tool_input={"n": 1}),
+        ev.ToolCallStarted(tool_call_id="a", tool_name="x", tool_input={"n": 2}),
     ]
     done = await Drive(ReplayAdapter(events)).run()
 
@@ -162,7 +146,7 @@ async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> None:
     """One event a line, gzip or plain, gives the same stream as the events themselves."""
-    data = b"\n".join(encode_event(event) for event in RECORDING) + b"\n"
+    data = b"\n".join(ev.encode_event(event) for event in RECORDING) + b"\n"
     path = tmp_path / "recording"
     path.write_bytes(gzip.compress(data) if packed else data)
 
@@ -214,7 +198,7 @@ def test_what_it_can_do_comes_from_the_recording() -> None:
 
     assert isinstance(ReplayAdapter(RECORDING), Adapter)
     assert (can.gate, can.model, can.offered, can.reports_cost) == ("all", "m-1", ("bash", "read"), True)
-    assert ReplayAdapter([RunCancelled()], gated=False).capabilities.gate == "none"
+    assert ReplayAdapter([ev.RunCancelled()], gated=False).capabilities.gate == "none"
     assert ReplayAdapter(RECORDING).compile(Policy(name="p")).unexpressed == ()
 
 
@@ -243,12 +227,12 @@ async def test_a_supervised_record_can_be_replayed_under_another_policy(tmp_path
 @pytest.mark.parametrize("requested", [True, False])
 async def test_a_subagents_calls_keep_the_call_that_started_it(requested: bool) -> None:
     """At the gate, in the record and in the result of a replay, and of a replay of that."""
-    kind = ToolCallRequested if requested else ToolCallStarted
-    recording: list[Event] = [
+    kind = ev.ToolCallRequested if requested else ev.ToolCallStarted
+    recording: list[ev.Event] = [
         kind(tool_call_id="a", tool_name="task", turn=1),
         kind(tool_call_id="b", tool_name="read", turn=1, parent_tool_call_id="a"),
-        ToolCallCompleted(tool_call_id="b", tool_name="read"),
-        ToolCallCompleted(tool_call_id="a", tool_name="task"),
+        ev.ToolCallCompleted(tool_call_id="b", tool_name="read"),
+        ev.ToolCallCompleted(tool_call_id="a", tool_name="task"),
     ]
     checked: list[ToolCall] = []
     policy = Policy(name="p", rules=[Check(id="c", check=checked.append, tool="*")])
@@ -261,6 +245,6 @@ async def test_a_subagents_calls_keep_the_call_that_started_it(requested: bool) 
     assert [(call.id, call.parent_tool_call_id) for call in checked] == parents * 3
     for result in (first, again):
         assert [(call.id, call.parent_tool_call_id) for call in result.calls] == parents
-        for type in (ToolCallRequested, ToolCallStarted):
+        for type in (ev.ToolCallRequested, ev.ToolCallStarted):
             events = [event for event in result.events if isinstance(event, type)]
             assert [(event.tool_call_id, event.parent_tool_call_id) for event in events] == parents

@@ -13,18 +13,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Allow, Limits, Policy, RunContext, compile_policy, merge_policies, parse_policies
-from proctor.policies.events import (
-    EVENT_TYPES,
-    TERMINAL,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-    ToolApprovalRequested,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -64,11 +53,11 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
 
 
-def planted(kind: type[Event]) -> Event:
+def planted(kind: type[ev.Event]) -> ev.Event:
     """An event of a kind with all secrets in each field that takes a text or any value."""
     filled: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
-        if field.name in Event.__struct_fields__ or field.name in EXACT:
+        if field.name in ev.Event.__struct_fields__ or field.name in EXACT:
             filled |= {field.name: "id"} if field.required else {}
             continue
         for value in ({"deep": [ALL, {ALL: 1}]}, ALL, [ALL], ({"deep": ALL},)):
@@ -81,13 +70,13 @@ def planted(kind: type[Event]) -> Event:
     return kind(**filled)
 
 
-STEPS = [planted(kind) for kind in EVENT_TYPES.values() if kind not in TERMINAL]
+STEPS = [planted(kind) for kind in ev.EVENT_TYPES.values() if kind not in ev.TERMINAL]
 
 
 async def test_no_field_of_any_event_brings_a_secret_into_the_record_or_to_who_looks_on(tmp_path: Path) -> None:
     """The file is looked at byte by byte, the log beside it too."""
-    seen: list[Event] = []
-    steps = [*STEPS, Unrecognized(raw={"type": "new_kind", "said": ALL})]
+    seen: list[ev.Event] = []
+    steps = [*STEPS, ev.Unrecognized(raw={"type": "new_kind", "said": ALL})]
     async with SQLiteStore(tmp_path / "s.db") as store:
         result = await run_once(
             FakeAdapter(steps, output={"said": ALL}),
@@ -112,14 +101,14 @@ async def test_a_secret_is_found_in_a_whole_message_and_in_one_delta_but_not_ove
     """What the pages claim of streamed text, no more: each piece is looked through by itself."""
     whole, split = SECRETS["github-token"], SECRETS["aws-key"]
     steps = [
-        MessageStreamed(delta=f"it is {whole} "),
-        MessageStreamed(delta=split[:9]),
-        MessageStreamed(delta=split[9:]),
-        MessageReceived(content=f"it is {whole} {split}"),
+        ev.MessageStreamed(delta=f"it is {whole} "),
+        ev.MessageStreamed(delta=split[:9]),
+        ev.MessageStreamed(delta=split[9:]),
+        ev.MessageReceived(content=f"it is {whole} {split}"),
     ]
     result = await run_once(FakeAdapter(steps), "go", policies=[POLICY])
-    pieces = [event.delta for event in result.events if isinstance(event, MessageStreamed)]
-    messages = [event for event in result.events if isinstance(event, MessageReceived)]
+    pieces = [event.delta for event in result.events if isinstance(event, ev.MessageStreamed)]
+    messages = [event for event in result.events if isinstance(event, ev.MessageReceived)]
     assert secrets_in(repr(messages)) == []
     assert secrets_in(pieces[0]) == []
     assert "".join(pieces[1:]) == split
@@ -160,7 +149,7 @@ async def test_an_approval_shows_no_secret_and_is_bound_to_the_exact_input() -> 
     assert {request.input_digest for request in shown} == {input_digest(exact)}
     assert [call.input for call in adapter.ran] == [exact]
     assert secrets_in(repr(result.events)) == []
-    requests = [event for event in result.events if isinstance(event, ToolApprovalRequested)]
+    requests = [event for event in result.events if isinstance(event, ev.ToolApprovalRequested)]
     assert [event.input_digest for event in requests] == [input_digest(exact)]
 
 
@@ -175,13 +164,13 @@ async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Pat
         waits = FakeAdapter([Ask(name="deploy", input={"to": "other"})])
         handle = await supervisor.start(waits, "go", policies=ASKING, session_id="t")
         async with supervisor.subscribe(run_id=handle.run_id) as events:
-            request = await first(events, ToolApprovalRequested)
+            request = await first(events, ev.ToolApprovalRequested)
         await answer(store, request.approval_id, ApprovalAnswer(granted=False, by="ana", reason=ALL, tell_model=ALL))
         await handle.wait_finished()
         assert secrets_in(bytes_of(tmp_path)) == []
 
 
-async def first(events: AsyncIterator[Event], kind: type[Any]) -> Any:
+async def first(events: AsyncIterator[ev.Event], kind: type[Any]) -> Any:
     async for event in events:
         if isinstance(event, kind):
             return event
@@ -209,7 +198,7 @@ async def test_logs_have_none(caplog: pytest.LogCaptureFixture) -> None:
     """Neither what ended a run nor the traceback of what failed."""
     caplog.set_level(logging.DEBUG, "proctor")
 
-    def fails(event: Event) -> None:
+    def fails(event: ev.Event) -> None:
         raise RuntimeError(ALL)
 
     async with Supervisor(MemoryStore(), publishers=[fails]) as supervisor:
@@ -247,11 +236,11 @@ async def test_policies_judge_the_exact_input(rule: str) -> None:
         async for event in store.read(result.session_id):
             folded.observe(event)
         again = next(
-            event for event in result.events if isinstance(event, ToolCallStarted) and event.tool_name == "bash"
+            event for event in result.events if isinstance(event, ev.ToolCallStarted) and event.tool_name == "bash"
         )
         proposed = ToolCall(id="next", name="bash", input=again.tool_input)
         exact = await run_once(FakeAdapter([*asks, asks[1]]), "go", policies=policies, redaction=Redaction(off=True))
-        live_allows = sum(isinstance(event, ToolCallStarted) for event in exact.events) > len(plain.ran)
+        live_allows = sum(isinstance(event, ev.ToolCallStarted) for event in exact.events) > len(plain.ran)
         assert (folded.propose(proposed).action == "allow") == live_allows
 
 
@@ -278,9 +267,9 @@ async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> Non
     """The end of a run is known by what it is, not by being the very object: it was redacted on its way."""
 
     class Refuses(MemoryStore):
-        async def append(self, events: Any, **owned: Any) -> list[Event]:
+        async def append(self, events: Any, **owned: Any) -> list[ev.Event]:
             for event in events:
-                if isinstance(event, RunCompleted):
+                if isinstance(event, ev.RunCompleted):
                     from proctor.supervisor import StoreError
 
                     raise StoreError("no", kind="bad_record")
@@ -289,5 +278,5 @@ async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> Non
     store: Store = Refuses()
     with anyio.fail_after(20), pytest.raises(Exception, match="no"):
         await run_once(FakeAdapter(output=ALL), "go", policies=[POLICY], store=store, session_id="s")
-    ends = [event async for event in store.read("s") if isinstance(event, TERMINAL)]
-    assert [type(event) for event in ends] == [RunFailed]
+    ends = [event async for event in store.read("s") if isinstance(event, ev.TERMINAL)]
+    assert [type(event) for event in ends] == [ev.RunFailed]

@@ -10,15 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from proctor.policies.events import (
-    ErrorOccurred,
-    Event,
-    RunCompleted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
@@ -80,8 +72,8 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
     replies = [[bash], [look], [write], [touch("c"), touch("d")], [[sub_agent, {**more, "prompt": inner}]]]
     prompt = bench.prompt(*({"calls": calls, "used": [1000, 10]} for calls in [*replies, [touch("refused")]]))
     done = await drive(bench.agent(name), prompt, answer=gate)
-    events, made = done.events, [event for event in done.events if isinstance(event, ToolCallCompleted)]
-    unasked = [event for event in events if isinstance(event, ToolCallStarted)]
+    events, made = done.events, [event for event in done.events if isinstance(event, ev.ToolCallCompleted)]
+    unasked = [event for event in events if isinstance(event, ev.ToolCallStarted)]
     proposed_ids = [call.id for call in done.proposed]
 
     assert at_the_gate[:2] == [("execute", []), ("edit", ["a"])]
@@ -99,8 +91,8 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
     assert not any(
         "inner" in str(request.get("messages", request.get("contents"))[-1]) for request in bench.asked_model()[1:5]
     )
-    assert isinstance(events[-1], RunCompleted)
-    used = [event for event in events if isinstance(event, TokenUsageUpdated)]
+    assert isinstance(events[-1], ev.RunCompleted)
+    used = [event for event in events if isinstance(event, ev.TokenUsageUpdated)]
     if name == "opencode":  # its turn ends with a refusal
         assert len(bench.asked_model()) == 6
         assert sum(event.cost_usd or 0 for event in used) == pytest.approx(6 * (1000 * 3 + 150) / 1e6)
@@ -137,9 +129,9 @@ async def test_a_session_is_taken_up_and_on_another_machine_replayed_to_the_agen
     ]
     assert "marzipan" in heard
     assert "marzipan" in str(bench.asked_model()[-1])
-    codes = [[e.code for e in run.events if isinstance(e, ErrorOccurred)] for run in (taken_up, replayed)]
+    codes = [[e.code for e in run.events if isinstance(e, ev.ErrorOccurred)] for run in (taken_up, replayed)]
     assert codes == [[], ["unknown_session"]]
-    ids = [event.provider_session_id async for event in store.read("s") if isinstance(event, SessionStarted)]
+    ids = [event.provider_session_id async for event in store.read("s") if isinstance(event, ev.SessionStarted)]
     assert ids[0] == ids[1] != ids[2]
     if name == "opencode":
         assert [run.cost_usd for run in (taken_up, replayed)] == [pytest.approx(0.0006)] * 2
@@ -151,7 +143,7 @@ async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
     env = {name: value for name, value in bench.environment("gemini").items() if name != "GEMINI_CLI_NO_RELAUNCH"}
     has_reported = anyio.Event()
 
-    def watch(event: Event) -> bool:
+    def watch(event: ev.Event) -> bool:
         has_reported.set()
         return False
 

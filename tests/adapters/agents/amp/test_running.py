@@ -11,18 +11,7 @@ import loopback
 import pytest
 
 from proctor.adapters.agents.amp.adapter import AmpAdapter
-from proctor.policies.events import (
-    ErrorOccurred,
-    MessageReceived,
-    PolicyViolated,
-    RunCompleted,
-    RunFailed,
-    SessionStarted,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import Limits
@@ -133,7 +122,7 @@ async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
 
     seen = [event.type for event in done.events if "tool_call" in event.type]
     assert (seen, bench.made()) == (["tool_call_requested", "tool_call_denied"], [])
-    assert [event.enforcement for event in done.events if isinstance(event, PolicyViolated)] == ["prevented"]
+    assert [event.enforcement for event in done.events if isinstance(event, ev.PolicyViolated)] == ["prevented"]
 
 
 async def allow(call: object) -> GateAnswer:
@@ -148,11 +137,16 @@ async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
     steps = [{"say": "so", "message": "m"}, touch("a", message="m"), {"say": "done", "message": "n"}]
     done = await bench.run(bench.adapter(*steps, task, touch("b", asks=False, parent="u-task")))
 
-    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["so", "done"]
-    assert [event.turn for event in done.events if isinstance(event, (TurnStarted, TurnCompleted))] == [1, 1, 2, 2]
-    session = next(event for event in done.events if isinstance(event, SessionStarted))
+    assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["so", "done"]
+    assert [event.turn for event in done.events if isinstance(event, (ev.TurnStarted, ev.TurnCompleted))] == [
+        1,
+        1,
+        2,
+        2,
+    ]
+    session = next(event for event in done.events if isinstance(event, ev.SessionStarted))
     assert session.provider_session_id == "T-1"
-    started = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    started = [event for event in done.events if isinstance(event, ev.ToolCallStarted)]
     assert [(event.tool_call_id, event.parent_tool_call_id, event.turn) for event in started] == [
         ("u-task", None, 2),
         ("u-b", "u-task", 2),
@@ -171,9 +165,9 @@ async def test_what_makes_no_sense_is_kept_or_reported(bench: Any) -> None:
     lines = ["warning: something", "[1]", "[" * 5000]
     done = await bench.run(bench.adapter(*({"record": one} for one in records), *({"raw": one} for one in lines)))
 
-    assert [event.raw["record"] for event in done.events if isinstance(event, Unrecognized)] == records
-    assert [event.code for event in done.events if isinstance(event, ErrorOccurred)] == ["bad_line"] * 3
-    assert isinstance(done.events[-1], RunCompleted)
+    assert [event.raw["record"] for event in done.events if isinstance(event, ev.Unrecognized)] == records
+    assert [event.code for event in done.events if isinstance(event, ev.ErrorOccurred)] == ["bad_line"] * 3
+    assert isinstance(done.events[-1], ev.RunCompleted)
 
 
 async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_completion(
@@ -192,7 +186,7 @@ async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_complet
     assert str(died.error) == "amp ended without a result, exit code 3"
     assert died.error.details == {"exit_code": 3, "stderr": "last words"}
     assert isinstance(endless.error, ProviderError)
-    assert isinstance(ended.events[-1], RunFailed)
+    assert isinstance(ended.events[-1], ev.RunFailed)
     assert ended.events[-1].error == {"code": "error_max_turns", "message": "too many"}
 
 
@@ -210,12 +204,12 @@ async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
     """The client has no interrupt; a command of its goes with it."""
     steps = [touch("a", run="touch up; tail -f /dev/null")]
     done = await bench.run(
-        bench.adapter({"say": "x"}, *steps), cancel_when=lambda event: isinstance(event, MessageReceived)
+        bench.adapter({"say": "x"}, *steps), cancel_when=lambda event: isinstance(event, ev.MessageReceived)
     )
 
     assert done.steps_taken == ["terminate"]
     assert done.error is None
-    assert not any(isinstance(event, RunCompleted) for event in done.events)
+    assert not any(isinstance(event, ev.RunCompleted) for event in done.events)
 
 
 async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> None:
@@ -267,7 +261,7 @@ def amps_servers() -> Iterator[str]:
 async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> None:
     """The prompt comes after the conversation so far."""
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
-    earlier = [SessionStarted(provider_session_id=THREAD), MessageReceived(content="I keep it in mind")]
+    earlier = [ev.SessionStarted(provider_session_id=THREAD), ev.MessageReceived(content="I keep it in mind")]
     await run_once(FakeAdapter(earlier, name="amp"), "remember 7", policies=[policy], store=store, session_id="s")
     with anyio.fail_after(PATIENCE_S):
         result = await run_once(bench.adapter(), "which?", policies=[policy], store=store, session_id="s")
@@ -280,7 +274,7 @@ async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> Non
         < started["prompt"].index("I keep it in mind")
         < started["prompt"].index("which?")
     )
-    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["unknown_session"]
+    assert [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)] == ["unknown_session"]
 
 
 async def test_the_real_client_says_that_it_has_no_such_thread(amp: str, bench: Any, amps_servers: str) -> None:

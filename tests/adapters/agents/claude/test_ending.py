@@ -12,15 +12,7 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from proctor.policies.events import (
-    ErrorOccurred,
-    ErrorRecovered,
-    MessageReceived,
-    RunCompleted,
-    RunFailed,
-    ToolCallCompleted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import GateAnswer
@@ -88,9 +80,9 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
         seen, rungs = await cancelled(provider, lambda: until_up(bench))
 
     assert [step["rung"] for step in rungs] == ["interrupt"]
-    assert isinstance(seen[-1], RunFailed)
+    assert isinstance(seen[-1], ev.RunFailed)
     assert seen[-1].error["code"] == "aborted_tools"
-    assert not any(isinstance(event, ToolCallCompleted) for event in seen)
+    assert not any(isinstance(event, ev.ToolCallCompleted) for event in seen)
     assert bench.marked(launch.run_id) == []
     assert not any(run_of(number) for number in (9101, 9102, 9103))
     assert not (bench.cwd / "no.txt").exists()
@@ -159,9 +151,9 @@ async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int,
 
     events = await bench.run(bench.adapter(env={"CLAUDE_CODE_MAX_RETRIES": "1"}))
 
-    errors = [event for event in events if isinstance(event, ErrorOccurred)]
+    errors = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert {error.code for error in errors} == {code}
-    assert isinstance(events[-1], RunFailed)
+    assert isinstance(events[-1], ev.RunFailed)
     assert events[-1].error["code"] == "api_error"
     assert events[-1].error["details"]["api_error_status"] == status
 
@@ -173,8 +165,8 @@ async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
 
     events = await bench.run(bench.adapter())
 
-    kinds = [type(event) for event in events if isinstance(event, (ErrorOccurred, ErrorRecovered))]
-    assert kinds == [ErrorOccurred, ErrorRecovered]
+    kinds = [type(event) for event in events if isinstance(event, (ev.ErrorOccurred, ev.ErrorRecovered))]
+    assert kinds == [ev.ErrorOccurred, ev.ErrorRecovered]
     assert events[-1].output == "back"
 
 
@@ -185,7 +177,7 @@ async def test_a_stream_that_was_cut_off_is_resumed(bench: Any) -> None:
 
     events = await bench.run(bench.adapter())
 
-    assert isinstance(events[-1], RunCompleted)
+    assert isinstance(events[-1], ev.RunCompleted)
     assert "message_sent" not in {event.type for event in events}
 
 
@@ -241,9 +233,9 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
 
     events = await bench.run(bench.adapter(cli_path=cli))
 
-    assert len([event for event in events if isinstance(event, Unrecognized)]) == len(records)
-    assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
-    assert isinstance(events[-1], RunCompleted)
+    assert len([event for event in events if isinstance(event, ev.Unrecognized)]) == len(records)
+    assert 3_000_000 in [len(event.content) for event in events if isinstance(event, ev.MessageReceived)]
+    assert isinstance(events[-1], ev.RunCompleted)
     assert events[-1].output == "done \ufffd"
 
 

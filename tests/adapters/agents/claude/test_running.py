@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.events import (
-    RunFailed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
@@ -34,9 +25,9 @@ def of(events: list[Any], *types: type) -> list[Any]:
     return [event for event in events if isinstance(event, types)]
 
 
-def usage(events: list[Any]) -> list[TokenUsageUpdated]:
+def usage(events: list[Any]) -> list[ev.TokenUsageUpdated]:
     """The usage events."""
-    return of(events, TokenUsageUpdated)
+    return of(events, ev.TokenUsageUpdated)
 
 
 async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_counted_once(bench: Any) -> None:
@@ -57,13 +48,13 @@ async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_coun
 
     [call] = proposed
     assert (call.name, call.input["command"], call.turn) == ("Bash", "echo out", 1)
-    assert of(events, ToolCallCompleted) == [
-        ToolCallCompleted(tool_call_id=call.id, tool_name="Bash", tool_output="out")
+    assert of(events, ev.ToolCallCompleted) == [
+        ev.ToolCallCompleted(tool_call_id=call.id, tool_name="Bash", tool_output="out")
     ]
     assert events[-1].output == "done"
-    assert [event.turn for event in of(events, TurnStarted)] == [1, 2]
-    assert of(events, SessionStarted)[0].metadata["tools"] == ["Bash"]
-    assert not of(events, ToolCallStarted, Unrecognized)
+    assert [event.turn for event in of(events, ev.TurnStarted)] == [1, 2]
+    assert of(events, ev.SessionStarted)[0].metadata["tools"] == ["Bash"]
+    assert not of(events, ev.ToolCallStarted, ev.Unrecognized)
     first, second = usage(events)
     assert (first.input_tokens, first.output_tokens) == (157, 30)
     assert (first.cache_read_tokens, first.cache_write_tokens) == (50, 7)
@@ -118,7 +109,7 @@ async def test_the_callers_own_permission_mode_stays_in_force(bench: Any) -> Non
     events = await bench.run(bench.adapter(permission_mode="dontAsk"))
 
     assert not (bench.cwd / "asked.txt").exists()
-    assert len(of(events, ToolCallFailed)) == 1
+    assert len(of(events, ev.ToolCallFailed)) == 1
 
 
 def totals(events: list[Any]) -> tuple[int, int, float]:
@@ -130,7 +121,7 @@ def totals(events: list[Any]) -> tuple[int, int, float]:
 
 def session_of(events: list[Any]) -> str:
     """The client's own id of the session."""
-    [started] = [event for event in events if isinstance(event, SessionStarted)]
+    [started] = [event for event in events if isinstance(event, ev.SessionStarted)]
     return str(started.provider_session_id)
 
 
@@ -151,7 +142,7 @@ async def test_a_sub_agents_usage_counts_while_it_still_works(bench: Any) -> Non
 
     events = await bench.run(bench.adapter("Bash", "Agent"))
 
-    second_main_turn = next(n for n, e in enumerate(events) if isinstance(e, TurnStarted) and e.turn == 2)
+    second_main_turn = next(n for n, e in enumerate(events) if isinstance(e, ev.TurnStarted) and e.turn == 2)
     assert totals(events[:second_main_turn])[0] >= 5000 + 600
     tokens = (2 * 100 + 5000 + 600 + 700, 2 * 20 + 33 + 44 + 5)
     assert totals(events) == (*tokens, round(tokens[0] * SONNET_IN + tokens[1] * SONNET_OUT, 9))
@@ -198,8 +189,8 @@ async def test_the_client_itself_stops_at_the_policys_turns(bench: Any) -> None:
     events = await bench.run(adapter, options=options)
 
     assert len(api.requests) == 2
-    assert [event.turn for event in events if isinstance(event, TurnStarted)] == [1, 2, 3]
-    assert isinstance(events[-1], RunFailed)
+    assert [event.turn for event in events if isinstance(event, ev.TurnStarted)] == [1, 2, 3]
+    assert isinstance(events[-1], ev.RunFailed)
     assert events[-1].error["code"] == "max_turns"
 
 

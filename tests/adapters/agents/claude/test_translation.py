@@ -8,19 +8,7 @@ from typing import Any
 
 from proctor.adapters.agents.claude.hooks import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
-from proctor.policies.events import (
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    RunFailed,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-    Unrecognized,
-    decode_event,
-    encode_event,
-)
+from proctor.policies import events as ev
 
 DATA = Path(__file__).parent / "data"
 
@@ -30,7 +18,7 @@ def recorded(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
 
 
-def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
+def translated(records: list[dict[str, Any]], *gated: str) -> list[ev.Event]:
     """The events of a stream whose calls `gated` went through the gate."""
     calls = ClaudeCalls()
     for call_id in gated:
@@ -62,7 +50,7 @@ def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> Non
         *("session_started", "turn_started", "message_received", "turn_completed", "turn_started"),
         *("message_received", "turn_completed", "run_completed"),
     ]
-    assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ToolCallCompleted)]
+    assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ev.ToolCallCompleted)]
 
 
 def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
@@ -70,10 +58,10 @@ def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
     records = recorded("sub_agent")
     events = translated(records, *calls_in(records))
 
-    contents = [event.content for event in events if isinstance(event, MessageReceived)]
+    contents = [event.content for event in events if isinstance(event, ev.MessageReceived)]
     assert contents == ["it is running", "it is done"]
     assert "message_sent" not in {event.type for event in events}
-    assert [event.turn for event in events if isinstance(event, TurnStarted)] == [1, 2, 3]
+    assert [event.turn for event in events if isinstance(event, ev.TurnStarted)] == [1, 2, 3]
 
 
 def test_a_call_that_ran_past_the_gate_is_reported_as_started() -> None:
@@ -82,8 +70,8 @@ def test_a_call_that_ran_past_the_gate_is_reported_as_started() -> None:
     agent, inner = calls_in(records)
     events = translated(records, agent)
 
-    assert [e for e in events if isinstance(e, ToolCallStarted)] == [
-        ToolCallStarted(
+    assert [e for e in events if isinstance(e, ev.ToolCallStarted)] == [
+        ev.ToolCallStarted(
             tool_call_id=inner,
             tool_name="Bash",
             tool_input={"command": "echo sub", "description": "x"},
@@ -97,8 +85,8 @@ def test_an_exhausted_retry_is_a_failed_run() -> None:
     """The client says `success` and means an error."""
     events = translated(recorded("rate_limited"))
 
-    assert {e.code for e in events if isinstance(e, ErrorOccurred)} == {"rate_limit"}
-    assert isinstance(events[-1], RunFailed)
+    assert {e.code for e in events if isinstance(e, ev.ErrorOccurred)} == {"rate_limit"}
+    assert isinstance(events[-1], ev.RunFailed)
     assert events[-1].error["details"]["subtype"] == "success"
     assert events[-1].error["details"]["api_error_status"] == 429
 
@@ -116,8 +104,8 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
 
     events = [event for record in strange for event in translator.events(record)]
 
-    assert [type(event) for event in events] == [Unrecognized] * 5
-    assert [type(decode_event(encode_event(event))) for event in events] == [Unrecognized] * 5
+    assert [type(event) for event in events] == [ev.Unrecognized] * 5
+    assert [type(ev.decode_event(ev.encode_event(event))) for event in events] == [ev.Unrecognized] * 5
 
 
 def test_a_refused_calls_result_is_no_outcome() -> None:
@@ -130,7 +118,7 @@ def test_a_refused_calls_result_is_no_outcome() -> None:
 
     events = list(ClaudeTranslation(calls).events(record))
 
-    assert events == [ToolCallFailed(tool_call_id="t2", error="no")]
+    assert events == [ev.ToolCallFailed(tool_call_id="t2", error="no")]
 
 
 def test_the_beginning_is_not_counted() -> None:

@@ -9,19 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    RunCompleted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import GateAnswer
@@ -33,9 +21,9 @@ REFUSE = GateAnswer(allowed=False)
 MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
-def outcomes(events: list[Event]) -> list[tuple[str, str]]:
+def outcomes(events: list[ev.Event]) -> list[tuple[str, str]]:
     """The ids of calls that ended, with how."""
-    ended = [event for event in events if isinstance(event, (ToolCallCompleted, ToolCallFailed))]
+    ended = [event for event in events if isinstance(event, (ev.ToolCallCompleted, ev.ToolCallFailed))]
     return sorted((event.tool_call_id, event.type) for event in ended)
 
 
@@ -64,16 +52,16 @@ async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any, ga
     assert "rejected" in api.result_of("refused")
     assert "absent.txt" in api.result_of("absent")
     output = {"exit_code": 0, "output": "a b\n"}
-    assert ToolCallCompleted(tool_call_id="allowed", tool_name="shell", tool_output=output) in events
+    assert ev.ToolCallCompleted(tool_call_id="allowed", tool_name="shell", tool_output=output) in events
     error = {"exit_code": 3, "output": "no\n"}
-    assert ToolCallFailed(tool_call_id="failing", tool_name="shell", error=error) in events
+    assert ev.ToolCallFailed(tool_call_id="failing", tool_name="shell", error=error) in events
     assert outcomes(events) == [
         *((name, "tool_call_completed") for name in ("added", "allowed")),
         ("failing", "tool_call_failed"),
         *((name, "tool_call_completed") for name in ("p0", "p2")),
     ]
-    assert not any(isinstance(event, ToolCallStarted) for event in events)
-    assert events[-1] == RunCompleted(output="end")
+    assert not any(isinstance(event, ev.ToolCallStarted) for event in events)
+    assert events[-1] == ev.RunCompleted(output="end")
 
 
 async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
@@ -94,7 +82,7 @@ async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
     proposed = sorted((call.id, call.name, json.dumps(call.input)) for call in gate.calls)
     assert proposed == [("c1", "mcp__small__echo", '{"text": "a"}'), ("c2", "mcp__small__peek", '{"text": "b"}')]
     assert sorted(path.name for path in tmp_path.glob("*.called")) == ["peek.called"]  # noqa: ASYNC240
-    assert ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__peek", tool_output="said b") in events
+    assert ev.ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__peek", tool_output="said b") in events
 
 
 @pytest.mark.parametrize("allow_escalation", [False, True])
@@ -127,16 +115,16 @@ async def test_a_command_leaves_the_sandbox_only_if_the_caller_said_so(
     assert "TTY execution is disabled" in api.result_of("c5")
 
 
-def used(events: list[Event]) -> list[tuple[int, int]]:
+def used(events: list[ev.Event]) -> list[tuple[int, int]]:
     """Input and output tokens of each report."""
-    reports = [event for event in events if isinstance(event, TokenUsageUpdated)]
+    reports = [event for event in events if isinstance(event, ev.TokenUsageUpdated)]
     return [(report.input_tokens, report.output_tokens) for report in reports]
 
 
-def thread(events: list[Event]) -> str:
+def thread(events: list[ev.Event]) -> str:
     """The client's id of the session."""
     started = events[0]
-    assert isinstance(started, SessionStarted)
+    assert isinstance(started, ev.SessionStarted)
     assert started.provider_session_id is not None
     return started.provider_session_id
 
@@ -150,22 +138,22 @@ async def test_each_model_response_is_a_turn_with_its_tokens(bench: Any) -> None
     api.reply(api.text("second"), used=(1200, 7), cached=1000)
     events = await bench.run()
 
-    assert [event for event in events if isinstance(event, TokenUsageUpdated)] == [
-        TokenUsageUpdated(
+    assert [event for event in events if isinstance(event, ev.TokenUsageUpdated)] == [
+        ev.TokenUsageUpdated(
             input_tokens=1000, output_tokens=50, cache_read_tokens=400, reasoning_tokens=10, model="gpt-5.5"
         ),
-        TokenUsageUpdated(input_tokens=1200, output_tokens=7, cache_read_tokens=1000, model="gpt-5.5"),
+        ev.TokenUsageUpdated(input_tokens=1200, output_tokens=7, cache_read_tokens=1000, model="gpt-5.5"),
     ]
-    kinds = (TurnStarted, TurnCompleted, MessageStreamed, MessageReceived)
+    kinds = (ev.TurnStarted, ev.TurnCompleted, ev.MessageStreamed, ev.MessageReceived)
     turns = [("first", 1), ("second", 2)]
     assert [event for event in events if isinstance(event, kinds)] == [
         event
         for text, turn in turns
         for event in (
-            TurnStarted(turn=turn),
-            MessageStreamed(delta=text),
-            MessageReceived(content=text),
-            TurnCompleted(turn=turn),
+            ev.TurnStarted(turn=turn),
+            ev.MessageStreamed(delta=text),
+            ev.MessageReceived(content=text),
+            ev.TurnCompleted(turn=turn),
         )
     ]
 
@@ -185,7 +173,10 @@ async def test_a_resumed_session_does_not_count_its_past_again(bench: Any, gate_
 
     assert [used(first), used(second)] == [[(1000, 50)], [(2000, 60), (2100, 5)]]
     assert thread(second) == thread(first)
-    assert [event.turn for event in second if isinstance(event, TurnStarted)] == [1, 2]  # the session counts them on
+    assert [event.turn for event in second if isinstance(event, ev.TurnStarted)] == [
+        1,
+        2,
+    ]  # the session counts them on
     assert "one" in str(api.requests[-1]["input"])
     assert {call.id: call.input.get("escalated") for call in gate.calls} == {"c1": None, "c2": True}
     assert bench.made() == ["in"]
@@ -209,12 +200,12 @@ async def test_a_command_the_clients_own_rules_let_through_is_reported_as_starte
 
     assert gate.calls == []
     assert (
-        ToolCallStarted(
+        ev.ToolCallStarted(
             tool_call_id="c1", tool_name="shell", tool_input={"command": "ls", "cwd": str(bench.cwd)}, turn=1
         )
         in events
     )
-    assert [event.tool_call_id for event in events if isinstance(event, ToolCallCompleted)] == ["c1"]
+    assert [event.tool_call_id for event in events if isinstance(event, ev.ToolCallCompleted)] == ["c1"]
     assert adapter.capabilities.gate == "some"
     assert adapter.ungated == [f"`{rules}` lets commands run without asking"]
 

@@ -9,18 +9,10 @@ import pytest
 from proctor.adapters.agents.codex.items import bare_command, leaves, outcome
 from proctor.adapters.agents.codex.translation import CodexTranslation, UsageCount
 from proctor.policies import EventError
-from proctor.policies.events import (
-    Event,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 
 
-def translated(*notifications: tuple[str, dict[str, Any]]) -> list[Event]:
+def translated(*notifications: tuple[str, dict[str, Any]]) -> list[ev.Event]:
     """The events of a running turn's notifications."""
     translation = CodexTranslation(thread_id="", fresh=True)
     begun: list[tuple[str, dict[str, Any]]] = [
@@ -61,8 +53,8 @@ def test_what_is_never_asked_about_starts_when_it_starts(
     events = translated(item("started", **fields))
 
     assert events == [
-        TurnStarted(turn=1),
-        ToolCallStarted(tool_call_id="i", tool_name=name, tool_input=tool_input, turn=1),
+        ev.TurnStarted(turn=1),
+        ev.ToolCallStarted(tool_call_id="i", tool_name=name, tool_input=tool_input, turn=1),
     ]
 
 
@@ -73,8 +65,8 @@ def test_a_web_search_is_reported_once_its_query_is_known() -> None:
     )
 
     assert events[1:] == [
-        ToolCallStarted(tool_call_id="i", tool_name="web_search", tool_input={"query": "cats"}, turn=1),
-        ToolCallCompleted(tool_call_id="i", tool_name="web_search", tool_output={}),
+        ev.ToolCallStarted(tool_call_id="i", tool_name="web_search", tool_input={"query": "cats"}, turn=1),
+        ev.ToolCallCompleted(tool_call_id="i", tool_name="web_search", tool_output={}),
     ]
 
 
@@ -90,14 +82,14 @@ def test_notifications_that_are_not_known_are_kept_under_a_name_that_is_none_of_
     new = ("brand/new", {"type": "policy_violation", "x": 1})
     events = translated(new, ("account/updated", {}), ("skills/changed", {}))
 
-    assert events == [Unrecognized(raw={"type": "codex/brand/new", "x": 1})]
+    assert events == [ev.Unrecognized(raw={"type": "codex/brand/new", "x": 1})]
 
 
 def test_another_model_is_named_with_its_tokens() -> None:
     """The client may be moved to another model."""
     events = translated(("model/rerouted", {"toModel": "small"}), totals("t", "u", total=5, last=5))
 
-    assert TokenUsageUpdated(input_tokens=5, model="small") in events
+    assert ev.TokenUsageUpdated(input_tokens=5, model="small") in events
 
 
 def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
@@ -107,7 +99,7 @@ def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
     assert [event.type for event in events] == [
         "token_usage_updated", "turn_started", "token_usage_updated", "turn_completed",
     ]  # fmt: skip
-    assert [event.subagent_tokens for event in events if isinstance(event, TokenUsageUpdated)] == [5, 0]
+    assert [event.subagent_tokens for event in events if isinstance(event, ev.TokenUsageUpdated)] == [5, 0]
 
 
 def total(tokens: int) -> dict[str, int]:
@@ -195,6 +187,6 @@ def test_an_mcp_result_is_text_where_it_is_only_text_and_an_error_a_failure() ->
     ]
     for result, output in results:
         ended = outcome({**call, "result": result})
-        assert ended == ToolCallCompleted(tool_call_id="i", tool_name="mcp__s__t", tool_output=output)
+        assert ended == ev.ToolCallCompleted(tool_call_id="i", tool_name="mcp__s__t", tool_output=output)
     failed = outcome({**call, "status": "failed", "error": {"message": "no"}})
-    assert failed == ToolCallFailed(tool_call_id="i", tool_name="mcp__s__t", error={"message": "no"})
+    assert failed == ev.ToolCallFailed(tool_call_id="i", tool_name="mcp__s__t", error={"message": "no"})

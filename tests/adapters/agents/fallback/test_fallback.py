@@ -14,16 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from proctor.adapters import FallbackAdapter
 from proctor.adapters.agents.fallback import Breaker, Health
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
-from proctor.policies.events import (
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    RunFailed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-    TurnCompleted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.run_context import tool
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.errors import UnknownSessionError
@@ -34,7 +25,7 @@ OPEN = [Policy(name="open")]
 GONE = ProviderError("overloaded")
 
 
-def of_types(result: Any, *types: type[Event]) -> list[Any]:
+def of_types(result: Any, *types: type[ev.Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
 
 
@@ -47,8 +38,8 @@ async def ran(adapter: FallbackAdapter, store: MemoryStore | None = None, **more
     [
         FakeAdapter([], unavailable=ProviderUnavailableError("not installed")),
         FakeAdapter([Crash(GONE)]),
-        FakeAdapter([MessageReceived(content="hm"), Crash(GONE)]),
-        FakeAdapter([RunFailed(error={"message": "overloaded"})]),
+        FakeAdapter([ev.MessageReceived(content="hm"), Crash(GONE)]),
+        FakeAdapter([ev.RunFailed(error={"message": "overloaded"})]),
         FakeAdapter([Crash(RuntimeError("a bug"))]),
     ],
     ids=["unavailable", "crash", "after a message", "it says so", "a bug"],
@@ -58,9 +49,9 @@ async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: Fa
     result = await ran(FallbackAdapter([broken, FakeAdapter([Ask(name="a")])]))
 
     assert result.status == "completed"
-    assert [event.tool_name for event in of_types(result, ToolCallStarted)] == ["a"]
-    assert [event.code for event in of_types(result, ErrorOccurred)] == ["agent_failed"]
-    assert [event.metadata["agent"] for event in of_types(result, SessionStarted)][-1] == "fake-2"
+    assert [event.tool_name for event in of_types(result, ev.ToolCallStarted)] == ["a"]
+    assert [event.code for event in of_types(result, ev.ErrorOccurred)] == ["agent_failed"]
+    assert [event.metadata["agent"] for event in of_types(result, ev.SessionStarted)][-1] == "fake-2"
 
 
 async def test_a_call_that_ran_is_never_run_again() -> None:
@@ -80,14 +71,14 @@ async def test_a_call_that_was_refused_did_not_run() -> None:
     stack = [Policy(name="p", tool_rules=[Deny(["pay"], action="deny")])]
     result = await run_once(adapter, "go", policies=stack)
 
-    assert [event.tool_name for event in of_types(result, ToolCallStarted)] == ["look"]
+    assert [event.tool_name for event in of_types(result, ev.ToolCallStarted)] == ["look"]
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
 async def test_of_an_agent_that_does_not_ask_nothing_may_have_been_heard(gate: Any) -> None:
     """It may have run something that it did not tell of."""
     second = FakeAdapter([])
-    first = FakeAdapter([MessageReceived(content="hm"), Crash(GONE)], gate=gate)
+    first = FakeAdapter([ev.MessageReceived(content="hm"), Crash(GONE)], gate=gate)
     with pytest.raises(ProviderError, match="overloaded"):
         await ran(FallbackAdapter([first, second]))
 
@@ -98,7 +89,9 @@ async def test_of_an_agent_that_does_not_ask_nothing_may_have_been_heard(gate: A
 async def test_a_policy_s_cancel_is_no_failure_and_falls_back_to_nobody(when: str) -> None:
     """Nor is a client that fails while it is cancelled."""
     second = FakeAdapter([])
-    steps: list[Any] = [TokenUsageUpdated(input_tokens=11), Pause()] if when == "within" else [Ask(name="x"), Pause()]
+    steps: list[Any] = (
+        [ev.TokenUsageUpdated(input_tokens=11), Pause()] if when == "within" else [Ask(name="x"), Pause()]
+    )
     adapter = FallbackAdapter([FakeAdapter(steps), second], failures=1)
     stack = [Policy(name="p", limits=Limits(max_total_tokens=10), tool_rules=[Deny(["x"], action="cancel")])]
     with pytest.raises(PolicyViolationError):
@@ -111,12 +104,12 @@ async def test_a_policy_s_cancel_is_no_failure_and_falls_back_to_nobody(when: st
 async def test_a_person_s_cancel_is_no_failure_and_falls_back_to_nobody() -> None:
     """Wherever the run is."""
     second = FakeAdapter([])
-    adapter = FallbackAdapter([FakeAdapter([MessageReceived(content="hm"), Pause()]), second], failures=1)
+    adapter = FallbackAdapter([FakeAdapter([ev.MessageReceived(content="hm"), Pause()]), second], failures=1)
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=OPEN)
         async with supervisor.subscribe(run_id=handle.run_id) as events:
             async for event in events:
-                if isinstance(event, MessageReceived):
+                if isinstance(event, ev.MessageReceived):
                     break
         await handle.cancel(reason="enough")
         result = await handle.wait()
@@ -181,15 +174,15 @@ async def test_a_session_stays_with_who_ran_it_last() -> None:
     store = MemoryStore()
     broken: list[Any] = [Crash(GONE)]
     first = FakeAdapter(broken)
-    started = SessionStarted(provider_session_id="own-1")
+    started = ev.SessionStarted(provider_session_id="own-1")
     second = FakeAdapter(
-        [started, MessageReceived(content="hello")], capabilities=Capabilities(gate="all", resume=True)
+        [started, ev.MessageReceived(content="hello")], capabilities=Capabilities(gate="all", resume=True)
     )
     adapter = FallbackAdapter([first, second])
     await ran(adapter, store, session_id="s")
     await ran(adapter, store, session_id="s")
     second.steps = (Crash(GONE),)
-    first.steps = (MessageReceived(content="I go on"),)
+    first.steps = (ev.MessageReceived(content="I go on"),)
     await ran(adapter, store, session_id="s")
 
     assert [launch.resume for launch in second.launches] == [None, "own-1", "own-1"]
@@ -202,7 +195,7 @@ async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript(
     """It works, so nobody else is tried, and it counts as no failure."""
     store = MemoryStore()
     can_resume = Capabilities(gate="all", resume=True)
-    session = [SessionStarted(provider_session_id="own-1"), MessageReceived(content="hello")]
+    session = [ev.SessionStarted(provider_session_id="own-1"), ev.MessageReceived(content="hello")]
     first = FakeAdapter(session, capabilities=can_resume, lacking=UnknownSessionError("no `own-1`"))
     second = FakeAdapter([])
     adapter = FallbackAdapter([first, second])
@@ -212,26 +205,26 @@ async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript(
     assert [launch.resume for launch in first.launches] == [None, "own-1", None]
     assert "hello" in [getattr(event, "content", None) for event in first.launches[-1].transcript]
     assert (first.closed, second.launches) == (3, [])
-    assert [event.code for event in of_types(result, ErrorOccurred)] == ["unknown_session"]
+    assert [event.code for event in of_types(result, ev.ErrorOccurred)] == ["unknown_session"]
     assert adapter.health()["fake"] == Health()
 
 
 async def test_counts_continue_over_clients() -> None:
     """Totals that begin anew add up, and so do turns."""
     first: list[Any] = [
-        TokenUsageUpdated(scope="cumulative", input_tokens=100, cost_usd=1.0),
-        TurnCompleted(turn=1),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=100, cost_usd=1.0),
+        ev.TurnCompleted(turn=1),
         Crash(GONE),
     ]
     second = [
-        TokenUsageUpdated(scope="cumulative", input_tokens=30, cost_usd=0.5),
-        TurnCompleted(turn=1),
-        TokenUsageUpdated(scope="cumulative", input_tokens=40, cost_usd=0.75),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=30, cost_usd=0.5),
+        ev.TurnCompleted(turn=1),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=40, cost_usd=0.75),
     ]
     result = await ran(FallbackAdapter([FakeAdapter(first), FakeAdapter(second)]))
 
     assert (result.usage.input_tokens, result.usage.cost_usd) == (140, 1.75)
-    assert [event.turn for event in of_types(result, TurnCompleted)] == [1, 2]
+    assert [event.turn for event in of_types(result, ev.TurnCompleted)] == [1, 2]
 
 
 async def test_what_all_of_them_can_do_is_what_it_can() -> None:

@@ -11,14 +11,7 @@ import anyio
 import pytest
 
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError, parse_policies
-from proctor.policies.events import (
-    MessageStreamed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.store.memory_store import MemoryStore
@@ -64,7 +57,7 @@ async def test_what_is_judged_is_what_runs(tmp_path: Path, kit: Any) -> None:
     adapter = PydanticAIAdapter(agent, capabilities=[Changing()])
     result = await run_once(adapter, "go", policy=OPEN)
 
-    started = [event.tool_input for event in result.events if isinstance(event, ToolCallStarted)]
+    started = [event.tool_input for event in result.events if isinstance(event, ev.ToolCallStarted)]
     assert started == [{"path": "changed"}]
     assert kit.made(tmp_path) == ["changed"]
 
@@ -120,7 +113,7 @@ async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
     agent = Agent(FunctionModel(stream_function=stream))
     result = await run_once(PydanticAIAdapter(agent, stream=True), "go", policy=OPEN)
 
-    assert "".join(e.delta for e in result.events if isinstance(e, MessageStreamed)) == "one two"
+    assert "".join(e.delta for e in result.events if isinstance(e, ev.MessageStreamed)) == "one two"
     assert result.output == "one two"
 
 
@@ -180,7 +173,7 @@ async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: A
 
     result = await run_once(PydanticAIAdapter(outer, sub_agents=[inner]), "go", policy=NO_RM)
 
-    started = [(e.tool_name, e.parent_tool_call_id) for e in result.events if isinstance(e, ToolCallStarted)]
+    started = [(e.tool_name, e.parent_tool_call_id) for e in result.events if isinstance(e, ev.ToolCallStarted)]
     assert started == [("delegate", None), ("make", "1")]
     assert kit.made(tmp_path) == ["b"]
     assert result.usage.total_tokens == 44
@@ -251,9 +244,9 @@ async def test_a_run_that_a_tool_starts_is_a_run_of_its_own(tmp_path: Path, kit:
     outer = await run_once(PydanticAIAdapter(agent), "go", policies=[OPEN])
 
     assert kit.made(tmp_path) == ["a"]
-    assert [event.turn for event in inner if isinstance(event, TurnStarted)] == [1, 2]
-    assert [event.parent_tool_call_id for event in inner if isinstance(event, ToolCallStarted)] == [None]
-    assert [event.turn for event in outer.events if isinstance(event, TurnStarted)] == [1, 2]
+    assert [event.turn for event in inner if isinstance(event, ev.TurnStarted)] == [1, 2]
+    assert [event.parent_tool_call_id for event in inner if isinstance(event, ev.ToolCallStarted)] == [None]
+    assert [event.turn for event in outer.events if isinstance(event, ev.TurnStarted)] == [1, 2]
 
 
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, kit: Any) -> None:
@@ -270,7 +263,7 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
     assert returned[1].content == "Tool 'rm' is not available in this context."
     assert (result.status, result.output, result.usage.total_tokens) == ("completed", "done", 22)
     assert [v.enforcement for v in result.policy.violations] == ["prevented"]
-    assert [e.turn for e in result.events if isinstance(e, TurnStarted | ToolCallStarted)] == [1, 1, 1, 2]
+    assert [e.turn for e in result.events if isinstance(e, ev.TurnStarted | ev.ToolCallStarted)] == [1, 1, 1, 2]
 
 
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path, kit: Any) -> None:
@@ -328,7 +321,7 @@ async def test_a_cost_is_reported_where_the_framework_knows_the_price(tmp_path: 
     )
 
     assert with_price.cost_usd > 1
-    assert any(isinstance(e, TokenUsageUpdated) and e.cost_usd == with_price.cost_usd for e in with_price.events)
+    assert any(isinstance(e, ev.TokenUsageUpdated) and e.cost_usd == with_price.cost_usd for e in with_price.events)
     assert unknown.cost_usd == 0
     assert "unpriced" in str(unknown.policy.metadata)
 
@@ -370,8 +363,8 @@ async def test_a_retried_call_has_failed(tmp_path: Path, kit: Any) -> None:
 
     result = await run_once(PydanticAIAdapter(agent), "go", policy=OPEN)
 
-    failed = [e.tool_call_id for e in result.events if isinstance(e, ToolCallFailed)]
-    completed = [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)]
+    failed = [e.tool_call_id for e in result.events if isinstance(e, ev.ToolCallFailed)]
+    completed = [e.tool_call_id for e in result.events if isinstance(e, ev.ToolCallCompleted)]
     assert (failed, completed) == (["1"], ["2"])
 
 
@@ -393,4 +386,4 @@ async def test_a_run_is_cancelled_while_a_tool_runs(kit: Any) -> None:
             result = await handle.wait()
 
     assert result.status == "cancelled"
-    assert [event.tool_call_id for event in result.events if isinstance(event, ToolCallFailed)] == ["1"]
+    assert [event.tool_call_id for event in result.events if isinstance(event, ev.ToolCallFailed)] == ["1"]

@@ -11,16 +11,7 @@ import psutil
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.events import (
-    MessageReceived,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
@@ -65,13 +56,13 @@ async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
         *("turn_started", "message_received", "turn_completed", "run_completed"),
     ]
     assert [call.turn for call in done.proposed] == [1, 2]
-    assert done.events[-1] == RunCompleted(output="Done.")
-    pieces = "".join(event.delta for event in done.events if isinstance(event, MessageStreamed))
-    message = next(event for event in done.events if isinstance(event, MessageReceived))
+    assert done.events[-1] == ev.RunCompleted(output="Done.")
+    pieces = "".join(event.delta for event in done.events if isinstance(event, ev.MessageStreamed))
+    message = next(event for event in done.events if isinstance(event, ev.MessageReceived))
     assert pieces == message.content == "Looking at it."
     assert (tmp_path / "notes" / "a.txt").read_text() == "hello"
     assert done.outcomes("call-2") == [
-        ToolCallCompleted(tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"})
+        ev.ToolCallCompleted(tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"})
     ]
 
 
@@ -88,7 +79,7 @@ async def test_a_refused_call_does_not_run_and_the_agent_can_react(tmp_path: Pat
 
     assert made_in(tmp_path) == []
     assert done.outcomes("call-1") == []
-    assert done.events[-1] == RunCompleted(output="Then not.")
+    assert done.events[-1] == ev.RunCompleted(output="Then not.")
 
 
 async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
@@ -97,7 +88,7 @@ async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
 
     assert done.proposed == []
     started = done.events[1]
-    assert isinstance(started, ToolCallStarted)
+    assert isinstance(started, ev.ToolCallStarted)
     assert started.tool_input == {"command": "echo hi"}
     assert done.types[2] == "tool_call_completed"
 
@@ -106,8 +97,8 @@ async def test_a_failing_agent_reports_its_failure_last() -> None:
     """`fail` ends the run with its message, and nothing follows."""
     done = await play("steps:\n  - say: a\n  - fail: out of credit\n  - say: b")
 
-    assert done.events[-1] == RunFailed(error={"code": "scripted_failure", "message": "out of credit"})
-    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["a"]
+    assert done.events[-1] == ev.RunFailed(error={"code": "scripted_failure", "message": "out of credit"})
+    assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["a"]
 
 
 async def test_every_other_step_is_an_event_of_its_own() -> None:
@@ -125,10 +116,10 @@ async def test_every_other_step_is_an_event_of_its_own() -> None:
     done = await play(script)
 
     assert done.types[:3] == ["message_sent", "turn_started", "message_received"]
-    usage = next(event for event in done.events if isinstance(event, TokenUsageUpdated))
+    usage = next(event for event in done.events if isinstance(event, ev.TokenUsageUpdated))
     assert (usage.scope, usage.input_tokens, usage.model) == ("cumulative", 7, "m-2")
     assert getattr(done.outcomes("call-1")[0], "tool_output", None) == "text"
-    assert done.events[-1] == RunCompleted(output={"answer": 42})
+    assert done.events[-1] == ev.RunCompleted(output={"answer": 42})
 
 
 PARALLEL = """
@@ -160,7 +151,7 @@ async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
 
     assert [(call.id, call.turn) for call in done.proposed] == [("a", 1), ("b", 1), ("c", 1)]
     assert [len(done.outcomes(call_id)) for call_id in "abc"] == [1, 0, 1]
-    assert done.events[-1] == RunCompleted(output="b was denied")
+    assert done.events[-1] == ev.RunCompleted(output="b was denied")
 
 
 async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
@@ -205,9 +196,9 @@ async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
     done = await play(f"steps:\n  - {call}\n  - say: next", tools={"boom": boom})
 
     (outcome,) = done.outcomes("call-1")
-    assert isinstance(outcome, ToolCallFailed)
+    assert isinstance(outcome, ev.ToolCallFailed)
     assert outcome.error == error
-    assert done.events[-1] == RunCompleted(output="next")
+    assert done.events[-1] == ev.RunCompleted(output="next")
 
 
 async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
@@ -216,7 +207,7 @@ async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> No
     done = await play(script, workspace=tmp_path)
 
     (outcome,) = done.outcomes("call-2")
-    assert isinstance(outcome, ToolCallFailed)
+    assert isinstance(outcome, ev.ToolCallFailed)
 
 
 async def test_output_is_bounded() -> None:
@@ -224,7 +215,7 @@ async def test_output_is_bounded() -> None:
     done = await play("steps:\n  - {call: bash, input: {command: head -c 5000000 /dev/zero | tr '\\\\0' x}}")
 
     (outcome,) = done.outcomes("call-1")
-    assert isinstance(outcome, ToolCallCompleted)
+    assert isinstance(outcome, ev.ToolCallCompleted)
     assert len(outcome.tool_output["stdout"]) == 64 * 1024
     assert outcome.tool_output["truncated"] is True
 
@@ -247,7 +238,7 @@ async def test_a_command_past_its_time_ends_with_its_children() -> None:
     done = await play(f'steps:\n  - {{call: bash, input: {{command: "{command}", timeout_s: 0.3}}}}')
 
     (outcome,) = done.outcomes("call-1")
-    assert isinstance(outcome, ToolCallFailed)
+    assert isinstance(outcome, ev.ToolCallFailed)
     assert outcome.error["timed_out"] is True
     assert not running("sleep 71001")
 
@@ -287,4 +278,4 @@ async def test_cancelling_ends_the_stream(phase: str) -> None:
 
     assert done.steps_taken == ["interrupt"]
     assert done.error is None
-    assert not any(isinstance(event, RunCompleted | RunFailed) for event in done.events)
+    assert not any(isinstance(event, ev.RunCompleted | ev.RunFailed) for event in done.events)
