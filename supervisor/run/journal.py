@@ -65,7 +65,10 @@ server, so that by then the append is stored or never will be.
 SETTLE_S = 1.0
 """The first pause before an append is retried after the run; it doubles each time, up to thirty times itself."""
 
-NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
+NEVER = (
+    *("closed", "bad_record", "fenced", "run_over", "call_started", "conflict"),
+    *("gone", "truncated", "forked", "newer_schema"),
+)
 """Kinds of errors that a retry cannot help."""
 
 

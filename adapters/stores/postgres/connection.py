@@ -353,6 +353,7 @@ class ServerLink:
         self, address: Address, patience_s: float, check: Callable[[Connection], None], answer_s: float | None = None
     ) -> None:
         self._address = address
+        self.name = address.name
         self.patience_s = patience_s
         self._check = check
         self._answer_s = answer_s

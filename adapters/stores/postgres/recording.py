@@ -32,6 +32,7 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
+from ..tables.schema import check_version
 from .connection import POSTGRES, Connection, ServerLink, kept, one_label, with_places
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
@@ -141,6 +142,7 @@ _SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_i
     WHERE session_id = ANY(%s)"""
 _RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHERE run_id = ANY(%s) ORDER BY number
     FOR NO KEY UPDATE"""
+_BEGUN = f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_command}), (SELECT version FROM store)"
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
 _TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
@@ -183,8 +185,9 @@ class Recorder(Transaction):
                 connection.execute(_LOCK_SESSIONS, (sessions,))
             runs_found = connection.execute(_RUNS, (runs,)) if runs else None
             sessions_found = connection.execute(_SESSIONS, (sessions,), binary=True) if sessions else None
-            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_command})")
-        self.xid, self.last_command = xid.fetchone() or (0, 0)
+            xid = connection.execute(_BEGUN)
+        self.xid, self.last_command, version = xid.fetchone() or (0, 0, 0)
+        check_version(version, self._link.name)  # a process of another version may have upgraded it
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
                 self._sessions[session_id] = KnownSession(key, seq, digest or root(session_id), *more)

@@ -20,7 +20,17 @@ from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .file import WHOLE_FILE, Connection, IntactFile, SameFile, connect, open_for_writing, primary_code, store_error
+from .file import (
+    WHOLE_FILE,
+    Connection,
+    IntactFile,
+    SameFile,
+    check_version,
+    connect,
+    open_for_writing,
+    primary_code,
+    store_error,
+)
 from .recording import Recorder, StaleError
 
 _EVENTS_A_TRANSACTION = 4_096
@@ -93,6 +103,7 @@ class SQLiteWriter(Writer[Recorder]):
 
     def _attempt(self, jobs: list[Job[Any]], find_stored: bool) -> None:
         self._file.check()  # before anything is written behind a hole
+        check_version(self._connection, self._path)  # a process of another version may have upgraded it
         for job in jobs:
             self._work(job, find_stored)
         self._recorder.commit()

@@ -126,6 +126,24 @@ def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatc
     assert caught.value.kind == "older_schema"
 
 
+async def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_upgraded_meanwhile(
+    place: tuple[str, str],
+) -> None:
+    """A newer one has opened it."""
+    async with PostgresStore(place[0], schema=place[1]) as store:
+        await store.append([message("s", "before")])
+        query(place, "UPDATE store SET version = version + 1 RETURNING 1")
+        for write in (store.append([message("s", "after")]), store.send_command(Cancel(scope="all"))):
+            with pytest.raises(StoreError, match="upgrade proctor") as caught:
+                await write
+            assert caught.value.kind == "newer_schema"
+        query(place, "UPDATE store SET version = version - 1 RETURNING 1")
+        await store.append([message("s", "again")])
+
+        assert await store.last_seq("s") == 2
+        assert await store.last_command() == 0
+
+
 def wait_for(place: tuple[str, str], lock: str, count: int) -> None:
     """Wait until a given number of the processes wait for a lock of this kind."""
     waiting = """SELECT pid FROM pg_stat_activity WHERE wait_event = %s AND application_name LIKE 'proctor%%'

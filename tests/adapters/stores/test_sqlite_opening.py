@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from plain_user import MISSING, PLAIN, WHY
+from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.tables import schema
@@ -209,6 +210,23 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeyp
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.FIRST_VERSION + 2,)
         assert connection.execute("SELECT colour FROM runs").fetchall() == [(None,)]
+
+
+def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
+    """A newer one has opened it."""
+    path = tmp_path / "record.db"
+
+    async def use() -> None:
+        async with SQLiteStore(path) as store:
+            await store.append([MessageReceived(session_id="s")])
+            stored_rows(path, NEWER)
+            for write in (store.append([MessageReceived(session_id="s")]), store.send_command(Cancel(scope="all"))):
+                with pytest.raises(StoreError, match="upgrade proctor") as caught:
+                    await write
+                assert caught.value.kind == "newer_schema"
+            assert await store.last_seq("s") == 1
+
+    anyio.run(use)
 
 
 @pytest.mark.parametrize("setting", ["FULL", "extra", "NORMAL", "OFF"])
