@@ -70,7 +70,7 @@ class StartsBlockedError(UsageError):
         whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
         why = f": {block.reason}" if block.reason else ""
         when = f" at {block.at:%Y-%m-%d %H:%M:%S} UTC" if block.at is not None else ""
-        super().__init__(f"{whose}: `{block.by}` blocked them{when}{why}; `proctor kill --lift` lifts that")
+        super().__init__(f"{whose}: `{block.by}` froze them{when}{why}; `proctor kill --lift` lifts that")
         self.block = block
 
 

@@ -41,7 +41,7 @@ _INPUT = 60
 def heading(board: Board) -> str:
     """The first line: how many runs, pending approvals and freezes there are."""
     count = f"{len(board.runs)} or more" if board.more else str(len(board.runs))
-    return f"{count} going on, {len(board.approvals)} waiting for a person"
+    return f"{count} active, {len(board.approvals)} waiting for a person"
 
 
 def approval_lines(request: ApprovalView) -> Iterator[Text]:

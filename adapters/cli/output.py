@@ -181,7 +181,7 @@ def in_words(block: BlockView) -> str:
     """A freeze in words."""
     whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
     why = f": {block.reason}" if block.reason else ""
-    return f"{whose}, ordered by `{block.by}`{why}"
+    return f"{whose}, frozen by `{block.by}`{why}"
 
 
 _PHRASES = (

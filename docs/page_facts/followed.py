@@ -1,4 +1,4 @@
-"""Which files one permitted call and one event pass through, counted while they do: `<!-- facts: followed -->`."""
+"""Which files one allowed call and one event pass through, counted while they do: `<!-- facts: followed -->`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def _follow() -> dict[str, Followed]:
     async with MemoryStore() as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(Agent(session), "go", policies=[ordinary(_RULES).policy])
         await handle.wait()
-    return {"a permitted call, asked for, recorded, allowed": call, "an event, judged and recorded": event}
+    return {"a call, from its request to its answer": call, "an event, evaluated and recorded": event}
 
 
 def followed(name: str) -> str:

@@ -193,7 +193,7 @@ def test_nothing_starts_until_the_switch_is_lifted(cli: Cli, silent: str, place:
     assert (refused.code, refused.out) == (3, "")
     assert "error: no run starts: `" in refused.err
     assert "an incident; `proctor kill --lift` lifts that" in refused.err
-    assert shown.out.startswith("lifted: no run starts, ordered by `")
+    assert shown.out.startswith("lifted: no run starts, frozen by `")
     assert again.err == "nothing to lift: there is no such freeze\n"
     assert cli(*words, "--fail-on", "never").code == 0
 

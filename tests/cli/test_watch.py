@@ -50,7 +50,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     [line] = cli("watch", "--json").lines
 
     assert shown.code == 0
-    assert "1 going on, 1 waiting for a person" in shown.out
+    assert "1 active, 1 waiting for a person" in shown.out
     assert f"pending  {waiting}\n         deploy" in shown.out
     assert "scripted  acme" in shown.out
     assert "max_total_tokens: 0 of 1,000" in shown.out
@@ -66,11 +66,11 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
 def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any, place: Path) -> None:
     """By whom and why; no store is an empty board, and no error."""
     (place / "state" / "proctor" / "runs.db").rename(place / "kept.db")
-    assert cli("watch").out == "0 going on, 0 waiting for a person\n\n"
+    assert cli("watch").out == "0 active, 0 waiting for a person\n\n"
     (place / "kept.db").rename(place / "state" / "proctor" / "runs.db")
     cli("kill", "--all", "--no-new-starts", "--reason", "an incident")
 
-    assert cli("watch").out.startswith("no run starts, ordered by `")
+    assert cli("watch").out.startswith("no run starts, frozen by `")
 
 
 class Board(Terminal):  # type: ignore[misc, unused-ignore]
@@ -122,7 +122,7 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str,
     board.press("x")
     board.until(f"Enter cancels {run}")
     board.press("too dear\r")
-    board.until("0 going on, 0 waiting for a person")
+    board.until("0 active, 0 waiting for a person")
     assert cli("watch", "--json").lines[0]["blocks"] == []
     board.press("q")
 
@@ -142,14 +142,14 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board = terminal()
     board.until(f"> pending  {waiting}")
     for words, found in (
-        ("nothing like it", "0 going on, 0"),
-        ("ACME", "1 going on, 0"),
-        ("production", "0 going on, 1"),
+        ("nothing like it", "0 active, 0"),
+        ("ACME", "1 active, 0"),
+        ("production", "0 active, 1"),
     ):
         board.press(f"/{words}\r")
         board.until(f"{found} waiting for a person with `{words}` in it")
         board.press("\x1b")
-    board.until("1 going on, 1 waiting for a person\n")
+    board.until("1 active, 1 waiting for a person\n")
     board.press("\x1b[B")
     board.until(f"> waiting  {run}")
     board.press("a")
@@ -186,7 +186,7 @@ def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Cli, 
     assert cli("approvals", "--json").lines
     board.press("\x1b")
     cli("kill", "--all")
-    board.until("0 going on, 0 waiting for a person")
+    board.until("0 active, 0 waiting for a person")
     board.process.send_signal(signal.SIGINT)
 
     assert board.ended() == 0

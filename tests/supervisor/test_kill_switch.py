@@ -136,7 +136,7 @@ async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start
     store = MemoryStore()
     switch = KillSwitch(store)
     await switch.block_starts(by="ana", reason="an incident", **scope)
-    with pytest.raises(StartsBlockedError, match=r"`ana` blocked them at .* UTC: an incident") as raised:
+    with pytest.raises(StartsBlockedError, match=r"`ana` froze them at .* UTC: an incident") as raised:
         await start(store)
     statuses = [run.status for run in await store.runs()]
     if "everything" not in scope:

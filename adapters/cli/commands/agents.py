@@ -89,8 +89,8 @@ def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     echo(f"gate: {report.gate}")
     echo(f"asked about: {', '.join(report.asked) or 'nothing'}")
     echo(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
-    echo(f"a refusal held: {_yes_no(report.refusal_held)}")
-    echo(f"the agent went on after it: {_yes_no(report.went_on_after_refusal)}")
+    echo(f"the denied call stayed denied: {_yes_no(report.refusal_held)}")
+    echo(f"the agent continued after it: {_yes_no(report.went_on_after_refusal)}")
 
 
 async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:

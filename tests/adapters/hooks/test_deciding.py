@@ -376,7 +376,7 @@ async def test_nothing_begins_while_starts_are_blocked(session: Any, scope: dict
     await using(session, lambda switch: switch.lift(by="ana", **scope))
 
     assert blocked.verdict == "deny"
-    assert " starts: `ana` blocked them at" in blocked.reason
+    assert " starts: `ana` froze them at" in blocked.reason
     assert "an incident" in blocked.reason
     assert (unseen.verdict, unseen.stop) == ("deny", True)
     assert "incident" not in unseen.reason
