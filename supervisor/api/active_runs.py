@@ -105,6 +105,11 @@ class ActiveRuns:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no run goes on or starts."""
+        return not self._running and not self._starting
+
     @contextmanager
     def starting(self) -> Iterator[list[Late]]:
         """Collect the commands that come while a run starts."""

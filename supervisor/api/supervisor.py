@@ -140,6 +140,8 @@ class Starting:
 
     async def _begin(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """Claim the run and start its task; a failure before that undoes all of it."""
+        if self.runs.idle:
+            services.clock.follow()
         with self.runs.starting() as missed:
             async with claimed(order, services, created=created) as run:
                 before = await all_commands(self.store, after=run.info.after) if created else ()

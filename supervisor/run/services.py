@@ -43,6 +43,11 @@ class Clock:
         self._monotonic = _now()
         self._offset_ms = (time.time() - self._monotonic()) * 1000
 
+    def follow(self) -> None:
+        """Follow what the wall clock was stepped by, as while the machine slept; no deadline may be pending."""
+        if self._monotonic is time.monotonic:  # else the clock may be a test's
+            self._offset_ms = (time.time() - self._monotonic()) * 1000
+
     def now_ms(self) -> int:
         """The moment, in milliseconds since the epoch."""
         return int(self._monotonic() * 1000 + self._offset_ms)

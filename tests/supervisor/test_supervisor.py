@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anyio
@@ -270,3 +271,18 @@ async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
         store.go_on.set()
 
     assert supervisor.statistics().cancelled == 1
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_starts_after_the_machine_slept_is_recorded_at_its_time(
+    monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """The clock of the event loop stood still meanwhile; a run that goes on keeps it, for its deadlines."""
+    real, hours = time.time, list[int]()
+    async with Supervisor(MemoryStore()) as supervisor:
+        for slept_s in (0, 3 * 3600):
+            monkeypatch.setattr(time, "time", lambda slept_s=slept_s: real() + slept_s)
+            result = await (await supervisor.start(saying(1), "go", policies=[OPEN])).wait()
+            hours += {round((event.at.timestamp() - real()) / 3600) for event in result.events if event.at}
+
+    assert hours == [0, 3]
