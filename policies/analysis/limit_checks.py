@@ -267,6 +267,6 @@ def _quotas(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Quota]:
 def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
     for entry in effective_limits(policy):
         if entry.kind.projected == "call" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
-            session = entry.limit.scope == "session"
-            text = f"`{entry.name}`: {entry.limit.max:g} in one {'session' if session else 'run'}"
-            yield Quota(entry.name, text, int(entry.limit.max), "started", frozenset(kinds.all), session)
+            most, scope = int(entry.limit.max), entry.limit.scope
+            text = f"`{entry.name}`: {entry.limit.max:g} in one {scope}"
+            yield Quota(entry.name, text, most, "started", frozenset(kinds.all), scope == "session" or most == 0)

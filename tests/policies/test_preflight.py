@@ -315,6 +315,8 @@ def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
     assert refused(rules(wanting, tool_rules=denied)) == ["never_satisfied"]
     assert refused(rules(wanting | {"action": "warn"}, tool_rules=denied)) == []
     assert refused(rules(wanting | {"tool": ["x", "z"]}, tool_rules=denied)) == []
+    none, one = ({"max_tool_calls": {"max": most, "action": "deny"}} for most in (0, 1))  # of each run
+    assert (refused(rules(wanting, limits=none)), refused(rules(wanting, limits=one))) == (["never_satisfied"], [])
 
 
 def never(trigger: str, forbidden: str) -> dict[str, Any]:
