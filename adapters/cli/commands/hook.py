@@ -140,7 +140,7 @@ def hook_options(place: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
     for scope, text in (
-        ("managed", "Everyone on this machine; other settings can't undo it."),
+        ("managed", "Managed settings, which no other settings can undo. Calls of other users are denied."),
         ("user", "All your folders."),
         ("project", "This folder. [default]"),
     ):
