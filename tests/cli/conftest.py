@@ -42,15 +42,12 @@ steps:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command answered."""
-
     code: int
     out: str
     err: str
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Its output as lines of JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 

@@ -16,7 +16,6 @@ Cli = Any
 
 @pytest.fixture
 def store(ran: Any, place: Path) -> Path:
-    """The store of a run."""
     assert ran.code == 1  # a call was denied
     return place / "state" / "proctor" / "runs.db"
 

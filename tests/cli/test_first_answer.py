@@ -18,7 +18,6 @@ SCRIPT = "tools: [deploy]\nsteps:\n  - {call: deploy, input: {to: prod}}\n"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """The server."""
     with web_server.site(tmp_path) as found:
         yield found
 

@@ -37,7 +37,6 @@ def repository(tmp_path: Path) -> Path:
 
 
 def run(command: list[str], folder: Path, **env: str) -> Done:
-    """A command in a folder, with the `proctor` of these tests."""
     path = f"{Path(warm_proctor()).parent}:{os.environ['PATH']}"
     return subprocess.run(
         command, cwd=folder, env={**os.environ, "PATH": path, **env}, capture_output=True, text=True

@@ -17,7 +17,6 @@ Cli = Any
 
 
 def session(name: str, *tools: str) -> str:
-    """One session a line, as `--format sessions` has it."""
     calls = [{"type": "tool_call", "id": f"c{n}", "name": tool, "input": {}} for n, tool in enumerate(tools)]
     results = [{"type": "tool_result", "id": call["id"], "output": "ok"} for call in calls]
     events = [event for pair in zip(calls, results, strict=True) for event in pair]

@@ -38,7 +38,6 @@ async def fill(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of such a store."""
     path = tmp_path_factory.mktemp("many") / "many.db"
 
     async def made() -> None:

@@ -50,7 +50,6 @@ async def fill(path: Path) -> None:
 
 @pytest.fixture
 def listed(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Call `proctor runs` on such a store."""
     monkeypatch.setenv("PROCTOR_STORE", str(place / "some.db"))
     anyio.run(fill, place / "some.db")
     return lambda *arguments: cli("runs", *arguments)

@@ -35,14 +35,12 @@ steps:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """The server, on a store that the commands use too."""
     with web_server.site(tmp_path) as found:
         yield found
 
 
 @contextmanager
 def waiting(site: Site, tenant: str = "acme") -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """A run whose third call waits."""
     with (
         web_server.going(site, SCRIPT, POLICY, "--context", f"tenant={tenant}") as run,
         web_server.waits(run) as event,

@@ -38,7 +38,6 @@ class Serving:
         self.out = self.err = ""
 
     def opened(self, path: str, **more: Any) -> Any:
-        """The answer to a request."""
         headers = {"Authorization": f"Bearer {self.token}", "Origin": self.url.rstrip("/")}
         return urlopen(Request(f"{self.url}{path}", headers=headers), timeout=PATIENCE_S, **more)
 

@@ -38,7 +38,6 @@ class Drive:
         self.found: list[Violation] = []
 
     def see(self, event: Event) -> list[Violation]:
-        """Observe one event."""
         violations = self.monitor.observe(event)
         self.found += violations
         return violations
@@ -76,15 +75,12 @@ class Drive:
         return self.see(ev.ToolCallStarted(tool_call_id=call_id, tool_name=tool, tool_input=input, turn=self.turn))
 
     def user(self, text: Any) -> None:
-        """A message of the user."""
         self.see(ev.MessageSent(role="user", content=text))
 
     def visible(self, *tools: str) -> list[str]:
-        """What narrow leaves of the tools."""
         return self.monitor.narrow(tools)
 
     def end(self) -> Report:
-        """The settled report."""
         return self.monitor.finish()
 
 

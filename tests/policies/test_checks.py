@@ -44,13 +44,11 @@ def watched() -> tuple[Monitor, list[CheckContext]]:
 
 
 def policy_of(monitor: Monitor) -> CompiledPolicy:
-    """What a monitor judges by."""
     assert isinstance(monitor.state.program, CompiledPolicy)
     return monitor.state.program
 
 
 def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
-    """The decision on one call."""
     return monitor.propose(ToolCall(id=id, name=tool, input=input))
 
 

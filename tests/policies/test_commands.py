@@ -10,7 +10,6 @@ from proctor.policies.shell.programs import LinePart
 
 
 def names(line: str) -> list[str]:
-    """The names of a line's parts, in their order."""
     return [part.name for part in parse_line(line) if part.direction != "read" and not of_a_stranger(part)]
 
 

@@ -18,12 +18,10 @@ CASES: list[dict[str, Any]] = yaml.load((Path(__file__).parent / "formats_in_use
 
 
 def case_id(case: dict[str, Any]) -> str:
-    """What a case shows."""
     return str(case["it"])
 
 
 def read(case: dict[str, Any]) -> list[Policy]:
-    """The policies of a case's text."""
     return parse_policies(case["text"], file=case.get("file", "book.yaml"))
 
 
@@ -178,7 +176,6 @@ def test_both_parsers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def outcome(text: str) -> Any:
-    """The policies of a text, or its problems."""
     try:
         return parse_policies(text, file="p.yaml")
     except PolicyError as error:

@@ -36,7 +36,6 @@ ACTIONS = {"max_tool_calls": "deny"}
 
 
 def policy(name: str, **more: Any) -> dict[str, Any]:
-    """All of them with the same scope, action and warning."""
     limits = {limit: {"max": most, **more} for limit, most in MOST.items()}
     return {"version": 1, "name": name, "on_violation": "deny", "limits": limits, "prices": PRICES}
 
@@ -50,7 +49,6 @@ STACKS = {
 
 
 def tokens(input: int, output: int, **more: Any) -> Event:
-    """A report of usage."""
     return ev.TokenUsageUpdated(input_tokens=input, output_tokens=output, **more)
 
 

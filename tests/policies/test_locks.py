@@ -37,7 +37,6 @@ KNOWN = "claude-sonnet-4-5"
 
 
 def stack(**policies: dict[str, Any]) -> Policy:
-    """A stack of policies, by name."""
     return merge_policies([p for name, fields in policies.items() for p in parse_policies({"name": name, **fields})])
 
 
@@ -58,7 +57,6 @@ def priced(most: float, model: str, **more: Any) -> dict[str, Any]:
 
 
 def team(cost: float, model: str) -> dict[str, Any]:
-    """A policy that says what a model costs."""
     return {"prices": {model: price(cost)}}
 
 

@@ -21,7 +21,6 @@ from proctor.policies.stack.merge import effective_action, effective_limits, mer
 
 
 def policy(name: str = "p", **fields: Any) -> Policy:
-    """A policy of few words."""
     return Policy(name=name, **fields)
 
 

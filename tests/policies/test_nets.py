@@ -26,7 +26,6 @@ def watched(net: Any, mapper: Any, **more: Any) -> Monitor:
 
 
 def answer(monitor: Monitor, name: str, id: str = "c", **input: Any) -> str:
-    """What is decided about a call."""
     return monitor.propose(ToolCall(id=id, name=name, input=input)).action
 
 
@@ -168,7 +167,6 @@ NET = {
 
 
 def monitor(**attached: Any) -> Any:
-    """A monitor of two nets, one of which is a line."""
     nets = [NET, "block rm", 'map bash.command "git push" as git-push']
     [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
     return compile_policy(policy, **attached).monitor()

@@ -20,7 +20,6 @@ from proctor.policies.analysis.findings import CODES
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
-    """The findings on a stack."""
     stack = [p for n, d in enumerate(documents) for p in parse_policies({"version": 1, "name": f"p{n}", **d})]
     return preflight(merge_policies(stack), capabilities)
 

@@ -16,7 +16,6 @@ SECONDS = 60
 
 
 def rules(*written: dict[str, Any]) -> dict[str, Any]:
-    """A policy of these rules."""
     return {"name": "p", "rules": list(written)}
 
 
@@ -26,7 +25,6 @@ def some_input(n: int) -> dict[str, Any]:
 
 
 def net(**fields: Any) -> dict[str, Any]:
-    """A policy of one net."""
     return {"name": "p", "nets": [{"name": "n", "places": ["p", "q"], **fields}]}
 
 

@@ -103,7 +103,6 @@ def lived(monitor: Monitor, past: list[Any]) -> Monitor:
 
 
 def answer(monitor: Monitor, tool: str, input: dict[str, Any], turn: int = 9) -> Decision:
-    """The answer to one proposal."""
     return monitor.propose(ToolCall(id="new", name=tool, input=copy.deepcopy(input), turn=turn))
 
 

@@ -47,7 +47,6 @@ rules:
 
 
 def problems_of(source: Any, **options: Any) -> tuple[Problem, ...]:
-    """The problems that reading a source reports."""
     with pytest.raises(PolicyError) as caught:
         parse_policies(source, **options)
     return caught.value.problems
@@ -279,7 +278,6 @@ class Counted(Require, tag="require", frozen=True):
     """A rule that counts how often it is checked."""
 
     def problems(self) -> Iterator[Issue]:
-        """Count, and complain of nothing."""
         checks.append(1)
         yield from super().problems()
 
@@ -343,7 +341,7 @@ JUDGED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("rule", NOT_JUDGED.values(), ids=NOT_JUDGED)
 def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: dict[str, Any]) -> None:
     """It would compare the call with itself, and the rule would pass; the error stands at its rule."""
-    with pytest.raises(PolicyError, match="no call is being judged") as raised:
+    with pytest.raises(PolicyError, match="no call is being evaluated") as raised:
         parse_policies({"name": "p", "rules": [rule]})
 
     assert raised.value.problems[0].path.startswith("rules[0]")

@@ -13,14 +13,12 @@ from proctor.policies.reading import parse_policies
 
 
 def problem_of(source: Any, **options: Any) -> Problem:
-    """The first problem that reading a source reports."""
     with pytest.raises(PolicyError) as caught:
         parse_policies(source, **options)
     return caught.value.problems[0]
 
 
 def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
-    """What a policy text says under `metadata`."""
     return parse_policies(text, format=format)[0].metadata
 
 

@@ -30,12 +30,10 @@ forbids_after: [issue_refund, void_order]
 
 
 def standard(rules: list[dict[str, Any]], **rest: Any) -> list[Policy]:
-    """The policy that the same rules make in the standard spelling."""
     return parse_policies({"name": "p", **rest, "rules": rules})
 
 
 def complaints(source: Any) -> list[str]:
-    """The messages of the problems that reading a source reports."""
     with pytest.raises(PolicyError) as caught:
         parse_policies(source)
     return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]

@@ -37,25 +37,20 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
     by: Selector
 
     def problems(self) -> Iterator[Issue]:
-        """What is wrong beyond the types."""
         yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         yield from selector_problems(self.by, ("by",))
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return ConfirmedMachine(self, scope)
 
     def roles(self) -> Roles:
-        """A confirmation is evidence for the next call."""
         return Roles(restricts=(self.tool,), evidence=(self.by,))
 
     def words(self) -> str:
-        """What it says."""
         return f"{names(self.tool)} confirmed by {names(self.by)}"
 
     def obligation(self) -> Obligation | None:
-        """A confirmation, once there is something to confirm."""
         return Obligation(self.by, of="completed", after=self.tool)
 
     def abstraction(self) -> Sequence[Rule]:
@@ -63,7 +58,6 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         return (self,) if self.key is None else ()
 
     def drawing(self) -> Sequence[Link]:
-        """From the tool to its confirmation."""
         return (Link("confirmed by", (self.tool,), self.by),)
 
 
@@ -86,21 +80,17 @@ class ConfirmedMachine(Machine):
         self.slots = slots_of(scope, (rule.tool, False), (rule.by, True))
 
     def evaluate(self, state: ConfirmedState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse the next call while one waits."""
         return (
             Finding("a confirmation first", "the last call is not confirmed") if mask & TOOL and state.waits else None
         )
 
     def completed(self, state: ConfirmedState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        """A confirmation ends the wait, a call begins one."""
         state.waits = bool(mask & TOOL)
 
     def finding_at_end(self, state: ConfirmedState) -> Finding | None:
-        """Violated if a call waits."""
         return Finding("a confirmation", "the session ended without one") if state.waits else None
 
     def refuses_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
-        """A call waits."""
         return bool(sure & TOOL) and state.waits
 
 

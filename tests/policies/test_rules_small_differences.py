@@ -28,12 +28,10 @@ from proctor.policies.events.calls import NeedsChecks, mark, matches_digest, sam
 
 
 def monitor(*rules: dict[str, Any], **fields: Any) -> Any:
-    """A monitor over rules."""
     return compile_policy(merge_policies(parse_policies({"name": "p", "rules": list(rules), **fields}))).monitor()
 
 
 def done(of: Any, id: str, tool: str, input: dict[str, Any], turn: int = 1) -> None:
-    """A call that ran and succeeded."""
     of.observe(ev.ToolCallStarted(tool_call_id=id, tool_name=tool, tool_input=input, turn=turn))
     of.observe(ev.ToolCallCompleted(tool_call_id=id, tool_name=tool, tool_output={"ok": True}))
 

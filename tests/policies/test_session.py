@@ -327,7 +327,6 @@ def monitor(**policy: Any) -> Monitor:
 
 
 def decided(on: Monitor, id: str, tool: str = "x", turn: int = 0) -> str:
-    """The action of the decision on a call, which was asked for."""
     decision = on.decide(ToolCall(id=id, name=tool, turn=turn))
     assert isinstance(decision, Decision)
     return decision.action

@@ -38,7 +38,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def policy(*rules: dict[str, Any], **more: Any) -> Policy:
-    """A policy that denies what its rules refuse."""
     [made] = parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})
     return made
 

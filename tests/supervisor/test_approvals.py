@@ -400,29 +400,6 @@ async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bo
     assert len(request.violations) == 1
 
 
-@pytest.mark.parametrize(
-    ("tell", "own", "words"),
-    [
-        (None, None, "A person declined this call of tool 'bash'."),
-        (None, "Ask the owner first.", "Ask the owner first."),
-        ("Use the staging host.", "Ask the owner first.", "Use the staging host."),
-    ],
-)
-async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None, words: str) -> None:
-    """They come before the rule's text, and that before the sentence for a no."""
-    policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval", tell_model=own),))
-    adapter = FakeAdapter([Ask(name="bash", id="c1")])
-    async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[policy])
-        await anyio.wait_all_tasks_blocked()
-        (request,) = supervisor.approvals()
-        await supervisor.deny(request.approval_id, by="ana", reason="never the model's to see", tell=tell)
-        result = await handle.wait()
-
-    assert adapter.answers["c1"].tell_model == words
-    assert [event.tell_model for event in of_type(result.events, ev.ToolCallDenied)] == [words]
-
-
 @pytest.mark.trio
 async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(
     autojump_clock: trio.testing.MockClock,

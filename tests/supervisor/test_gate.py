@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from supervised import OPEN
+from supervised import OPEN, Before
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
@@ -203,15 +203,9 @@ def test_a_permit_takes_as_much_after_a_thousand_warnings_as_after_ten() -> None
 pytestmark = pytest.mark.anyio
 
 
-class SlowToEnd(MemoryStore):
-    """Takes its time over the end of a run."""
-
-    async def append(self, events: Any, **owned: Any) -> Any:
-        """Store events."""
-        if any(isinstance(event, ev.TERMINAL) for event in events):
-            for _ in range(20):
-                await checkpoint()
-        return await super().append(events, **owned)
+async def a_while() -> None:
+    for _ in range(20):
+        await checkpoint()
 
 
 async def statuses(store: MemoryStore) -> list[str]:
@@ -223,7 +217,7 @@ async def statuses(store: MemoryStore) -> list[str]:
 )
 async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(how: str, status: str) -> None:
     """Their ends are stored, and their clients released."""
-    store = SlowToEnd()
+    store = Before(ev.TERMINAL, a_while)
     adapter = FakeAdapter([Pause(0.01 if status == "completed" else None)], deaf=1, rung_s=0.01)
     with anyio.fail_after(PATIENCE_S), suppress(KeyError):
         async with Supervisor(store) as supervisor:

@@ -11,9 +11,7 @@ import pytest
 from supervised import OPEN
 
 from proctor.policies.events import RunCancelled
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor import MemoryStore, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -152,14 +150,3 @@ async def test_a_block_that_is_cancelled_while_it_waits_for_its_runs_says_so() -
             await supervisor.start(Started(scope.cancel), "go", policies=[OPEN])
 
     assert await reasons(store) == ["its caller was cancelled"]
-
-
-@pytest.mark.trio
-async def test_a_limit_on_time_is_the_timeout_that_tells_what_was_done(autojump_clock: object) -> None:
-    """The error has the result so far."""
-    policy = Policy(name="short", limits=Limits(max_duration_ms=60_000))
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as raised:
-        await run_once(Started(), "go", policies=[policy])
-
-    assert raised.value.partial.status == "cancelled"
-    assert [violation.kind for violation in raised.value.violations] == ["max_duration_ms"]

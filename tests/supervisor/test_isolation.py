@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from supervised import OPEN
+from supervised import OPEN, Before
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
@@ -188,16 +188,13 @@ async def test_a_judge_that_raises_cancels_its_run(
 async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Raises) -> None:
     """The record cannot be written; whoever waits hears so."""
 
-    class Erring(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if any(isinstance(event, ToolCallStarted) for event in events):
-                await raises()
-                await anyio.sleep_forever()
-            return await super().append(events, **owned)
+    async def err() -> None:
+        await raises()
+        await anyio.sleep_forever()
 
     adapter = FakeAdapter([Ask(name="read")])
     with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(Erring()) as supervisor:
+        async with Supervisor(Before(ToolCallStarted, err)) as supervisor:
             handle = await supervisor.start(adapter, "go", policies=[OPEN])
             with pytest.raises((StoreError, RuntimeError)):
                 await handle.wait()

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from supervised import OPEN, denying
+from supervised import OPEN, Before, denying
 
 from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
@@ -140,14 +140,7 @@ async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends
 async def test_a_slow_store_bounds_what_waits() -> None:
     """A provider that never waits is read no further than what has room."""
     go_on = anyio.Event()
-
-    class Slow(MemoryStore):
-        async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
-            if any(isinstance(event, ev.MessageStreamed) for event in events):
-                await go_on.wait()
-            return await super().append(events, **owned)
-
-    store, adapter = Slow(), Torrent(deltas(20 * CAPACITY))
+    store, adapter = Before(ev.MessageStreamed, go_on.wait), Torrent(deltas(20 * CAPACITY))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
@@ -264,16 +257,10 @@ async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_err
 
 async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored() -> None:
     """`policy_violation` is stored before the cancel is sent; if the store fails, it is sent all the same."""
-
-    class RefusesViolations(MemoryStore):
-        async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
-            if any(isinstance(event, ev.PolicyViolated) for event in events):
-                raise StoreError("no room for violations")
-            return await super().append(events, **owned)
-
+    store = Before(ev.PolicyViolated, StoreError("no room for violations"))
     adapter = FakeAdapter([Ask(name="bash"), Pause()], gate="none")
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
-        await run_once(adapter, "go", policies=[denying("cancel")], store=RefusesViolations())
+        await run_once(adapter, "go", policies=[denying("cancel")], store=store)
 
     assert adapter.steps_taken == ["interrupt"]
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from supervised import Before
 
 from proctor.adapters.kit import CallGate, EventStream
 from proctor.policies import ToolCall, parse_policies
+from proctor.policies.events import Event
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
@@ -61,15 +63,10 @@ async def test_a_run_that_a_policy_ends_names_the_rule(lines: list[Any]) -> None
 
 async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
     """Of the agent's client, or of the store."""
-
-    class Broken(MemoryStore):
-        async def append(self, events: Any, *, epoch: int = 0) -> Any:
-            raise OSError("no space left")
-
     with pytest.raises(RuntimeError, match="boom"):
         await run_once(FakeAdapter([Crash(RuntimeError("boom"))]), "go", policies=[ORG])
     with pytest.raises(OSError, match="no space"):
-        await run_once(FakeAdapter(), "go", policies=[ORG], store=Broken())
+        await run_once(FakeAdapter(), "go", policies=[ORG], store=Before(Event, OSError("no space left")))
     ends = lines_of(lines, "run.finished")
 
     assert [(line["log_level"], line["status"]) for line in ends] == [("error", "failed")] * 2

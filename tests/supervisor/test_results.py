@@ -18,7 +18,17 @@ from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, ProviderError, RunResult, Supervisor, run_once
 from proctor.supervisor.machine.event_factory import reach
 from proctor.supervisor.ports.stored_types import ApprovalRequest
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
+from proctor.supervisor.testing import (
+    Ask,
+    Crash,
+    FakeAdapter,
+    FakeApprover,
+    FakePublisher,
+    Pause,
+    Step,
+    Stop,
+    Together,
+)
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -161,8 +171,6 @@ async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_canc
 
 async def test_siblings_of_a_cancelled_call_are_all_answered() -> None:
     """Every refused call gets a tool result, so the provider's pairing stays valid."""
-    from proctor.supervisor.testing import Together
-
     asks = (BASH, Ask(id="c2", name="bash"), Ask(id="c3", name="read"), Ask(id="c4", name="read"))
     adapter = FakeAdapter([Together(asks)], deaf=1)
     _, raised, events = await supervise(adapter, denying("cancel"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 from postgres_server import needs_postgres, new_schema
-from supervised import OPEN
+from supervised import OPEN, Before
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import decode_event, encode_event, parse_policies
@@ -38,19 +38,6 @@ HUGE = "x" * (3 * MOST_BYTES)
 MB = "y" * 1_000_000
 
 
-class Held(MemoryStore):
-    """Answers no append until it is let go on, once a run has begun."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go_on = anyio.Event()
-
-    async def append(self, events: Sequence[ev.Event], *, epoch: int = 0) -> list[ev.Event]:
-        if any(isinstance(event, ev.ToolCallCompleted) for event in events):
-            await self.go_on.wait()
-        return await super().append(events, epoch=epoch)
-
-
 async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
     """However few events they are; and it goes on when they are."""
     taken = 0
@@ -64,12 +51,12 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
 
     adapter = FakeAdapter()
     adapter.steps = Steps()  # type: ignore[assignment]  # made as they are asked for
-    store = Held()
-    async with Supervisor(store) as supervisor:
+    go_on = anyio.Event()
+    async with Supervisor(Before(ev.ToolCallCompleted, go_on.wait)) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
         waiting = taken
-        store.go_on.set()
+        go_on.set()
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 

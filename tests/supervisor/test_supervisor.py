@@ -179,19 +179,6 @@ async def test_arguments_of_the_wrong_kind_are_one_clear_error(given: dict[str, 
         await run_once(**(good | given))
 
 
-async def test_a_session_has_one_run_at_a_time() -> None:
-    """Two runs would judge on half the session each."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN], session_id="s")
-        with pytest.raises(UsageError, match="a run that is not over"):
-            await supervisor.start(saying(1), "go", policies=[OPEN], session_id="s")
-        await handle.cancel()
-        await handle.wait()
-        again = await supervisor.start(saying(1), "go", policies=[OPEN], session_id="s")
-
-        assert (await again.wait()).status == "completed"
-
-
 async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
     """Each says what is wrong."""
     for most in (0, "3", None, 1.5, True):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from supervised import OPEN, denying
+from supervised import OPEN, Before, denying
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import Event, MessageReceived, RunCancelled, RunCompleted
+from proctor.policies.events import Event, MessageReceived, PolicyViolated, RunCancelled, RunCompleted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules import Check
@@ -45,6 +45,7 @@ async def test_a_silent_provider_is_cancelled_within_50_ms_of_its_deadline(
     assert [v.enforcement for v in error.violations] == ["interrupted"]
     assert 59.99 <= took < 60.05
     assert isinstance(error.partial.events[-1], RunCancelled)
+    assert error.partial.status == "cancelled"
 
 
 async def test_a_run_that_ends_just_before_its_deadline_is_not_cancelled(
@@ -260,15 +261,8 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
 ) -> None:
     """By a run whose end takes long to be recorded: it is read on after 50 ms."""
     answers = trio.Event()
-
-    class Slow(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if any(event.run_id == "slow" and event.type == "policy_violation" for event in events):
-                await answers.wait()
-            return await super().append(events, **owned)
-
     silent, flood = FakeAdapter([Pause()]), Flood(lambda reported: False)
-    async with Supervisor(Slow()) as supervisor:
+    async with Supervisor(Before(PolicyViolated, answers.wait)) as supervisor:
         limited = Policy(name="limited", limits=Limits(max_idle_ms=5_000))
         slow = await supervisor.start(silent, "go", policies=[limited], run_id="slow")
         await trio.testing.wait_all_tasks_blocked()
@@ -289,15 +283,8 @@ async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_t
 ) -> None:
     """However long that one does not listen, or the end of its run takes to be recorded: no time passes."""
     answers = trio.Event()
-
-    class Slow(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if any(event.type == "run_cancelled" for event in events):
-                await answers.wait()
-            return await super().append(events, **owned)
-
     silent, flood = FakeAdapter([Pause()], deaf=deaf), Flood(lambda reported: False)
-    async with Supervisor(Slow()) as supervisor:
+    async with Supervisor(Before(RunCancelled, answers.wait)) as supervisor:
         slow = await supervisor.start(silent, "go", policies=[OPEN])
         await trio.testing.wait_all_tasks_blocked()
         async with trio.open_nursery() as tasks:

@@ -43,17 +43,6 @@ async def test_what_only_the_supervisor_records_is_not_believed(claim: ev.Event)
     assert adapter.ran == []
 
 
-async def test_an_unknown_event_is_kept_as_it_came() -> None:
-    """Stored, never dropped, never an error."""
-    store = MemoryStore()
-    odd = ev.Unrecognized(raw={"type": "mood_changed", "mood": "good"})
-    typeless = ev.Unrecognized(raw={"mood": "bad"})
-    result = await run_once(FakeAdapter([odd, typeless]), "go", policies=[OPEN], store=store)
-    kept = [e for e in [e async for e in store.read(result.session_id)] if isinstance(e, ev.Unrecognized)]
-
-    assert [(event.type, event.raw["mood"]) for event in kept] == [("mood_changed", "good"), ("unrecognized", "bad")]
-
-
 async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed() -> None:
     """One run_started, by the supervisor; ids, times and order are the supervisor's."""
     adapter = FakeAdapter([ev.RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])

@@ -28,7 +28,6 @@ print(found + [name for name in sys.modules if name.startswith(ours) or name.spl
 
 
 def run(code: str, *arguments: str) -> str:
-    """What a fresh interpreter prints."""
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

@@ -61,12 +61,10 @@ AGENTS = [
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The frameworks run on asyncio only."""
     return "asyncio"
 
 
 def policies(rule: Any, how: str) -> Any:
-    """A policy of one rule."""
     return parse_policies({"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{how: [rule]}]})
 
 

@@ -21,14 +21,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def run(line: str, cwd: Path, *, policy: Policy | None = None, **gate: Any) -> Driven:
-    """Run a line in a directory."""
     adapter = ShellAdapter(cwd=cwd)
     options = adapter.compile(policy) if policy else None
     return await Drive(adapter, options=options, **gate).run(line)
 
 
 def made_in(directory: Path) -> list[str]:
-    """The files that are there."""
     return sorted(path.name for path in directory.iterdir())
 
 

@@ -145,7 +145,6 @@ async def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_
 
 
 def wait_for(place: tuple[str, str], lock: str, count: int) -> None:
-    """Wait until a given number of the processes wait for a lock of this kind."""
     waiting = """SELECT pid FROM pg_stat_activity WHERE wait_event = %s AND application_name LIKE 'proctor%%'
         AND datname = current_database()"""
     deadline = time.monotonic() + PATIENCE_S

@@ -24,7 +24,6 @@ from proctor.supervisor.ports.stored_types import Cancel
 
 
 async def write_some(path: Path) -> list[Event]:
-    """A store with a few sessions, closed again."""
     async with SQLiteStore(path) as store:
         batch: list[Event] = [MessageReceived(session_id="s", content="x" * 500) for _ in range(200)]
         return await store.append([RunStarted(session_id="s", run_id="r"), *batch])

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from supervised import Before
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Allow, Limits, Policy, RunContext, compile_policy, merge_policies, parse_policies
@@ -22,7 +23,7 @@ from proctor.supervisor import (
     PolicyViolationError,
     ProviderError,
     Redaction,
-    Store,
+    StoreError,
     Supervisor,
     answer,
     cancel_for_approval,
@@ -265,17 +266,7 @@ async def test_off_keeps_everything() -> None:
 
 async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> None:
     """The end of a run is known by what it is, not by being the very object: it was redacted on its way."""
-
-    class Refuses(MemoryStore):
-        async def append(self, events: Any, **owned: Any) -> list[ev.Event]:
-            for event in events:
-                if isinstance(event, ev.RunCompleted):
-                    from proctor.supervisor import StoreError
-
-                    raise StoreError("no", kind="bad_record")
-            return await super().append(events, **owned)
-
-    store: Store = Refuses()
+    store = Before(ev.RunCompleted, StoreError("no", kind="bad_record"))
     with anyio.fail_after(20), pytest.raises(Exception, match="no"):
         await run_once(FakeAdapter(output=ALL), "go", policies=[POLICY], store=store, session_id="s")
     ends = [event async for event in store.read("s") if isinstance(event, ev.TERMINAL)]

@@ -164,8 +164,7 @@ def found_by(suite: type[Any], prepare: Callable[[Any], None]) -> tuple[list[str
     return failed, skipped
 
 
-def loops(tmp_path: Path, **broken: Any) -> list[str]:
-    """The tests that find what is broken of the loops."""
+def in_folders(tmp_path: Path, broken: dict[str, Any]) -> Callable[[Loops], None]:
     count = iter(range(1000))
 
     def prepare(suite: Loops) -> None:
@@ -173,7 +172,12 @@ def loops(tmp_path: Path, **broken: Any) -> list[str]:
         suite.workspace = tmp_path / str(next(count))
         suite.workspace.mkdir()
 
-    return found_by(Loops, prepare)[0]
+    return prepare
+
+
+def loops(tmp_path: Path, **broken: Any) -> list[str]:
+    """The tests that find what is broken of the loops."""
+    return found_by(Loops, in_folders(tmp_path, broken))[0]
 
 
 def test_what_is_not_broken_passes(tmp_path: Path) -> None:
@@ -318,33 +322,13 @@ class OnlyMaking(Loops):
     """An author who gives nothing but `making`."""
 
     without = frozenset()
-    broken: dict[str, Any] = {}
 
-    def erring(self) -> None:  # type: ignore[override]
-        """Not provided."""
-
-    def silent(self) -> None:  # type: ignore[override]
-        """Not provided."""
-
-    def failing(self) -> None:  # type: ignore[override]
-        """Not provided."""
-
-    def using(self) -> None:  # type: ignore[override]
-        """Not provided."""
-
-    def offering(self) -> None:  # type: ignore[override]
-        """Not provided."""
+    erring = silent = failing = using = offering = lambda self: None  # type: ignore[assignment]
 
 
 def test_what_an_author_left_out_is_shown_as_skipped_or_fails(tmp_path: Path) -> None:
     """Nothing that started nothing counts as passed; what is declared and not shown fails."""
-    count = iter(range(1000))
-
-    def prepare(suite: Loops) -> None:
-        suite.workspace = tmp_path / str(next(count))
-        suite.workspace.mkdir()
-
-    failed, skipped = found_by(OnlyMaking, prepare)
+    failed, skipped = found_by(OnlyMaking, in_folders(tmp_path, {}))
 
     assert "test_the_model_is_offered_what_could_be_called_or_everything" in failed
     assert "test_usage_reports_add_up" in failed

@@ -49,12 +49,10 @@ async def allow(call: ToolCall) -> GateAnswer:
 
 
 def launch(**more: Any) -> Launch:
-    """A launch of one run."""
     return Launch(**{"run_id": "acp-ending", "session_id": "s", "prompt": "go", "gate": allow, **more})
 
 
 async def refused(adapter: Any, **more: Any) -> ProviderError:
-    """What opening raises."""
     with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch(**more)):
             raise AssertionError

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 
 
 def calls(done: Any) -> list[tuple[str, str]]:
-    """The events about calls."""
     return [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]
 
 

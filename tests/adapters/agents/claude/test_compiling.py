@@ -15,7 +15,6 @@ from proctor.supervisor.ports.adapter import LaunchOptions
 
 
 def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:
-    """The launch options of a stack."""
     parsed = [policy for text in policies for policy in parse_policies({"name": "p", **text})]
     return ClaudeAdapter(own).compile(merge_policies(parsed))
 

@@ -21,12 +21,10 @@ SONNET_IN, SONNET_OUT = 3e-6, 15e-6
 
 
 def of(events: list[Any], *types: type) -> list[Any]:
-    """The events of these types."""
     return [event for event in events if isinstance(event, types)]
 
 
 def usage(events: list[Any]) -> list[ev.TokenUsageUpdated]:
-    """The usage events."""
     return of(events, ev.TokenUsageUpdated)
 
 

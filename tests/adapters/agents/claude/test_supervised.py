@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
 def policy(**text: Any) -> Policy:
-    """A policy from its written form."""
     return merge_policies(parse_policies({"name": "p", **text}))
 
 

@@ -14,12 +14,10 @@ DATA = Path(__file__).parent / "data"
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
-    """The records of one stream."""
     return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
 
 
 def translated(records: list[dict[str, Any]], *gated: str) -> list[ev.Event]:
-    """The events of a stream whose calls `gated` went through the gate."""
     calls = ClaudeCalls()
     for call_id in gated:
         calls.proposed(call_id, "Bash", {}, None)

@@ -40,7 +40,6 @@ class Flavour:
         self._api = api
 
     def spawn(self, call_id: str = "spawn", **more: Any) -> dict[str, Any]:
-        """A call that starts a sub-agent."""
         if self.feature == "multi_agent":
             arguments = {"namespace": "multi_agent_v1", "message": "help", **more}
         else:
@@ -49,7 +48,6 @@ class Flavour:
         return made
 
     def wait(self, call_id: str = "wait") -> Any:
-        """A call that waits until the sub-agent is done."""
         if self.feature == "multi_agent_v2":
             return self._api.call(call_id, "wait_agent", namespace="collaboration", timeout_ms=20000)
         return lambda request: self._api.call(

@@ -116,13 +116,11 @@ async def test_a_command_leaves_the_sandbox_only_if_the_caller_said_so(
 
 
 def used(events: list[ev.Event]) -> list[tuple[int, int]]:
-    """Input and output tokens of each report."""
     reports = [event for event in events if isinstance(event, ev.TokenUsageUpdated)]
     return [(report.input_tokens, report.output_tokens) for report in reports]
 
 
 def thread(events: list[ev.Event]) -> str:
-    """The client's id of the session."""
     started = events[0]
     assert isinstance(started, ev.SessionStarted)
     assert started.provider_session_id is not None

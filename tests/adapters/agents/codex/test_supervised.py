@@ -24,7 +24,6 @@ TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch
 
 
 def types(events: tuple[Event, ...]) -> list[str]:
-    """The types of the events about calls, and the end."""
     shown = [event for event in events if "tool_call" in event.type or isinstance(event, TERMINAL)]
     return [event.type for event in shown]
 

@@ -13,7 +13,6 @@ from proctor.policies import events as ev
 
 
 def translated(*notifications: tuple[str, dict[str, Any]]) -> list[ev.Event]:
-    """The events of a running turn's notifications."""
     translation = CodexTranslation(thread_id="", fresh=True)
     begun: list[tuple[str, dict[str, Any]]] = [
         ("thread/started", {"thread": {"id": "t"}}),
@@ -23,12 +22,10 @@ def translated(*notifications: tuple[str, dict[str, Any]]) -> list[ev.Event]:
 
 
 def item(method: str, **fields: Any) -> tuple[str, dict[str, Any]]:
-    """A notification about an item."""
     return f"item/{method}", {"threadId": "t", "turnId": "u", "item": {"id": "i", **fields}}
 
 
 def totals(thread: str, turn: str, *, total: int, last: int) -> tuple[str, dict[str, Any]]:
-    """A notification about tokens."""
     usage = {"total": {"inputTokens": total}, "last": {"inputTokens": last}}
     return "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": usage}
 
@@ -157,7 +154,6 @@ def test_a_command_is_bared_of_bash_only(command: str, bare: str) -> None:
 
 
 def change(path: str, moved: str | None = None) -> dict[str, Any]:
-    """A file change of one file."""
     return {"changes": [{"path": path, "kind": {"type": "update", "move_path": moved}, "diff": ""}]}
 
 

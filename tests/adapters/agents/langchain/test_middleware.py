@@ -24,7 +24,6 @@ pytestmark = [
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The framework runs on asyncio only."""
     return "asyncio"
 
 

@@ -23,7 +23,6 @@ NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 
 
 def types(result: RunResult) -> list[str]:
-    """The types of a run's events."""
     return [event.type for event in result.events]
 
 
@@ -182,6 +181,5 @@ async def _nothing(tool_input: dict[str, Any]) -> None:
 
 
 def parse_limits(limits: dict[str, Any]) -> Limits:
-    """Limits as they are written."""
     (policy,) = parse_policies({"name": "p", "limits": limits})
     return policy.limits

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The SDK runs on asyncio only."""
     return "asyncio"
 
 
@@ -34,7 +33,6 @@ class ScriptedAPI:
         self.url = ""
 
     def text(self, words: str) -> list[dict[str, Any]]:
-        """A response that says something."""
         content = [{"type": "output_text", "text": words, "annotations": []}]
         return [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
 
@@ -46,7 +44,6 @@ class ScriptedAPI:
         ]
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The answer to a request."""
         self.bodies.append(body)
         script = self.scripts.get(body.get("instructions") or "", self.script)
         conversation = json.dumps(body["input"])
@@ -76,7 +73,6 @@ def _in(response: list[dict[str, Any]], conversation: str) -> bool:
 
 @pytest.fixture
 def api() -> Iterator[ScriptedAPI]:
-    """The API, and a server for it."""
     scripted = ScriptedAPI()
 
     def serve(request: loopback.Exchange) -> None:
@@ -127,7 +123,6 @@ def worker(tmp_path: Path, api: ScriptedAPI) -> Callable[..., Any]:
 
 
 def responses(api: ScriptedAPI) -> OpenAIResponsesModel:
-    """The model behind the API."""
     import openai
     from agents import OpenAIResponsesModel
 

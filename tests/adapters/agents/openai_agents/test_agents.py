@@ -42,7 +42,6 @@ Making = Callable[..., Agent[Any]]
 
 
 def made(directory: Path) -> list[str]:
-    """The files that are there."""
     return sorted(path.name for path in directory.iterdir())
 
 

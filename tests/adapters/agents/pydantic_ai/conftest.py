@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The framework runs on asyncio only."""
     return "asyncio"
 
 
@@ -43,7 +42,6 @@ class Kit:
 
     @staticmethod
     def call(call_id: str, name: str, **arguments: Any) -> ToolCallPart:
-        """A call the model asks for."""
         from pydantic_ai.messages import ToolCallPart
 
         return ToolCallPart(name, arguments, tool_call_id=call_id)
@@ -74,11 +72,9 @@ class Kit:
 
     @staticmethod
     def made(directory: Path) -> list[str]:
-        """The files that are there."""
         return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.fixture
 def kit() -> Kit:
-    """The kit."""
     return Kit()

@@ -33,7 +33,6 @@ class ChatAPI:
         self.url = ""
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The next answer."""
         given = self.script[len(self.bodies)]
         self.bodies.append(body)
         reason = "tool_calls" if "tool_calls" in given else "stop"
@@ -45,7 +44,6 @@ class ChatAPI:
 
 @pytest.fixture
 def api() -> Iterator[ChatAPI]:
-    """The API, and a server for it."""
     scripted = ChatAPI()
 
     def serve(request: loopback.Exchange) -> None:

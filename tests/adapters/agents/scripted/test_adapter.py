@@ -33,13 +33,11 @@ steps:
 
 
 async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace: Any = None, **gate: Any) -> Driven:
-    """Run a script to its end."""
     adapter = ScriptedAdapter(script, tools=tools, gated=gated, workspace=workspace)
     return await Drive(adapter, **gate).run()
 
 
 def made_in(workspace: Path) -> list[str]:
-    """The files that are there."""
     return [path.name for path in workspace.iterdir()]
 
 
@@ -173,7 +171,6 @@ async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
 
 
 def boom(why: str) -> None:
-    """A tool that fails."""
     raise ValueError(why)
 
 
