@@ -291,6 +291,46 @@ async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
         assert seen == [1, 2, 3, 4, 5]
 
 
+async def test_a_connection_that_the_server_ends_as_idle_is_opened_again(server: OwnServer, schema: str) -> None:
+    """As administrators have it set; of reads and of writes."""
+    import psycopg
+
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'proctor %'"
+    with psycopg.connect(server.url(), autocommit=True) as others:
+        others.execute("ALTER DATABASE postgres SET idle_session_timeout = '500ms'")
+        try:
+            store = PostgresStore(server.url(), schema=schema)
+            await store.append([message("a")])
+            assert await store.last_seq("s") == 1
+        finally:
+            others.execute("ALTER DATABASE postgres RESET idle_session_timeout")
+        async with store:
+            with anyio.fail_after(PATIENCE_S):
+                while others.execute(left).fetchone() != (0,):
+                    await anyio.sleep(0.01)
+            assert await store.last_seq("s") == 1
+            await store.append([message("b")])
+            assert await store.last_seq("s") == 2
+
+
+async def test_a_server_that_is_read_only_for_a_while_is_written_to_again(server: OwnServer, schema: str) -> None:
+    """As a standby is until it takes over: it is connected to anew, in case another has."""
+    import psycopg
+
+    async with PostgresStore(server.url(), schema=schema, patience_s=PATIENCE_S) as store:
+        await store.append([message("a")])
+        with psycopg.connect(server.url(), autocommit=True) as others:
+            others.execute("ALTER DATABASE postgres SET default_transaction_read_only = on")
+            others.execute(CUT_OFF)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.append, [message("b")])
+                with anyio.move_on_after(0.3):
+                    await anyio.sleep_forever()
+                others.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
+
+        assert await _texts(store) == ["a", "b"]
+
+
 CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
 
 

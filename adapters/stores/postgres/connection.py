@@ -274,7 +274,9 @@ _PASSING: tuple[type[Error], ...] = (
     errors.SerializationFailure,
     errors.TooManyConnections,
     errors.IdleInTransactionSessionTimeout,
+    errors.IdleSessionTimeout,
     errors.LockNotAvailable,
+    errors.ReadOnlySqlTransaction,
 )
 
 
@@ -386,13 +388,17 @@ class ServerLink:
                 if not passes(error):
                     raise
                 lost = error
-                self.end_stalled(error)
+                self.recover(error)
                 self.drop()
         assert lost is not None
         raise lost
 
-    def end_stalled(self, error: BaseException) -> None:
-        """End stopped processes' transactions that keep their locks, after a wait for a lock timed out."""
+    def recover(self, error: BaseException) -> None:
+        """After a wait for a lock that timed out, end stopped processes' transactions that keep their locks. A server
+        that is read-only is left: another may have taken over from it.
+        """
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            self.drop()
         if isinstance(error, errors.LockNotAvailable):
             with suppress(psycopg.Error, StoreError):
                 self.connection.execute(_END_STALLED)

@@ -211,7 +211,7 @@ class PostgresWriter(Writer[Recorder]):
                 self._recorder.rollback()
                 if not passes(raised):
                     return raised
-                self._link.end_stalled(raised)
+                self._link.recover(raised)
             else:
                 return None
         return error
