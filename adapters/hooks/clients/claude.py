@@ -120,7 +120,10 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
 
 TIMEOUT_S: Final = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
-NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
+NEVER_SET: Final = (
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV"),
+    "CLAUDE_CODE_SHELL_PREFIX",
+)
 """Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
 GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
