@@ -21,21 +21,13 @@ AS_WRITTEN = {"policies/stack/locks.py": "a price, as the policy that is compare
 """Files that write USD themselves, with the reason."""
 
 
-@pytest.mark.parametrize(
-    ("unit", "amount", "shown"),
-    [
-        *(("USD", 0.1, "$0.10"), ("USD", 1, "$1.00"), ("USD", 0, "$0.00"), ("USD", 1234.567, "$1,234.57")),
-        *(
-            ("USD", 0.01, "$0.01"),
-            ("USD", 0.0123, "$0.0123"),
-            ("USD", 0.00041, "$0.00041"),
-            ("USD", 4e-7, "$0.0000004"),
-        ),
-        *(("tokens", 1, "1 token"), ("tokens", 12_000, "12,000 tokens"), ("tool calls", 1, "1 tool call")),
-        *(("runs at once", 1, "1 run at once"), ("runs at once", 2, "2 runs at once"), ("turns", 0, "0 turns")),
-        *(("ms", 1, "1 ms"), ("ms idle", 20_000, "20,000 ms idle"), ("tokens", 0.5, "0.5 tokens")),
-    ],
-)
+@pytest.mark.parametrize(("unit", "amount", "shown"), [
+    *(("USD", 0.1, "$0.10"), ("USD", 1, "$1.00"), ("USD", 0, "$0.00"), ("USD", 1234.567, "$1,234.57")),
+    *(("USD", 0.01, "$0.01"), ("USD", 0.0123, "$0.0123"), ("USD", 0.00041, "$0.00041"), ("USD", 4e-7, "$0.0000004")),
+    *(("tokens", 1, "1 token"), ("tokens", 12_000, "12,000 tokens"), ("tool calls", 1, "1 tool call")),
+    *(("runs at once", 1, "1 run at once"), ("runs at once", 2, "2 runs at once"), ("turns", 0, "0 turns")),
+    *(("ms", 1, "1 ms"), ("ms idle", 20_000, "20,000 ms idle"), ("tokens", 0.5, "0.5 tokens")),
+])  # fmt: skip
 def test_an_amount_has_its_unit(unit: str, amount: float, shown: str) -> None:
     """Money its sign, a count its noun, in the singular for one."""
     assert amount_in(unit, amount) == shown

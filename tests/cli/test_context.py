@@ -25,17 +25,14 @@ def test_a_value_is_the_text_that_was_typed(key: str, text: str) -> None:
     assert at(key, f"{key}={text}") == text
 
 
-@pytest.mark.parametrize(
-    ("typed", "value"),
-    [
-        ("1.10", 1.1),
-        ("true", True),
-        ("null", None),
-        ('"1.10"', "1.10"),
-        ('["a", 2]', ["a", 2]),
-        ('{"a": 1}', {"a": 1}),
-    ],
-)
+@pytest.mark.parametrize(("typed", "value"), [
+    ("1.10", 1.1),
+    ("true", True),
+    ("null", None),
+    ('"1.10"', "1.10"),
+    ('["a", 2]', ["a", 2]),
+    ('{"a": 1}', {"a": 1}),
+])  # fmt: skip
 def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) -> None:
     """By `:=`; so may a field be none on purpose, which holds for nothing but `exists: false`."""
     assert at("metadata.x", f"metadata.x:={typed}") == value
@@ -43,21 +40,18 @@ def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) ->
         assert at("tenant", f"tenant:={typed}") == value
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("tenant", "is not KEY=VALUE"),
-        ("=x", "is not KEY=VALUE"),
-        (":=1", "is not KEY=VALUE"),
-        ("tenant:=1.10", "`tenant` is text"),
-        ("labels.env:=1", "`labels.env` is text"),
-        ("metadata.x:=1.1.0", "what follows `:=` is not JSON"),
-        (f"metadata.x:={'[' * 9_999}", "what follows `:=` is nested too deeply"),
-        ("tennant=x", "`tenant`"),
-        ("labels=x", "`labels.NAME`"),
-        ("labels.=x", "`labels.NAME`"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ("tenant", "is not KEY=VALUE"),
+    ("=x", "is not KEY=VALUE"),
+    (":=1", "is not KEY=VALUE"),
+    ("tenant:=1.10", "`tenant` is text"),
+    ("labels.env:=1", "`labels.env` is text"),
+    ("metadata.x:=1.1.0", "what follows `:=` is not JSON"),
+    (f"metadata.x:={'[' * 9_999}", "what follows `:=` is nested too deeply"),
+    ("tennant=x", "`tenant`"),
+    ("labels=x", "`labels.NAME`"),
+    ("labels.=x", "`labels.NAME`"),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_an_error(given: str, message: str) -> None:
     """With the place and what to write."""
     with pytest.raises(click.UsageError) as refused:
@@ -67,15 +61,12 @@ def test_what_cannot_be_meant_is_an_error(given: str, message: str) -> None:
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        ("tenant=red", "tenant=blue"),
-        ("tenant=red", "tenant:=null"),
-        ("labels.env=a", "labels.env=a"),
-        ("metadata.n=1", "metadata.n:=1"),
-    ],
-)
+@pytest.mark.parametrize("given", [
+    ("tenant=red", "tenant=blue"),
+    ("tenant=red", "tenant:=null"),
+    ("labels.env=a", "labels.env=a"),
+    ("metadata.n=1", "metadata.n:=1"),
+])  # fmt: skip
 def test_a_fact_is_given_once(given: tuple[str, str]) -> None:
     """The later one does not win without a word."""
     with pytest.raises(click.UsageError, match="is given twice"):

@@ -35,14 +35,11 @@ def test_a_trace_marks_where_its_session_stands(cli: Cli, place: Any) -> None:
     assert drawn[0] != drawn[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("none.yaml",), "none.yaml: error: cannot read the file"),
-        (("org.yaml", "--trace", "none.jsonl"), "none.jsonl: no such file"),
-        (("org.yaml", "--trace", "-"), "`-` holds 2 sessions; `--trace` takes a file with one"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("none.yaml",), "none.yaml: error: cannot read the file"),
+    (("org.yaml", "--trace", "none.jsonl"), "none.jsonl: no such file"),
+    (("org.yaml", "--trace", "-"), "`-` holds 2 sessions; `--trace` takes a file with one"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_exit_code_2(cli: Cli, arguments: Any, message: str) -> None:
     """With the file."""
     drawn = cli("graph", *arguments, stdin=session("read") + "\n" + session("read") + "\n")

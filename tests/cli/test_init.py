@@ -33,22 +33,19 @@ def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: st
             assert cli("check", "--adapter", adapter, "proctor.yaml").code == 0
 
 
-@pytest.mark.parametrize(
-    ("tool", "given", "rule"),
-    [
-        ("bash", {"command": "curl example.com"}, "no-network"),
-        ("bash", {"command": "cd x && git push"}, "no-push"),
-        ("bash", {"command": "npm publish"}, "ask-before-publishing"),
-        ("write", {"path": "../other/a.py"}, "nothing-outside"),
-        ("write", {"path": "src/a.py"}, None),
-        ("write", {"path": "/w/src/a.py"}, None),
-        ("write", {"path": "/w/proctor.yaml"}, "not-its-own-rules"),
-        ("edit", {"path": "proctor.yaml"}, "not-its-own-rules"),
-        ("edit", {"path": "src/../.claude/settings.json"}, "not-its-own-rules"),
-        ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
-        ("bash", {"command": "make test"}, None),
-    ],
-)
+@pytest.mark.parametrize(("tool", "given", "rule"), [
+    ("bash", {"command": "curl example.com"}, "no-network"),
+    ("bash", {"command": "cd x && git push"}, "no-push"),
+    ("bash", {"command": "npm publish"}, "ask-before-publishing"),
+    ("write", {"path": "../other/a.py"}, "nothing-outside"),
+    ("write", {"path": "src/a.py"}, None),
+    ("write", {"path": "/w/src/a.py"}, None),
+    ("write", {"path": "/w/proctor.yaml"}, "not-its-own-rules"),
+    ("edit", {"path": "proctor.yaml"}, "not-its-own-rules"),
+    ("edit", {"path": "src/../.claude/settings.json"}, "not-its-own-rules"),
+    ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
+    ("bash", {"command": "make test"}, None),
+])  # fmt: skip
 def test_the_policy_holds_what_its_comments_say(
     cli: Cli, place: Path, tool: str, given: dict[str, str], rule: str | None
 ) -> None:

@@ -53,18 +53,15 @@ def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place
     assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
-        (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),
-        (("missing.jsonl",), "missing.jsonl: no such file"),
-        (("-", "-"), "standard input can be read only once; name files instead of `-`"),
-        (("--junit", "no/out.xml", "traces.jsonl"), "`no/out.xml` cannot be written: there is no folder `no`"),
-        (("broken.jsonl",), "broken.jsonl:2: "),
-        (("--context", "x", "traces.jsonl"), "`--context x` is not KEY=VALUE"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
+    (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),
+    (("missing.jsonl",), "missing.jsonl: no such file"),
+    (("-", "-"), "standard input can be read only once; name files instead of `-`"),
+    (("--junit", "no/out.xml", "traces.jsonl"), "`no/out.xml` cannot be written: there is no folder `no`"),
+    (("broken.jsonl",), "broken.jsonl:2: "),
+    (("--context", "x", "traces.jsonl"), "`--context x` is not KEY=VALUE"),
+])  # fmt: skip
 def test_wrong_traces_are_exit_code_2(cli: Cli, traces: Path, arguments: Any, message: str) -> None:
     """With the file and line."""
     traces.with_name("broken.jsonl").write_text(session("good", "read") + '{"id": 7}\n')
@@ -74,19 +71,16 @@ def test_wrong_traces_are_exit_code_2(cli: Cli, traces: Path, arguments: Any, me
     assert message in judged.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("check", "-", "-"),
-        ("eval", "--policy", "-", "-"),
-        ("diff", "-", "org.yaml", "-"),
-        ("narrow", "--policy", "-", "--tools", "a", "-"),
-        ("graph", "-", "--trace", "-"),
-        ("explain", "-", "--policy", "-"),
-        ("run", "--adapter", "shell", "--policy", "-", "-"),
-        ("mcp", "--policy", "-", "--", "true"),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("check", "-", "-"),
+    ("eval", "--policy", "-", "-"),
+    ("diff", "-", "org.yaml", "-"),
+    ("narrow", "--policy", "-", "--tools", "a", "-"),
+    ("graph", "-", "--trace", "-"),
+    ("explain", "-", "--policy", "-"),
+    ("run", "--adapter", "shell", "--policy", "-", "-"),
+    ("mcp", "--policy", "-", "--", "true"),
+])  # fmt: skip
 def test_standard_input_is_read_once(cli: Cli, arguments: Any) -> None:
     """Two `-` cannot both have it; nothing is judged by half of what was meant."""
     wrong = cli(*arguments, stdin="name: x\n")

@@ -22,12 +22,9 @@ NEEDING = [
     ("postgres", "psycopg", ("runs", "--store", "postgresql://h/x")),
     ("ray", "ray", ("fleet", "status")),
     ("audit", "cryptography", ("audit", "head", "--store", "runs.db", "--sign", "key.pem")),
-    (
-        "audit",
-        "cryptography",
-        ("audit", "verify", "--store", "runs.db", "--anchor", "heads.json", "--key", "key.pem"),
-    ),
-]
+    ("audit", "cryptography", ("audit", "verify", "--store", "runs.db", "--anchor", "heads.json", "--key",
+        "key.pem")),
+]  # fmt: skip
 PROGRAM = """
 import contextlib, io, json, sys
 libraries, commands = map(json.loads, sys.argv[1:])

@@ -17,15 +17,12 @@ NOBODY = 10_001
 """A user that the system has no name for, as containers run under."""
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("mysql://ana:secret-word@db/x", "no store is kept at `mysql://...`; a store is a file or postgresql://..."),
-        ("https://ops.example/runs.db", "no store is kept at `https://...`"),
-        ("postgresql+psycopg://db/x", "no store is kept at `postgresql+psycopg://...`"),
-        ("sqlite:///runs.db", "no store is kept at `sqlite://...`; name the file itself"),
-    ],
-)
+@pytest.mark.parametrize(("url", "message"), [
+    ("mysql://ana:secret-word@db/x", "no store is kept at `mysql://...`; a store is a file or postgresql://..."),
+    ("https://ops.example/runs.db", "no store is kept at `https://...`"),
+    ("postgresql+psycopg://db/x", "no store is kept at `postgresql+psycopg://...`"),
+    ("sqlite:///runs.db", "no store is kept at `sqlite://...`; name the file itself"),
+])  # fmt: skip
 @pytest.mark.parametrize(
     "command", [("runs",), ("approvals",), ("tail", "--follow"), ("serve",), ("audit", "verify")]
 )
@@ -43,13 +40,10 @@ def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any
 READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
-        *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all"), ("hook", "--explain-last")),
-    ],
-)
+@pytest.mark.parametrize("command", [
+    *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
+    *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all"), ("hook", "--explain-last")),
+])  # fmt: skip
 def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
     """It may be a slip of the pen; where nobody named one, nothing ran yet."""
     named = cli(*command, "--store", "rums.db")

@@ -101,17 +101,14 @@ def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
     assert (declined.code, declined.out) == (0, "1 passed\n")
 
 
-@pytest.mark.parametrize(
-    ("calls", "more", "code", "words"),
-    [
-        (("lookup", "refund"), "", 0, "1 passed"),
-        (("lookup", "refund"), "    expect: allow\n", 0, "1 passed"),
-        (("lookup", "refund"), "    expect: deny\n", 1, "actual:     allow"),
-        (("refund",), "    expect: deny\n", 0, "1 passed"),
-        (("{tool: refund, expect: deny}",), "    expect: deny\n", 2, "its last call has one"),
-        (("refund",), "    expect: explode\n", 2, "expected `allow`"),
-    ],
-)
+@pytest.mark.parametrize(("calls", "more", "code", "words"), [
+    (("lookup", "refund"), "", 0, "1 passed"),
+    (("lookup", "refund"), "    expect: allow\n", 0, "1 passed"),
+    (("lookup", "refund"), "    expect: deny\n", 1, "actual:     allow"),
+    (("refund",), "    expect: deny\n", 0, "1 passed"),
+    (("{tool: refund, expect: deny}",), "    expect: deny\n", 2, "its last call has one"),
+    (("refund",), "    expect: explode\n", 2, "expected `allow`"),
+])  # fmt: skip
 def test_calls_may_be_names_and_a_test_has_an_answer(
     judged: Any, calls: tuple[str, ...], more: str, code: int, words: str
 ) -> None:
@@ -184,25 +181,22 @@ def test_all_that_a_session_may_have_is_judged(cli: Cli, place: Path, policies: 
 X = "calls: [{tool: x}]"
 
 
-@pytest.mark.parametrize(
-    ("policies", "tests", "place_and_message"),
-    [
-        ("none.yaml", f"{{name: a, {X}}}", "1:12: error: there is no file `none.yaml`"),
-        ("{name: a, limts: {}}", f"{{name: a, {X}}}", "1:22: error: unknown key `limts`"),
-        ("org.yaml", "", "2:8: error: there are no tests"),
-        ("org.yaml", f"{{name: a, agent: clade, {X}}}", "2:26: error: the tools of"),
-        ("org.yaml", "{name: a, calls: [{tool: x, same_turn: true}]}", "2:48: error: there is no"),
-        ("org.yaml", "{name: a}", "2:9: error: the test expects nothing"),
-        ("org.yaml", "{name: a, calls: [{tool: x, expect: no}]}", "2:45: error: expected `allow`"),
-        ("org.yaml", f"{{name: a, context: {{tennant: x}}, {X}}}", "2:29: error: unknown"),
-        ("org.yaml", f"{{name: a, context: {{tenant: 1}}, {X}}}", "2:37: error: `tenant`"),
-        ("org.yaml", "{name: a, ends: {none: held}}", "2:26: error: no rule is called `none`"),
-        ("org.yaml", "{name: a, calls: [{tool: x, expect: deny, result: 1}]}", "2:59: error: a call that is refused"),
-        ("org.yaml", "{name: a, calls: [{tool: x, error: 1, result: 1}]}", "2:44: error: a call has a `result` or"),
-        ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call comes after"),
-        ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
-    ],
-)
+@pytest.mark.parametrize(("policies", "tests", "place_and_message"), [
+    ("none.yaml", f"{{name: a, {X}}}", "1:12: error: there is no file `none.yaml`"),
+    ("{name: a, limts: {}}", f"{{name: a, {X}}}", "1:22: error: unknown key `limts`"),
+    ("org.yaml", "", "2:8: error: there are no tests"),
+    ("org.yaml", f"{{name: a, agent: clade, {X}}}", "2:26: error: the tools of"),
+    ("org.yaml", "{name: a, calls: [{tool: x, same_turn: true}]}", "2:48: error: there is no"),
+    ("org.yaml", "{name: a}", "2:9: error: the test expects nothing"),
+    ("org.yaml", "{name: a, calls: [{tool: x, expect: no}]}", "2:45: error: expected `allow`"),
+    ("org.yaml", f"{{name: a, context: {{tennant: x}}, {X}}}", "2:29: error: unknown"),
+    ("org.yaml", f"{{name: a, context: {{tenant: 1}}, {X}}}", "2:37: error: `tenant`"),
+    ("org.yaml", "{name: a, ends: {none: held}}", "2:26: error: no rule is called `none`"),
+    ("org.yaml", "{name: a, calls: [{tool: x, expect: deny, result: 1}]}", "2:59: error: a call that is refused"),
+    ("org.yaml", "{name: a, calls: [{tool: x, error: 1, result: 1}]}", "2:44: error: a call has a `result` or"),
+    ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call comes after"),
+    ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
+])  # fmt: skip
 def test_a_mistake_in_a_file_is_reported_at_its_place(
     cli: Cli, place: Path, policies: str, tests: str, place_and_message: str
 ) -> None:

@@ -119,22 +119,19 @@ def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("chek",), "there is no command `chek`; did you mean `check`?"),
-        (("run",), "`PROMPT` is missing; `proctor run --help` shows the usage"),
-        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows the usage"),
-        (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
-        (("schema", "x"), "unexpected argument `x`; `proctor schema --help` shows the usage"),
-        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows the usage"),
-        (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
-        (("runs", "--limit", "0"), "`--limit N`: `0` is not between 1 and 1000000"),
-        (("approvals", "--limit", "9" * 20), f"`--limit N`: `{'9' * 20}` is not between 1 and 1000000"),
-        (("tail", "-n", "-1"), "`--lines N`: `-1` is less than 0"),
-        (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("chek",), "there is no command `chek`; did you mean `check`?"),
+    (("run",), "`PROMPT` is missing; `proctor run --help` shows the usage"),
+    (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows the usage"),
+    (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
+    (("schema", "x"), "unexpected argument `x`; `proctor schema --help` shows the usage"),
+    (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows the usage"),
+    (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
+    (("runs", "--limit", "0"), "`--limit N`: `0` is not between 1 and 1000000"),
+    (("approvals", "--limit", "9" * 20), f"`--limit N`: `{'9' * 20}` is not between 1 and 1000000"),
+    (("tail", "-n", "-1"), "`--lines N`: `-1` is less than 0"),
+    (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
+])  # fmt: skip
 def test_wrong_usage_is_reported_like_every_other_error(cli: Cli, arguments: Any, message: str) -> None:
     """Exit code 2 and one line on standard error."""
     wrong = cli(*arguments)
@@ -165,13 +162,10 @@ def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
     assert ended.stderr == "error: the current folder has been removed; change to another\n"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("run --adapter shell pwd", "run --adapter shell --store ../runs.db pwd"),
-        *("run --adapter shell --store ../runs.db --session \udcff pwd", "init --agent claude --hook --yes"),
-    ],
-)
+@pytest.mark.parametrize("words", [
+    *("run --adapter shell pwd", "run --adapter shell --store ../runs.db pwd"),
+    *("run --adapter shell --store ../runs.db --session \udcff pwd", "init --agent claude --hook --yes"),
+])  # fmt: skip
 def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> None:
     """A folder's, in which the store would be, the run, or the hook's policy; a session's."""
     folder = place / "\udcff"
@@ -309,14 +303,11 @@ def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, 
     assert "tool_approval_expired" in [line["type"] for line in cli("show", "--json", "last").lines]
 
 
-@pytest.mark.parametrize(
-    ("typed", "following", "hooked"),
-    [
-        (b"shell\n", "next: proctor run --policy proctor.yaml --adapter shell", False),
-        (b"claude\nn\n", "next: proctor run --policy proctor.yaml --adapter claude", False),
-        (b"nobody\nclaude\ny\n", "next: claude", True),
-    ],
-)
+@pytest.mark.parametrize(("typed", "following", "hooked"), [
+    (b"shell\n", "next: proctor run --policy proctor.yaml --adapter shell", False),
+    (b"claude\nn\n", "next: proctor run --policy proctor.yaml --adapter claude", False),
+    (b"nobody\nclaude\ny\n", "next: claude", True),
+])  # fmt: skip
 def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hooked: bool) -> None:
     """The agent, and of Claude whether the hooks are wanted."""
     code, shown = on_terminal("init", typed=typed)

@@ -36,19 +36,16 @@ def proved(cli: Cli, place: Path) -> Any:
     return lambda *arguments: cli("prove", "payments.yaml", *arguments)
 
 
-@pytest.mark.parametrize(
-    ("question", "code", "verdict"),
-    [
-        (("--property", "looser.yaml"), 0, "proved"),
-        (("--property", "stricter.yaml"), 1, "refuted"),
-        (("--no-looser-than", "looser.yaml"), 0, "proved"),
-        (("--no-looser-than", "looser.yaml", "--no-looser-than", "stricter.yaml"), 1, "refuted"),
-        (("--same-as", "payments.yaml"), 0, "proved"),
-        (("--same-as", "looser.yaml"), 1, "refuted"),
-        (("--reach", "pay(amount=5)"), 1, "refuted"),
-        (("--reach", "pay", "--tools", "pay"), 0, "proved"),
-    ],
-)
+@pytest.mark.parametrize(("question", "code", "verdict"), [
+    (("--property", "looser.yaml"), 0, "proved"),
+    (("--property", "stricter.yaml"), 1, "refuted"),
+    (("--no-looser-than", "looser.yaml"), 0, "proved"),
+    (("--no-looser-than", "looser.yaml", "--no-looser-than", "stricter.yaml"), 1, "refuted"),
+    (("--same-as", "payments.yaml"), 0, "proved"),
+    (("--same-as", "looser.yaml"), 1, "refuted"),
+    (("--reach", "pay(amount=5)"), 1, "refuted"),
+    (("--reach", "pay", "--tools", "pay"), 0, "proved"),
+])  # fmt: skip
 def test_a_question_has_an_answer_and_an_exit_code(
     proved: Any, question: tuple[str, ...], code: int, verdict: str
 ) -> None:
@@ -83,26 +80,20 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     assert answer.code == 1
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        *("{tool: pay, where: [{path: $.amount, gt: 5}]}", '[refund, {"tool": "pay"}]', "pay(to~'^x')"),
-        'pay($.order.id="7", order.sum<=3)',
-    ],
-)
+@pytest.mark.parametrize("call", [
+    *("{tool: pay, where: [{path: $.amount, gt: 5}]}", '[refund, {"tool": "pay"}]', "pay(to~'^x')"),
+    'pay($.order.id="7", order.sum<=3)',
+])  # fmt: skip
 def test_a_call_is_written_in_several_ways(cli: Cli, place: Path, call: str) -> None:
     """As a selector of a rule, with a text in single quotes, with paths as conditions have them."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     assert cli("prove", "open.yaml", "--reach", call).code == 1
 
 
-@pytest.mark.parametrize(
-    ("call", "column"),
-    [
-        *(("{tol: pay}", 1), ("{tool: pay", 11), ("pay(", 1), ("pay(a=b)", 7), (" ", 1), ("pay(1=2)", 5)),
-        *(("[" * 9_999, 1), (f"pay(a={'[' * 99_999})", 7)),
-    ],
-)
+@pytest.mark.parametrize(("call", "column"), [
+    *(("{tol: pay}", 1), ("{tool: pay", 11), ("pay(", 1), ("pay(a=b)", 7), (" ", 1), ("pay(1=2)", 5)),
+    *(("[" * 9_999, 1), (f"pay(a={'[' * 99_999})", 7)),
+])  # fmt: skip
 def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, call: str, column: int) -> None:
     """Exit code 2, with the column."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
@@ -289,20 +280,17 @@ def test_a_test_that_passes_without_its_policy_says_so(cli: Cli, place: Path) ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--reach", "pay(amount=lots)"), "a value is JSON"),
-        (("--reach", "pay(amount)"), "an argument is `NAME=VALUE`"),
-        (("--reach", "pay(a=1 b=2)"), "separated by commas"),
-        (("--reach", "(x=1)"), "it is a tool's name"),
-        (("--property", "missing.yaml"), "missing.yaml"),
-        (("--tools", ","), "names no tool"),
-        (("--adapter", "nobody"), "the tools of `nobody` are not known"),
-        (("--tools", "a", "--adapter", "claude"), "choose one"),
-        (("--write-test", "x.yaml"), "without a question"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--reach", "pay(amount=lots)"), "a value is JSON"),
+    (("--reach", "pay(amount)"), "an argument is `NAME=VALUE`"),
+    (("--reach", "pay(a=1 b=2)"), "separated by commas"),
+    (("--reach", "(x=1)"), "it is a tool's name"),
+    (("--property", "missing.yaml"), "missing.yaml"),
+    (("--tools", ","), "names no tool"),
+    (("--adapter", "nobody"), "the tools of `nobody` are not known"),
+    (("--tools", "a", "--adapter", "claude"), "choose one"),
+    (("--write-test", "x.yaml"), "without a question"),
+])  # fmt: skip
 def test_bad_input_is_one_message(proved: Any, arguments: tuple[str, ...], words: str) -> None:
     """Exit code 2, and what to do."""
     answer = proved(*arguments)
@@ -343,17 +331,14 @@ def test_test_files_prove_as_well(cli: Cli, proved: Any, place: Path) -> None:
     assert shown.out.endswith("4 passed, 2 failed\n")
 
 
-@pytest.mark.parametrize(
-    ("block", "words"),
-    [
-        ("{name: nothing}", "a question has one of"),
-        ("{reach: pay, unreachable: pay}", "this has 2"),
-        ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
-        ("{property: missing.yaml}", "missing.yaml"),
-        ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),
-        ("{reachable: pay}", "unknown key `reachable`"),
-    ],
-)
+@pytest.mark.parametrize(("block", "words"), [
+    ("{name: nothing}", "a question has one of"),
+    ("{reach: pay, unreachable: pay}", "this has 2"),
+    ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
+    ("{property: missing.yaml}", "missing.yaml"),
+    ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),
+    ("{reachable: pay}", "unknown key `reachable`"),
+])  # fmt: skip
 def test_a_bad_prove_block_is_one_message(cli: Cli, proved: Any, place: Path, block: str, words: str) -> None:
     """Exit code 2, with the place where it can be known."""
     place.joinpath("bad.yaml").write_text(f"policies: [payments.yaml]\nprove:\n  - {block}\n")
@@ -450,14 +435,11 @@ def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None
     assert "newly refused  `budgets`\n      other runs have used up the budget `payments/month`\n" in budget.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--prove", "trace.jsonl"), "leave out the traces"),
-        (("--prove", "--format", "claude"), "leave out the traces"),
-        ((), "give recorded sessions"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--prove", "trace.jsonl"), "leave out the traces"),
+    (("--prove", "--format", "claude"), "leave out the traces"),
+    ((), "give recorded sessions"),
+])  # fmt: skip
 def test_a_proof_of_what_changed_takes_no_traces(
     proved: Any, cli: Cli, arguments: tuple[str, ...], words: str
 ) -> None:

@@ -26,74 +26,35 @@ ORDER = "rules: [{id: ordered, type: before, first: test, then: push}]"
 BOUND = "rules: [{id: bound, type: precondition, tool: pay, requires: [{prior: approve, same: [{path: $.id}]}]}]"
 
 
-@pytest.mark.parametrize(
-    ("stack", "property", "last", "standing"),
-    [
-        pytest.param(
-            ORDER,
-            "rules: [{id: never, type: never_after, trigger: edit, forbidden: push}]",
-            "3. push()|allow, running|against never",
-            {"before|ordered|deny": "open", "never after|never|deny": "violated", "push": "shut", "edit": "open"},
-            id="an order",
-        ),
-        pytest.param(
-            "rules: [{id: three, type: count, tool: pay, max: 3}]",
-            "rules: [{id: two, type: count, tool: pay, max: 2}]",
-            "3. pay()|allow, running|against two",
-            {"pay|at most 3|at most 2": "shut"},
-            id="a count",
-        ),
-        pytest.param(
-            FLOW,
-            "rules: [{id: looked, type: before, first: look, then: ship}]",
-            "2. ship()|allow, running|against looked",
-            {"●|done|end": "", "build|build": "shut", "ship|ship": "shut", "before|looked|deny": "violated"},
-            id="the net of a stack",
-        ),
-        pytest.param(
-            "rules: [{id: ordered, type: before, first: build, then: ship}]",
-            FLOW,
-            "2. build()|allow, running|against flow",
-            {"●|built": "", "build|build": "shut", "ship|ship": "open", "before|ordered|deny": "open"},
-            id="the net of a property",
-        ),
-        pytest.param(
-            BOUND,
-            "rules: [{id: once, type: count, tool: pay, max: 1}]",
-            "3. pay(id=#quot;id1#quot;)|allow, running|against once",
-            {"needs, of the same|bound|deny": "open", "pay|at most 1": "shut", "approve": "open"},
-            id="a precondition that binds",
-        ),
-        pytest.param(
-            "rules: [{id: ordered, type: before, first: approve, then: pay}]",
-            BOUND,
-            "2. pay()|allow, running|against bound",
-            {"before|ordered|deny": "open", "needs, of the same|bound|deny": "violated"},
-            id="a binding that is broken",
-        ),
-        pytest.param(
-            "limits: {max_tool_calls: 2}",
-            "rules: [{id: two, type: count, tool: pay, max: 2}]",
-            "3. pay()|allow, running, turn 1 of run 2|against two",
-            {"2. pay()|allow, completed, turn 1 of run 2": ""},
-            id="a second run",
-        ),
-        pytest.param(
-            "limits: {max_total_tokens: 3000}",
-            "limits: {max_total_tokens: 2000}",
-            "the end|max_total_tokens",
-            {"a run uses 2,001 of #96;max_input_tokens#96;": ""},
-            id="what a run uses",
-        ),
-        pytest.param(
-            "rules: [{id: wait, type: precondition, tool: pay, requires: [{user_said: yes!}]}]",
-            "rules: [{id: none, type: blocklist, tools: [pay]}]",
-            "1. pay()|the user writes #quot;yes!#quot;|allow, running|against none",
-            {},
-            id="a message of the user",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("stack", "property", "last", "standing"), [
+    pytest.param(ORDER, "rules: [{id: never, type: never_after, trigger: edit, forbidden: push}]",
+        "3. push()|allow, running|against never", {"before|ordered|deny": "open",
+        "never after|never|deny": "violated", "push": "shut", "edit": "open"}, id="an order"),
+    pytest.param("rules: [{id: three, type: count, tool: pay, max: 3}]",
+        "rules: [{id: two, type: count, tool: pay, max: 2}]", "3. pay()|allow, running|against two",
+        {"pay|at most 3|at most 2": "shut"}, id="a count"),
+    pytest.param(FLOW, "rules: [{id: looked, type: before, first: look, then: ship}]",
+        "2. ship()|allow, running|against looked", {"●|done|end": "", "build|build": "shut", "ship|ship": "shut",
+        "before|looked|deny": "violated"}, id="the net of a stack"),
+    pytest.param("rules: [{id: ordered, type: before, first: build, then: ship}]", FLOW,
+        "2. build()|allow, running|against flow", {"●|built": "", "build|build": "shut", "ship|ship": "open",
+        "before|ordered|deny": "open"}, id="the net of a property"),
+    pytest.param(BOUND, "rules: [{id: once, type: count, tool: pay, max: 1}]",
+        "3. pay(id=#quot;id1#quot;)|allow, running|against once",
+        {"needs, of the same|bound|deny": "open", "pay|at most 1": "shut", "approve": "open"},
+        id="a precondition that binds"),
+    pytest.param("rules: [{id: ordered, type: before, first: approve, then: pay}]", BOUND,
+        "2. pay()|allow, running|against bound", {"before|ordered|deny": "open",
+        "needs, of the same|bound|deny": "violated"}, id="a binding that is broken"),
+    pytest.param("limits: {max_tool_calls: 2}", "rules: [{id: two, type: count, tool: pay, max: 2}]",
+        "3. pay()|allow, running, turn 1 of run 2|against two", {"2. pay()|allow, completed, turn 1 of run 2": ""},
+        id="a second run"),
+    pytest.param("limits: {max_total_tokens: 3000}", "limits: {max_total_tokens: 2000}", "the end|max_total_tokens",
+        {"a run uses 2,001 of #96;max_input_tokens#96;": ""}, id="what a run uses"),
+    pytest.param("rules: [{id: wait, type: precondition, tool: pay, requires: [{user_said: yes!}]}]",
+        "rules: [{id: none, type: blocklist, tools: [pay]}]",
+        "1. pay()|the user writes #quot;yes!#quot;|allow, running|against none", {}, id="a message of the user"),
+])  # fmt: skip
 def test_a_picture_shows_where_each_rule_stood(
     cli: Cli, place: Path, stack: str, property: str, last: str, standing: dict[str, str]
 ) -> None:

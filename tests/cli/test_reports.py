@@ -65,15 +65,12 @@ def test_failed_tests_and_proofs_are_failures(cli: Cli, files: Path) -> None:
     assert place == "pay.test.yaml"
 
 
-@pytest.mark.parametrize(
-    ("question", "code", "counts"),
-    [
-        (["pay.yaml", "--reach", "pay"], 1, ("1", "1", "0")),
-        (["pay.yaml", "--reach", "pay", "--tools", "pay"], 0, ("1", "0", "0")),
-        (["huge.yaml", "--reach", "send"], 3, ("1", "0", "1")),
-        (["pay.yaml"], 0, None),
-    ],
-)
+@pytest.mark.parametrize(("question", "code", "counts"), [
+    (["pay.yaml", "--reach", "pay"], 1, ("1", "1", "0")),
+    (["pay.yaml", "--reach", "pay", "--tools", "pay"], 0, ("1", "0", "0")),
+    (["huge.yaml", "--reach", "send"], 3, ("1", "0", "1")),
+    (["pay.yaml"], 0, None),
+])  # fmt: skip
 def test_a_refuted_question_is_a_failure(
     cli: Cli, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
 ) -> None:

@@ -82,15 +82,12 @@ def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Pat
     assert cli("runs", "--json", "--store", "other.db").lines == cli("runs", "--json").lines
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (("prune",), "`--older-than AGE` is missing"),
-        (("prune", "--older-than", "90"), "`90` is not an age; write `90d`"),
-        (("export", "--session", "nobody"), "there is no session `nobody`"),
-        (("import", "some.db"), "line 1"),
-    ],
-)
+@pytest.mark.parametrize(("command", "message"), [
+    (("prune",), "`--older-than AGE` is missing"),
+    (("prune", "--older-than", "90"), "`90` is not an age; write `90d`"),
+    (("export", "--session", "nobody"), "there is no session `nobody`"),
+    (("import", "some.db"), "line 1"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_exit_code_2(cli: Cli, path: Path, command: tuple[str, ...], message: str) -> None:
     """It says what to write instead."""
     answer = cli(*command)

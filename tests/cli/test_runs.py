@@ -68,23 +68,20 @@ def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) 
     assert "cost" not in listed("--status", "created").out
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (("--status", "completed", "--status", "failed"), "run_2 run_1 run_0"),
-        (("--tenant", "t0"), "run_2 run_0"),
-        (("--label", "env=prod"), "run_2 run_1"),
-        (("--label", "env=prod", "--tenant", "t1"), "run_1"),
-        (("--agent", "codex"), ""),
-        (("--since", "2026-01-02T04:04", "--until", "2026-01-02T05:04"), "run_1"),
-        (("--since", "2026-01-02T06:04+02:00"), "run_2 run_1"),
-        (("--since", "1h"), ""),
-        (("--since", "2h ago"), ""),
-        (("--before", "run_2"), "run_1 run_0"),
-        (("--session", "ses_1"), "run_1"),
-        (("--limit", "1", "--before", "run_1"), "run_0"),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), [
+    (("--status", "completed", "--status", "failed"), "run_2 run_1 run_0"),
+    (("--tenant", "t0"), "run_2 run_0"),
+    (("--label", "env=prod"), "run_2 run_1"),
+    (("--label", "env=prod", "--tenant", "t1"), "run_1"),
+    (("--agent", "codex"), ""),
+    (("--since", "2026-01-02T04:04", "--until", "2026-01-02T05:04"), "run_1"),
+    (("--since", "2026-01-02T06:04+02:00"), "run_2 run_1"),
+    (("--since", "1h"), ""),
+    (("--since", "2h ago"), ""),
+    (("--before", "run_2"), "run_1 run_0"),
+    (("--session", "ses_1"), "run_1"),
+    (("--limit", "1", "--before", "run_1"), "run_0"),
+])  # fmt: skip
 def test_which_runs_are_listed(listed: Cli, given: tuple[str, ...], expected: str) -> None:
     """Those that meet all that is given, newest first."""
     assert [line["run_id"] for line in listed("--json", *given).lines] == expected.split()
@@ -101,14 +98,11 @@ def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: 
     assert listed("--limit", "4").err == ""
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a time"),
-        (("--label", "env"), "`--label NAME=VALUE`: `env` is not NAME=VALUE"),
-        (("--before", "nobody"), "there is no run `nobody`"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a time"),
+    (("--label", "env"), "`--label NAME=VALUE`: `env` is not NAME=VALUE"),
+    (("--before", "nobody"), "there is no run `nobody`"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_exit_code_2(listed: Cli, given: tuple[str, ...], message: str) -> None:
     """It says what to write instead."""
     answer = listed(*given)

@@ -162,19 +162,16 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
     assert answer.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
-        (("--store", "org.yaml"), "org.yaml"),
-        (("--listen", "0.0.0.0:0"), "add `--anywhere` to allow that"),
-        (("--listen", "here"), "is not an address"),
-        (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
-        (("--origin", "ops.example"), "is not an origin"),
-        (("--origin", "https://ops.example/page"), "is not an origin"),
-        (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
+    (("--store", "org.yaml"), "org.yaml"),
+    (("--listen", "0.0.0.0:0"), "add `--anywhere` to allow that"),
+    (("--listen", "here"), "is not an address"),
+    (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
+    (("--origin", "ops.example"), "is not an origin"),
+    (("--origin", "https://ops.example/page"), "is not an origin"),
+    (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
+])  # fmt: skip
 def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     """Exit code 2, one line."""
     answer = cli("serve", *(() if "--listen" in arguments else ("--listen", "127.0.0.1:0")), *arguments)
@@ -185,13 +182,10 @@ def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...],
     assert answer.out == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("PROCTOR_WEB_TOKEN", "short", "at least 16 characters"),
-        ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "message"), [
+    ("PROCTOR_WEB_TOKEN", "short", "at least 16 characters"),
+    ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
+])  # fmt: skip
 def test_neither_a_token_that_could_be_guessed_nor_a_supervised_run_serves(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:

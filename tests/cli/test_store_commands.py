@@ -257,16 +257,13 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
     assert cli("approvals", "--store", "backup.db", "--json").lines == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--backup", "org.yaml"), 2, "`org.yaml` exists"),
-        (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
-        (("--backup", "b.db", "--store", "none.db"), 2, "there is no store at `none.db`"),
-        (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),
-        (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (("--backup", "org.yaml"), 2, "`org.yaml` exists"),
+    (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
+    (("--backup", "b.db", "--store", "none.db"), 2, "there is no store at `none.db`"),
+    (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),
+    (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
+])  # fmt: skip
 def test_a_backup_that_cannot_be_made_is_reported(
     cli: Cli, place: Path, ran: Any, arguments: Any, code: int, message: str
 ) -> None:

@@ -107,14 +107,11 @@ def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, le
     assert decided(cli, place, refund(30), *alone) == [True, *[False] * len(calls)]
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        *([("look", {"it's": each}, "") for each in ("x", odd)] for odd in (None, {"k": 1}, ["y", "x"], [], 2**70)),
-        *([("read", {"path": "src/a"}, ""), ("read", {"path": odd}, "")] for odd in (None, {"k": "b"})),
-        [("write_file", {"path": "src/a", "content": "x", **more}, "") for more in ({}, {"lint": "src"})],
-    ],
-)
+@pytest.mark.parametrize("calls", [
+    *([("look", {"it's": each}, "") for each in ("x", odd)] for odd in (None, {"k": 1}, ["y", "x"], [], 2**70)),
+    *([("read", {"path": "src/a"}, ""), ("read", {"path": odd}, "")] for odd in (None, {"k": "b"})),
+    [("write_file", {"path": "src/a", "content": "x", **more}, "") for more in ({}, {"lint": "src"})],
+])  # fmt: skip
 def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_learnt_from(
     cli: Cli, learnt: Any, place: Path, calls: list[Call]
 ) -> None:
@@ -263,17 +260,14 @@ def test_names_that_do_not_print_are_written_as_their_escapes(cli: Cli, place: P
     assert cli("test", "tests.yaml").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "name the sessions"),
-        (("missing.jsonl",), "missing.jsonl"),
-        (("sessions.jsonl", "--tests", "t.yaml"), "goes with `--output"),
-        (("sessions.jsonl", "--base", "b.yaml", "--action", "request_approval"), "a person could approve"),
-        (("empty.jsonl",), "nothing to learn from"),
-        (("--store", "missing.db"), "there is no store"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ((), "name the sessions"),
+    (("missing.jsonl",), "missing.jsonl"),
+    (("sessions.jsonl", "--tests", "t.yaml"), "goes with `--output"),
+    (("sessions.jsonl", "--base", "b.yaml", "--action", "request_approval"), "a person could approve"),
+    (("empty.jsonl",), "nothing to learn from"),
+    (("--store", "missing.db"), "there is no store"),
+])  # fmt: skip
 def test_bad_input_is_one_message(cli: Cli, place: Path, arguments: tuple[str, ...], words: str) -> None:
     """Exit code 2, and what to do."""
     place.joinpath("sessions.jsonl").write_text(json.dumps(refund(1)))
@@ -345,15 +339,12 @@ def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
     assert [item["tool"] for item in policy["tool_rules"][0]["allow"]] == ["pay"]
 
 
-@pytest.mark.parametrize(
-    ("edits", "message"),
-    [
-        ("s/[$].amount/amount/", "not a part of a policy"),
-        ("s/lte/ltee/", "unknown key `ltee`"),
-        ("s/{/[/", "not a part of a policy"),
-        ("s/.*/text/", "nothing is changed"),
-    ],
-)
+@pytest.mark.parametrize(("edits", "message"), [
+    ("s/[$].amount/amount/", "not a part of a policy"),
+    ("s/lte/ltee/", "unknown key `ltee`"),
+    ("s/{/[/", "not a part of a policy"),
+    ("s/.*/text/", "nothing is changed"),
+])  # fmt: skip
 def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edits: str, message: str) -> None:
     """The person is told why, and the entry stays as it was."""
     screen = review("edit", *["accept"] * 4, "edit", "rest", edits=edits)

@@ -13,13 +13,10 @@ FAMILIES = {
     "before": {"type": "before", "first": "human-approval", "then": "deploy"},
     "immediately_before": {"type": "immediately_before", "first": "Human-Approval", "then": "deploy"},
     "precondition": {"type": "precondition", "tool": "deploy", "requires": [{"prior": "human-approval"}]},
-    "any_of": {
-        "type": "precondition",
-        "tool": "deploy",
-        "requires": [{"any_of": [{"prior": "human-approval"}, {"turns_gte": 99}]}],
-    },
+    "any_of": {"type": "precondition", "tool": "deploy",
+        "requires": [{"any_of": [{"prior": "human-approval"}, {"turns_gte": 99}]}]},
     "a key": {"type": "before", "first": "human-approval", "then": "deploy", "key": "$.to"},
-}
+}  # fmt: skip
 
 
 def approved(session: Any, decision: Any) -> str:
@@ -42,14 +39,11 @@ def test_each_call_waits_for_a_person(family: str, ruled: Any) -> None:
     assert session.ask("deploy", to="b") == "request_approval"
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"type": "before", "first": ["test", "human-approval"], "then": "deploy"},
-        {"type": "immediately_before", "first": ["test", "human-approval"], "then": "deploy"},
-        {"type": "precondition", "tool": "deploy", "requires": [{"prior": ["test", "human-approval"]}]},
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    {"type": "before", "first": ["test", "human-approval"], "then": "deploy"},
+    {"type": "immediately_before", "first": ["test", "human-approval"], "then": "deploy"},
+    {"type": "precondition", "tool": "deploy", "requires": [{"prior": ["test", "human-approval"]}]},
+])  # fmt: skip
 def test_in_a_list_a_person_or_a_tool_will_do(rule: dict[str, Any], ruled: Any) -> None:
     """As any member of a list does."""
     by_person, tested = ruled(rule), ruled(rule)
@@ -82,34 +76,27 @@ def test_preflight_and_pictures_know_the_person(family: str) -> None:
     assert not any("human-approval" in node.lower() for node in drawn)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        {"rules": [{"type": "before", "first": "x", "then": "human-approval"}]},
-        {"rules": [{"type": "before", "first": {"tool": "human-approval"}, "then": "x"}]},
-        {"rules": [{"type": "after", "trigger": "x", "then": ["y", "human-approval"]}]},
-        {"rules": [{"type": "require", "tool": "human-approval"}]},
-        {"rules": [{"type": "count", "tool": "HUMAN-approval", "min": 1}]},
-        {"rules": [{"type": "sequence", "tools": ["human-approval", "deploy"]}]},
-        {"rules": [{"type": "never_after", "trigger": "human-approval", "forbidden": "x"}]},
-        {"rules": [{"type": "precondition", "tool": "human-approval", "requires": [{"turns_gte": 1}]}]},
-        {
-            "rules": [
-                {"type": "provenance", "tool": "x", "path": "$", "from": [{"tool": "human-approval", "path": "$"}]}
-            ]
-        },
-        {"tool_rules": [{"deny": ["human-approval"]}]},
-        {"tool_rules": [{"allow": ["ls", "human-approval"]}]},
-        {"aliases": {"Someone": ["human-approval"]}},
-        {"aliases": {"human-approval": ["ask"]}},
-        {"virtual_tools": [{"tool": "bash", "path": "$", "match": "x", "as": "human-approval"}]},
-        {"nets": ["block human-approval"]},
-        {"nets": ["limit human-approval to 1 per session"]},
-        {"nets": ["limit push to 1 per human-approval"]},
-        {"nets": ["require test before human-approval"]},
-        {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["human-approval"]}]}]},
-    ],
-)
+@pytest.mark.parametrize("written", [
+    {"rules": [{"type": "before", "first": "x", "then": "human-approval"}]},
+    {"rules": [{"type": "before", "first": {"tool": "human-approval"}, "then": "x"}]},
+    {"rules": [{"type": "after", "trigger": "x", "then": ["y", "human-approval"]}]},
+    {"rules": [{"type": "require", "tool": "human-approval"}]},
+    {"rules": [{"type": "count", "tool": "HUMAN-approval", "min": 1}]},
+    {"rules": [{"type": "sequence", "tools": ["human-approval", "deploy"]}]},
+    {"rules": [{"type": "never_after", "trigger": "human-approval", "forbidden": "x"}]},
+    {"rules": [{"type": "precondition", "tool": "human-approval", "requires": [{"turns_gte": 1}]}]},
+    {"rules": [{"type": "provenance", "tool": "x", "path": "$", "from": [{"tool": "human-approval", "path": "$"}]}]},
+    {"tool_rules": [{"deny": ["human-approval"]}]},
+    {"tool_rules": [{"allow": ["ls", "human-approval"]}]},
+    {"aliases": {"Someone": ["human-approval"]}},
+    {"aliases": {"human-approval": ["ask"]}},
+    {"virtual_tools": [{"tool": "bash", "path": "$", "match": "x", "as": "human-approval"}]},
+    {"nets": ["block human-approval"]},
+    {"nets": ["limit human-approval to 1 per session"]},
+    {"nets": ["limit push to 1 per human-approval"]},
+    {"nets": ["require test before human-approval"]},
+    {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["human-approval"]}]}]},
+])  # fmt: skip
 def test_elsewhere_it_is_an_error_that_says_where_it_belongs(written: dict[str, Any]) -> None:
     """A rule about a tool that no agent has would hold for ever, or refuse for ever."""
     with pytest.raises(PolicyError) as caught:

@@ -81,34 +81,28 @@ def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None
     assert [len(claims(prod, labels={"env": env})) for env in ("dev", "prod")] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("written", "says"),
-    [
-        ("{name: a}", "counts one thing, this one gives none"),
-        ("{name: a, max_cost_usd: 1, max_tool_calls: 1}", "gives `max_cost_usd` and `max_tool_calls`"),
-        (
-            "{name: a, max_cost_usd: 1, window: weekly}",
-            "is not a window; use `session`, `day`, `week`, `month`, or a",
-        ),
-        ("{name: a, max_total_tokens: 80%}", "is a part of an `allowance`, and there is none"),
-        ("{name: a, max_total_tokens: 80%, allowance: all}", "expected a number, got the text `all`"),
-        ("{name: a, max_total_tokens: 101%, allowance: 100}", "is more than the whole `allowance`"),
-        ("{name: a, max_total_tokens: 101, allowance: 100}", "is more than the whole `allowance`"),
-        ("{name: a, max_total_tokens: most, allowance: 100}", "expected a number, got the text `most`"),
-        ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
-        ("{name: a, max_cost_usd: 1, window: 40000d}", "without one a budget never starts anew"),
-        ("{name: a, max_running: 1, window: day}", "no window of time"),
-        ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),
-        ("{name: a, max_tool_calls: 1, reserve: 1}", "nothing to reserve"),
-        ("{name: a, max_cost_usd: 1, reserve: 2}", "no run could start"),
-        ("{name: a, max_cost_usd: 1, per: labels.team}", "a path starts with `$`"),
-        ("{name: a, max_cost_usd: 1, warn_at: 1.5}", "at most 1"),
-        ("{name: a, max_cost_usd: -1}", "at least 0"),
-        ("{name: a, max_cost_usd: 1, wndow: day}", "did you mean `window`"),
-        ("{name: a, max_duration: soon}", "expected a duration with its unit"),
-        ("{name: a, max_cost_usd: 1}, {name: a, max_cost_usd: 2}", "the name `a` is taken"),
-    ],
-)
+@pytest.mark.parametrize(("written", "says"), [
+    ("{name: a}", "counts one thing, this one gives none"),
+    ("{name: a, max_cost_usd: 1, max_tool_calls: 1}", "gives `max_cost_usd` and `max_tool_calls`"),
+    ("{name: a, max_cost_usd: 1, window: weekly}", "is not a window; use `session`, `day`, `week`, `month`, or a"),
+    ("{name: a, max_total_tokens: 80%}", "is a part of an `allowance`, and there is none"),
+    ("{name: a, max_total_tokens: 80%, allowance: all}", "expected a number, got the text `all`"),
+    ("{name: a, max_total_tokens: 101%, allowance: 100}", "is more than the whole `allowance`"),
+    ("{name: a, max_total_tokens: 101, allowance: 100}", "is more than the whole `allowance`"),
+    ("{name: a, max_total_tokens: most, allowance: 100}", "expected a number, got the text `most`"),
+    ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
+    ("{name: a, max_cost_usd: 1, window: 40000d}", "without one a budget never starts anew"),
+    ("{name: a, max_running: 1, window: day}", "no window of time"),
+    ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),
+    ("{name: a, max_tool_calls: 1, reserve: 1}", "nothing to reserve"),
+    ("{name: a, max_cost_usd: 1, reserve: 2}", "no run could start"),
+    ("{name: a, max_cost_usd: 1, per: labels.team}", "a path starts with `$`"),
+    ("{name: a, max_cost_usd: 1, warn_at: 1.5}", "at most 1"),
+    ("{name: a, max_cost_usd: -1}", "at least 0"),
+    ("{name: a, max_cost_usd: 1, wndow: day}", "did you mean `window`"),
+    ("{name: a, max_duration: soon}", "expected a duration with its unit"),
+    ("{name: a, max_cost_usd: 1}, {name: a, max_cost_usd: 2}", "the name `a` is taken"),
+])  # fmt: skip
 def test_a_mistake_in_a_budget_is_reported_in_its_place(written: str, says: str) -> None:
     """At load, each at its place."""
     with pytest.raises(PolicyError) as raised:
@@ -155,16 +149,13 @@ def test_preflight_says_what_comes_of_a_budget() -> None:
     assert {f.severity for f in found if f.code in ("context_missing", "zero_budget")} == {"refuse"}
 
 
-@pytest.mark.parametrize(
-    ("action", "asked_for", "answer", "found"),
-    [
-        ("cancel", "usage", "cancel", ["cancel"]),
-        ("deny", "usage", "deny", ["deny"]),
-        ("deny", "start", "deny", ["cancel"]),
-        ("request_approval", "call", "request_approval", []),
-        ("warn", "call", "allow", ["warn"]),
-    ],
-)
+@pytest.mark.parametrize(("action", "asked_for", "answer", "found"), [
+    ("cancel", "usage", "cancel", ["cancel"]),
+    ("deny", "usage", "deny", ["deny"]),
+    ("deny", "start", "deny", ["cancel"]),
+    ("request_approval", "call", "request_approval", []),
+    ("warn", "call", "allow", ["warn"]),
+])  # fmt: skip
 def test_what_cannot_be_reserved_refuses_calls_until_it_can(
     action: Any, asked_for: str, answer: str, found: list[str]
 ) -> None:

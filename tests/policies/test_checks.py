@@ -139,17 +139,14 @@ def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> 
     assert pasts[0] == pasts[1] == pasts[2]
 
 
-@pytest.mark.parametrize(
-    ("answer", "action", "reason", "tell_model", "happened"),
-    [
-        (Refuse(), "deny", "rule", "rule text", "the check refused"),
-        (Refuse(action="halt", reason="r"), "cancel", "r", "rule text", "r"),
-        (Refuse(action="warn", tell_model="t"), "warn", "rule", None, "the check refused"),
-        (Refuse(action="request_approval"), "request_approval", "rule", "rule text", "the check refused"),
-        ("too late", "deny", "rule", "rule text", "too late"),
-        (0, "deny", "rule", "rule text", "the check refused"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "action", "reason", "tell_model", "happened"), [
+    (Refuse(), "deny", "rule", "rule text", "the check refused"),
+    (Refuse(action="halt", reason="r"), "cancel", "r", "rule text", "r"),
+    (Refuse(action="warn", tell_model="t"), "warn", "rule", None, "the check refused"),
+    (Refuse(action="request_approval"), "request_approval", "rule", "rule text", "the check refused"),
+    ("too late", "deny", "rule", "rule text", "too late"),
+    (0, "deny", "rule", "rule text", "the check refused"),
+])  # fmt: skip
 def test_a_refusal_sets_the_action_and_the_words(
     answer: Any, action: str, reason: str, tell_model: Any, happened: str
 ) -> None:
@@ -212,18 +209,15 @@ def test_a_check_that_returns_something_to_be_awaited_denies() -> None:
     assert "async def" in decision.violations[0].message
 
 
-@pytest.mark.parametrize(
-    ("check", "wants"),
-    [
-        (lambda call: None, 1),
-        (lambda *_: None, 1),
-        (lambda call, limit=3: None, 1),
-        (lambda call, context=None: None, 2),
-        (lambda call, about: None, 2),
-        (lambda call, context, more=0: None, 2),
-        (len, 1),
-    ],
-)
+@pytest.mark.parametrize(("check", "wants"), [
+    (lambda call: None, 1),
+    (lambda *_: None, 1),
+    (lambda call, limit=3: None, 1),
+    (lambda call, context=None: None, 2),
+    (lambda call, about: None, 2),
+    (lambda call, context, more=0: None, 2),
+    (len, 1),
+])  # fmt: skip
 def test_what_a_check_takes_tells_what_it_is_given(check: Any, wants: int) -> None:
     """Two arguments that are needed, or a second called `context`."""
     monitor = started(check)
@@ -284,17 +278,14 @@ def _raises(tool: str, context: CheckContext) -> bool:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize(
-    ("narrows", "shown"),
-    [
-        (lambda tool, context: False, False),
-        (lambda tool, context: True, True),
-        (lambda tool, context: None, True),
-        (lambda tool, context: 0, True),
-        (lambda tool: False, True),
-        (_raises, True),
-    ],
-)
+@pytest.mark.parametrize(("narrows", "shown"), [
+    (lambda tool, context: False, False),
+    (lambda tool, context: True, True),
+    (lambda tool, context: None, True),
+    (lambda tool, context: 0, True),
+    (lambda tool: False, True),
+    (_raises, True),
+])  # fmt: skip
 def test_only_a_clear_no_hides_a_tool(narrows: Any, shown: bool) -> None:
     """A tool that could be called is not hidden by a mistake."""
     assert ("deploy" in _narrowed(narrows).narrow(["deploy"])) is shown

@@ -18,72 +18,63 @@ def of_a_stranger(part: LinePart) -> bool:
     return part.among_words or (part.stranger and part.name == "dynamic")
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("a && b | c; echo $(d)", ["a", "b", "c", "echo", "d"]),
-        ("(a; b) & c |& d", ["a", "b", "c", "d"]),
-        ("{ a; }; ! b", ["a", "b"]),
-        ("if a; then b; elif c; then d; else e; fi", ["a", "b", "c", "d", "e"]),
-        ("for i in 1 2; do rm $i; done", ["rm"]),
-        ("while read l; do a; done < <(b)", ["read", "a", "b", "dynamic"]),
-        ("case $x in $(a)) b;; *) c;; esac", ["a", "b", "c"]),
-        ("f() { rm x; }; f", ["rm", "f"]),
-        ("diff <(a) >(b)", ["diff", "a", "b"]),
-        ("CI=$(a) rm `c`", ["rm", "a", "c"]),
-        ('echo "$(ls "$(b)")" ${x:-$(c)}', ["echo", "ls", "b", "c"]),
-        ("[[ $(a) == b ]] && [ -f x ]", ["test", "a", "test"]),
-        ("export CI=$(a)", ["export", "a"]),
-        ("a\n\n# no\nb # no\n", ["a", "b"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("a && b | c; echo $(d)", ["a", "b", "c", "echo", "d"]),
+    ("(a; b) & c |& d", ["a", "b", "c", "d"]),
+    ("{ a; }; ! b", ["a", "b"]),
+    ("if a; then b; elif c; then d; else e; fi", ["a", "b", "c", "d", "e"]),
+    ("for i in 1 2; do rm $i; done", ["rm"]),
+    ("while read l; do a; done < <(b)", ["read", "a", "b", "dynamic"]),
+    ("case $x in $(a)) b;; *) c;; esac", ["a", "b", "c"]),
+    ("f() { rm x; }; f", ["rm", "f"]),
+    ("diff <(a) >(b)", ["diff", "a", "b"]),
+    ("CI=$(a) rm `c`", ["rm", "a", "c"]),
+    ('echo "$(ls "$(b)")" ${x:-$(c)}', ["echo", "ls", "b", "c"]),
+    ("[[ $(a) == b ]] && [ -f x ]", ["test", "a", "test"]),
+    ("export CI=$(a)", ["export", "a"]),
+    ("a\n\n# no\nb # no\n", ["a", "b"]),
+])  # fmt: skip
 def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
     """Lists, pipelines, groups, conditions, loops, functions and substitutions are all looked into."""
     assert names(line) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("bash -c 'rm x && ls'", ["bash", "rm", "ls"]),
-        ('sh -ec "rm x"', ["sh", "rm"]),
-        ("bash -c -e 'rm x' y", ["bash", "rm"]),
-        *((f"bash -c {option} rm", ["bash", "dynamic"]) for option in ("-v", "--", "-", "+x", "$X")),
-        ("env -i X=1 rm a", ["env", "rm"]),
-        ("sudo -u bob timeout -k 1 5 nice -n 5 rm x", ["sudo", "timeout", "nice", "rm"]),
-        ("ls | xargs -0 -n1 rm -f", ["ls", "xargs", "rm"]),
-        ("find . -name '*.py' -exec rm {} \\; -ok cat {} +", ["find", "rm", "cat"]),
-        ("time -p rm", ["time", "rm"]),
-        ("time A=1 b+=3 rm", ["time", "rm"]),
-        ("env A=1 ./a=2 rm", ["env", "rm"]),
-        ("rm \\\n  -r \\\nx", ["rm"]),
-        ("coproc rm", ["coproc", "rm"]),
-        ("exec rm", ["exec", "rm"]),
-        ("command rm", ["command", "rm"]),
-        ("command -v rm", ["command"]),
-        ("eval 'rm x; ls'", ["eval", "rm", "ls"]),
-        ("trap 'rm x' EXIT", ["trap", "rm"]),
-        ("busybox rm x", ["busybox", "rm"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("bash -c 'rm x && ls'", ["bash", "rm", "ls"]),
+    ('sh -ec "rm x"', ["sh", "rm"]),
+    ("bash -c -e 'rm x' y", ["bash", "rm"]),
+    *((f"bash -c {option} rm", ["bash", "dynamic"]) for option in ("-v", "--", "-", "+x", "$X")),
+    ("env -i X=1 rm a", ["env", "rm"]),
+    ("sudo -u bob timeout -k 1 5 nice -n 5 rm x", ["sudo", "timeout", "nice", "rm"]),
+    ("ls | xargs -0 -n1 rm -f", ["ls", "xargs", "rm"]),
+    ("find . -name '*.py' -exec rm {} \\; -ok cat {} +", ["find", "rm", "cat"]),
+    ("time -p rm", ["time", "rm"]),
+    ("time A=1 b+=3 rm", ["time", "rm"]),
+    ("env A=1 ./a=2 rm", ["env", "rm"]),
+    ("rm \\\n  -r \\\nx", ["rm"]),
+    ("coproc rm", ["coproc", "rm"]),
+    ("exec rm", ["exec", "rm"]),
+    ("command rm", ["command", "rm"]),
+    ("command -v rm", ["command"]),
+    ("eval 'rm x; ls'", ["eval", "rm", "ls"]),
+    ("trap 'rm x' EXIT", ["trap", "rm"]),
+    ("busybox rm x", ["busybox", "rm"]),
+])  # fmt: skip
 def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
     """The command behind `env`, `xargs`, `bash -c` and their like is judged as well."""
     assert names(line) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("env > f rm -r x", ["env rm -r x", "rm -r x"]),
-        ("rm -r 2>&1 x", ["rm -r x"]),
-        ("env > f A=1 > g rm < h x", ["env A=1 rm x", "rm x"]),
-        ("a | b && ! env > f rm", ["a", "b", "env rm", "rm"]),
-        ("! ! < f rm x", ["rm x"]),
-        ("env <<E rm\nE\n", ["env rm", "rm"]),
-        ("env <<E > f rm && sudo < g ls\nE\n", ["env rm", "rm", "sudo ls", "ls"]),
-        ("if env < f rm; then sudo < g ls; fi < h", ["env rm", "rm", "sudo ls", "ls"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("env > f rm -r x", ["env rm -r x", "rm -r x"]),
+    ("rm -r 2>&1 x", ["rm -r x"]),
+    ("env > f A=1 > g rm < h x", ["env A=1 rm x", "rm x"]),
+    ("a | b && ! env > f rm", ["a", "b", "env rm", "rm"]),
+    ("! ! < f rm x", ["rm x"]),
+    ("env <<E rm\nE\n", ["env rm", "rm"]),
+    ("env <<E > f rm && sudo < g ls\nE\n", ["env rm", "rm", "sudo ls", "ls"]),
+    ("if env < f rm; then sudo < g ls; fi < h", ["env rm", "rm", "sudo ls", "ls"]),
+])  # fmt: skip
 def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
     """As the shell takes them; a group has no words."""
     assert [
@@ -107,17 +98,14 @@ def test_a_command_elsewhere_is_judged_by_its_path_too() -> None:
     assert names("curl.EXE x; ./Curl.exe x") == ["curl", "curl.EXE", "Curl", "./Curl.exe"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("$X foo", "$(a) b", "*/rm x", "~/rm", "$'\\x72m' x", 'f() { "$@"; }; f rm', "eval $x", "bash script.sh"),
-        *('bash -c "$x"', "echo rm | bash", "bash <<E\nrm $x\nE", "env -S 'rm x'", "xargs $x", "sudo -s", "source x"),
-        *("alias ls=rm", "hash -p /bin/rm ls", "PATH=/tmp ls", "export LD_PRELOAD=x", "env PATH=. ls"),
-        *("x='a[$(rm z)]'; ((x))", "echo $((x))", "[[ $x -eq 1 ]]", "[ -v 'a[$(rm)]' ]", "echo ${!x}", "echo ${x@P}"),
-        *("echo ${a[x]}", "a=([x]=1)", "declare -i y=x", "read 'a[$(rm)]'", "printf -v 'a[$(rm)]' x", "let x"),
-        "mapfile -C rm x",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("$X foo", "$(a) b", "*/rm x", "~/rm", "$'\\x72m' x", 'f() { "$@"; }; f rm', "eval $x", "bash script.sh"),
+    *('bash -c "$x"', "echo rm | bash", "bash <<E\nrm $x\nE", "env -S 'rm x'", "xargs $x", "sudo -s", "source x"),
+    *("alias ls=rm", "hash -p /bin/rm ls", "PATH=/tmp ls", "export LD_PRELOAD=x", "env PATH=. ls"),
+    *("x='a[$(rm z)]'; ((x))", "echo $((x))", "[[ $x -eq 1 ]]", "[ -v 'a[$(rm)]' ]", "echo ${!x}", "echo ${x@P}"),
+    *("echo ${a[x]}", "a=([x]=1)", "declare -i y=x", "read 'a[$(rm)]'", "printf -v 'a[$(rm)]' x", "let x"),
+    "mapfile -C rm x",
+])  # fmt: skip
 def test_what_is_known_only_when_it_runs_is_called_dynamic(line: str) -> None:
     """Nothing hides behind a variable, a file, the lookup path or bash's own evaluation of values."""
     assert "dynamic" in names(line)
@@ -165,43 +153,36 @@ def test_a_redirection_has_its_direction() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "files"),
-    [
-        *((f"git {verb} --output=F", ["F"]) for verb in ("diff", "log", "show", "format-patch")),
-        ("git format-patch -o F HEAD", ["F"]),
-        ("sed -n 'w F' g", ["F"]),
-        ("sed 's/a/b/w F' g", ["F"]),
-        ("sed -i 's/a/b/' f g", ["f", "g"]),
-        ("find . -fprint F", ["F"]),
-        ("find . -fprintf F %p", ["F"]),
-        ("tee -a F G", ["F", "G"]),
-        ("sudo tee F", ["F"]),
-        ("sort -uo F a", ["F"]),
-        ("sort --output=F a", ["F"]),
-        ("curl -sSLo F x", ["F"]),
-        ("curl -O x", ["-O"]),
-        ("curl -sw '%output{F}x' x", ["'%output{F}x'"]),
-        ("curl --write-out=@f x", ["@f"]),
-        ("uniq a F", ["F"]),
-        ("dd if=a of=F", ["F"]),
-        ("awk '{print > \"F\"}' a", ["'{print > \"F\"}'"]),
-        ("http -o F x", ["F"]),
-        ("http --session=F x", ["F"]),
-        ("python -m json.tool a F", ["F"]),
-        ("tee $x", ["$x"]),
-        ("uniq $x", ["$x"]),
-        ("xxd -p $x g", ["$x", "g"]),
-        ('uniq "$x"', []),
-        *(
-            (line, [])
-            for line in (
-                *("tee", "tee /dev/null", "curl -so /dev/null -w '%{http_code}' x", "curl -XPOST x", "sort -k2o a"),
-            )
-        ),
-        *((line, []) for line in ("git log --oneline -o", "awk '$1 > 5' a", "uniq -c a", "sed -n 1p a")),
-    ],
-)
+@pytest.mark.parametrize(("line", "files"), [
+    *((f"git {verb} --output=F", ["F"]) for verb in ("diff", "log", "show", "format-patch")),
+    ("git format-patch -o F HEAD", ["F"]),
+    ("sed -n 'w F' g", ["F"]),
+    ("sed 's/a/b/w F' g", ["F"]),
+    ("sed -i 's/a/b/' f g", ["f", "g"]),
+    ("find . -fprint F", ["F"]),
+    ("find . -fprintf F %p", ["F"]),
+    ("tee -a F G", ["F", "G"]),
+    ("sudo tee F", ["F"]),
+    ("sort -uo F a", ["F"]),
+    ("sort --output=F a", ["F"]),
+    ("curl -sSLo F x", ["F"]),
+    ("curl -O x", ["-O"]),
+    ("curl -sw '%output{F}x' x", ["'%output{F}x'"]),
+    ("curl --write-out=@f x", ["@f"]),
+    ("uniq a F", ["F"]),
+    ("dd if=a of=F", ["F"]),
+    ("awk '{print > \"F\"}' a", ["'{print > \"F\"}'"]),
+    ("http -o F x", ["F"]),
+    ("http --session=F x", ["F"]),
+    ("python -m json.tool a F", ["F"]),
+    ("tee $x", ["$x"]),
+    ("uniq $x", ["$x"]),
+    ("xxd -p $x g", ["$x", "g"]),
+    ('uniq "$x"', []),
+    *((line, []) for line in (*("tee", "tee /dev/null", "curl -so /dev/null -w '%{http_code}' x", "curl -XPOST x",
+        "sort -k2o a"),)),
+    *((line, []) for line in ("git log --oneline -o", "awk '$1 > 5' a", "uniq -c a", "sed -n 1p a")),
+])  # fmt: skip
 def test_a_file_that_a_program_is_told_to_write_is_a_part(line: str, files: list[str]) -> None:
     """As a redirection is; the null device and the standard output are none."""
     parts = parse_line(line)
@@ -210,41 +191,32 @@ def test_a_file_that_a_program_is_told_to_write_is_a_part(line: str, files: list
     assert "dynamic" not in [part.name for part in parts]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("cat 3</dev/tcp/h/1", "cat f > /dev/udp/h/1", "cat <> //dev/tcp/h/1", "exec 3<>/dev/tcp/h/1"),
-        *('cat f > "$x"', "cat < /dev/$x", "cat f &> /dev/tcp/h/1", "cat f >& /dev/tcp/h/1", "{ cat; } < $x"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("cat 3</dev/tcp/h/1", "cat f > /dev/udp/h/1", "cat <> //dev/tcp/h/1", "exec 3<>/dev/tcp/h/1"),
+    *('cat f > "$x"', "cat < /dev/$x", "cat f &> /dev/tcp/h/1", "cat f >& /dev/tcp/h/1", "{ cat; } < $x"),
+])  # fmt: skip
 def test_a_connection_is_dynamic(line: str) -> None:
     """Of a path that is not known nobody can tell whether it is one."""
     assert "dynamic" in names(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("a &&", "'open", "if a", "echo $(a", "time { a; }", "coproc N { a; }", "a\n\\\nrm", "a > f\n \\\n\\\nrm"),
-        *("\\\nrm", "a\\\nb", "x=(a b)'c' rm", "", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("a &&", "'open", "if a", "echo $(a", "time { a; }", "coproc N { a; }", "a\n\\\nrm", "a > f\n \\\n\\\nrm"),
+    *("\\\nrm", "a\\\nb", "x=(a b)'c' rm", "", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
+])  # fmt: skip
 def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:
     """An error, an empty line, and characters the parser and bash take differently."""
     with pytest.raises(UnjudgeableLineError):
         parse_line(line)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("a <> f", ["a", "redirect"]),
-        ("cat <<-A <<B\nx\nA\n$(b)\nB", ["cat", "b"]),
-        ("! if a\nthen b\nfi", ["a", "b"]),
-        ("a\n\\rm", ["a", "rm"]),
-        ("ls \\\\\nrm", ["ls", "rm"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("a <> f", ["a", "redirect"]),
+    ("cat <<-A <<B\nx\nA\n$(b)\nB", ["cat", "b"]),
+    ("! if a\nthen b\nfi", ["a", "b"]),
+    ("a\n\\rm", ["a", "rm"]),
+    ("ls \\\\\nrm", ["ls", "rm"]),
+])  # fmt: skip
 def test_what_shells_read_alike_is_taken_apart(line: str, expected: list[str]) -> None:
     """Rare, and yet certain."""
     assert names(line) == expected

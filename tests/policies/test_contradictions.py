@@ -25,21 +25,17 @@ def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
     return {"path": path, **operators}
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        [at(equals="a"), at(equals="b")],
-        [at(equals="a"), at(not_equals="a", exists=True), at("$.b", equals=1)],
-        [at(equals="a", regex="^b")],
-        [{"path": "$.a", "in": ["a", "b"], "not_in": ["a", "b"]}],
-        [at(exists=False), at(equals=1)],
-        [{"path": "$.a", "in": []}],
-        [at(gt=5), at(equals=3)],
-        [at(runs="git"), at(equals="ls")],
-        [{"any_of": [at(equals="a"), at(equals="b")]}, at(equals="c")],
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("where", [
+    [at(equals="a"), at(equals="b")],
+    [at(equals="a"), at(not_equals="a", exists=True), at("$.b", equals=1)],
+    [at(equals="a", regex="^b")],
+    [{"path": "$.a", "in": ["a", "b"], "not_in": ["a", "b"]}],
+    [at(exists=False), at(equals=1)],
+    [{"path": "$.a", "in": []}],
+    [at(gt=5), at(equals=3)],
+    [at(runs="git"), at(equals="ls")],
+    [{"any_of": [at(equals="a"), at(equals="b")]}, at(equals="c")],
+], ids=repr)  # fmt: skip
 def test_conditions_that_no_call_meets_are_found(where: list[dict[str, Any]]) -> None:
     """In a deny they would let everything through; in an allow list they let nothing through."""
     assert found(*where) == ["contradictory_conditions"]

@@ -29,32 +29,16 @@ def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
     return found
 
 
-@pytest.mark.parametrize(
-    ("rule", "arrows"),
-    [
-        (
-            {"type": "before", "first": ["a", "b"], "then": "c"},
-            {"a plain before", "b plain before", "before plain c"},
-        ),
-        (
-            {"type": "after", "trigger": "a", "then": "b", "within": 2, "action": "warn"},
-            {"a weak then within 2 calls", "then within 2 calls weak b"},
-        ),
-        (
-            {"type": "forbidden_sequence", "sequence": ["a", "b", "c"]},
-            {
-                "a plain then next (1/2)",
-                "then next (1/2) plain b",
-                "b plain then next (2/2)",
-                "then next (2/2) forbidden c",
-            },
-        ),
-        (
-            {"type": "precondition", "tool": "b", "requires": [{"any_of": [{"prior": "a"}, {"user_said": "go"}]}]},
-            {"a plain needs one of", "user said /go/ plain needs one of", "needs one of plain b"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rule", "arrows"), [
+    ({"type": "before", "first": ["a", "b"], "then": "c"}, {"a plain before", "b plain before", "before plain c"}),
+    ({"type": "after", "trigger": "a", "then": "b", "within": 2, "action": "warn"},
+        {"a weak then within 2 calls", "then within 2 calls weak b"}),
+    ({"type": "forbidden_sequence", "sequence": ["a", "b", "c"]},
+        {"a plain then next (1/2)", "then next (1/2) plain b", "b plain then next (2/2)",
+        "then next (2/2) forbidden c"}),
+    ({"type": "precondition", "tool": "b", "requires": [{"any_of": [{"prior": "a"}, {"user_said": "go"}]}]},
+        {"a plain needs one of", "user said /go/ plain needs one of", "needs one of plain b"}),
+])  # fmt: skip
 def test_rules_about_order_are_drawn_between_their_tools(rule: dict[str, Any], arrows: set[str]) -> None:
     """A node for the rule, an arrow from what comes first, another to what follows or must not."""
     assert paths(draw(policy(rule))) == arrows

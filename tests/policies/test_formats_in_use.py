@@ -92,21 +92,18 @@ def test_every_problem_of_a_directory_is_reported_with_its_file(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize(
-    ("written", "ms"),
-    [
-        ("10m", 600_000),
-        ("90s", 90_000),
-        ("2h", 7_200_000),
-        ("250ms", 250),
-        ("1h30m", 5_400_000),
-        ("1.5h", 5_400_000),
-        ("1d", 86_400_000),
-        (" 5 s ", 5_000),
-        ("1h 5s", 3_605_000),
-        ("0s", 0),
-    ],
-)
+@pytest.mark.parametrize(("written", "ms"), [
+    ("10m", 600_000),
+    ("90s", 90_000),
+    ("2h", 7_200_000),
+    ("250ms", 250),
+    ("1h30m", 5_400_000),
+    ("1.5h", 5_400_000),
+    ("1d", 86_400_000),
+    (" 5 s ", 5_000),
+    ("1h 5s", 3_605_000),
+    ("0s", 0),
+])  # fmt: skip
 def test_a_duration_with_its_unit_is_the_limit_in_milliseconds(written: str, ms: int) -> None:
     """Alone, or as the `max` of a limit that says more."""
     full = {"max": written, "scope": "session", "action": "warn"}
@@ -134,20 +131,13 @@ def test_a_bad_duration_is_an_error_with_its_place(written: Any) -> None:
     assert "`10m`" in problem.suggestion
 
 
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        ("limits: {max_turns: 3}", ["`name` is missing"]),
-        (
-            "name: p\nlimits:\n  max_duration_ms: 5\n  max_duration: 5s\n",
-            ["4:3: `max_duration` and `max_duration_ms` are the same limit"],
-        ),
-        (
-            "{name: p, nets: [{name: n, places: [p], toolMapper: [block rm, 3], transitions: []}]}",
-            ["1:54: expected a `map` line, got the text `block rm`", "1:64: expected a `map` line, got the number 3"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "problems"), [
+    ("limits: {max_turns: 3}", ["`name` is missing"]),
+    ("name: p\nlimits:\n  max_duration_ms: 5\n  max_duration: 5s\n",
+        ["4:3: `max_duration` and `max_duration_ms` are the same limit"]),
+    ("{name: p, nets: [{name: n, places: [p], toolMapper: [block rm, 3], transitions: []}]}",
+        ["1:54: expected a `map` line, got the text `block rm`", "1:64: expected a `map` line, got the number 3"]),
+])  # fmt: skip
 def test_what_is_no_policy_of_this_language_is_an_error(text: str, problems: list[str]) -> None:
     """A name where a policy says more than rules, one number for a limit, and lines where other tools have code."""
     with pytest.raises(PolicyError) as caught:

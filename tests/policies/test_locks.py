@@ -60,21 +60,18 @@ def team(cost: float, model: str) -> dict[str, Any]:
     return {"prices": {model: price(cost)}}
 
 
-@pytest.mark.parametrize(
-    ("policies", "model", "cost"),
-    [
-        *(({"org": CAP, "team": team(0, name)}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
-        *(({"team": team(0, name), "org": CAP}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
-        ({"org": CAP, "team": team(9, "*")}, KNOWN, 9),
-        ({"org": CAP, "team": team(1, "ours")}, "ours", 1),
-        ({"org": {**CAP, "unpriced": "reject"}, "team": team(0, "ours")}, "ours", None),
-        ({"org": priced(1, "ours", unpriced="reject"), "team": team(0, "ours")}, "ours", 1),
-        ({"a": priced(9, "m*"), "b": priced(1, "m1")}, "m1", 9),
-        ({"b": priced(1, "m1"), "a": priced(9, "m*")}, "m1", 9),
-        ({"org": priced(1, KNOWN)}, KNOWN, 1),
-        ({"a": team(9, KNOWN), "b": team(0, KNOWN)}, KNOWN, 0),
-    ],
-)
+@pytest.mark.parametrize(("policies", "model", "cost"), [
+    *(({"org": CAP, "team": team(0, name)}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
+    *(({"team": team(0, name), "org": CAP}, KNOWN, 3) for name in ("*", KNOWN, "CLAUDE-*")),
+    ({"org": CAP, "team": team(9, "*")}, KNOWN, 9),
+    ({"org": CAP, "team": team(1, "ours")}, "ours", 1),
+    ({"org": {**CAP, "unpriced": "reject"}, "team": team(0, "ours")}, "ours", None),
+    ({"org": priced(1, "ours", unpriced="reject"), "team": team(0, "ours")}, "ours", 1),
+    ({"a": priced(9, "m*"), "b": priced(1, "m1")}, "m1", 9),
+    ({"b": priced(1, "m1"), "a": priced(9, "m*")}, "m1", 9),
+    ({"org": priced(1, KNOWN)}, KNOWN, 1),
+    ({"a": team(9, KNOWN), "b": team(0, KNOWN)}, KNOWN, 0),
+])  # fmt: skip
 def test_a_locked_cap_is_not_loosened_by_the_prices_of_others(
     policies: dict[str, Any], model: str, cost: float | None
 ) -> None:
@@ -100,35 +97,24 @@ ORG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("clause", "name", "given", "holds"),
-    [
-        ({"on_violation": "warn"}, "on_violation", "warn", "deny"),
-        ({"enforcement": "best_effort"}, "enforcement", "best_effort", "required"),
-        ({"unpriced": "warn"}, "unpriced", "warn", "reject"),
-        ({"approval": {"timeout_s": 3600, "on_timeout": "cancel"}}, "approval.timeout_s", "3,600", "60"),
-        ({"approval": {"timeout_s": 30}}, "approval.on_timeout", "deny", "cancel"),
-        ({"prices": {"m": price(0)}}, "prices.m", "0 and 0 USD per million tokens", "3 and 3 USD per million tokens"),
-        ({"prices": {"*": price(1)}}, "prices.*", "1 and 1 USD per million tokens", "3 and 3 USD per million tokens"),
-        (
-            {"prices": {"x": price(9)}},
-            "prices.x",
-            "9 and 9 USD per million tokens",
-            "the public price where that is higher",
-        ),
-        ({"limits": {"max_cost_usd": 9}}, "max_cost_usd", "9", "2"),
-        ({"limits": {"max_turns": {"max": 5, "action": "warn"}}}, "max_turns", "5", "5"),
-        ({"aliases": {"BASH": ["nothing"]}}, "aliases.BASH", "nothing", "what it means in its own policy"),
-        ({"aliases": {"identify": ["ls"]}}, "aliases.identify", "ls", "what it means in its own policy"),
-        (
-            {"virtual_tools": [{"tool": "x", "path": "$", "match": "y", "as": "pay"}]},
-            "virtual_tools.pay",
-            "x",
-            "what it means in its own policy",
-        ),
-        ({"nets": ["map ls.path x as remove"]}, "virtual_tools.remove", "ls", "what it means in its own policy"),
-    ],
-)
+@pytest.mark.parametrize(("clause", "name", "given", "holds"), [
+    ({"on_violation": "warn"}, "on_violation", "warn", "deny"),
+    ({"enforcement": "best_effort"}, "enforcement", "best_effort", "required"),
+    ({"unpriced": "warn"}, "unpriced", "warn", "reject"),
+    ({"approval": {"timeout_s": 3600, "on_timeout": "cancel"}}, "approval.timeout_s", "3,600", "60"),
+    ({"approval": {"timeout_s": 30}}, "approval.on_timeout", "deny", "cancel"),
+    ({"prices": {"m": price(0)}}, "prices.m", "0 and 0 USD per million tokens", "3 and 3 USD per million tokens"),
+    ({"prices": {"*": price(1)}}, "prices.*", "1 and 1 USD per million tokens", "3 and 3 USD per million tokens"),
+    ({"prices": {"x": price(9)}}, "prices.x", "9 and 9 USD per million tokens",
+        "the public price where that is higher"),
+    ({"limits": {"max_cost_usd": 9}}, "max_cost_usd", "9", "2"),
+    ({"limits": {"max_turns": {"max": 5, "action": "warn"}}}, "max_turns", "5", "5"),
+    ({"aliases": {"BASH": ["nothing"]}}, "aliases.BASH", "nothing", "what it means in its own policy"),
+    ({"aliases": {"identify": ["ls"]}}, "aliases.identify", "ls", "what it means in its own policy"),
+    ({"virtual_tools": [{"tool": "x", "path": "$", "match": "y", "as": "pay"}]}, "virtual_tools.pay", "x",
+        "what it means in its own policy"),
+    ({"nets": ["map ls.path x as remove"]}, "virtual_tools.remove", "ls", "what it means in its own policy"),
+])  # fmt: skip
 def test_an_attempt_to_loosen_is_listed_and_reported(
     clause: dict[str, Any], name: str, given: str, holds: str
 ) -> None:
@@ -144,15 +130,12 @@ def test_an_attempt_to_loosen_is_listed_and_reported(
         assert loosened(stack(team=clause, org=ORG)) == []
 
 
-@pytest.mark.parametrize(
-    "clause",
-    [
-        {"on_violation": "cancel", "enforcement": "required", "approval": {"timeout_s": 9, "on_timeout": "cancel"}},
-        {"prices": {"m": price(3)}, "limits": {"max_turns": 4, "max_cost_usd": 1}},
-        {"aliases": {"Own": ["bash"]}, "limits": {"max_turns": {"max": 3, "action": "warn"}}},
-        {"locked": True, "on_violation": "warn"},
-    ],
-)
+@pytest.mark.parametrize("clause", [
+    {"on_violation": "cancel", "enforcement": "required", "approval": {"timeout_s": 9, "on_timeout": "cancel"}},
+    {"prices": {"m": price(3)}, "limits": {"max_turns": 4, "max_cost_usd": 1}},
+    {"aliases": {"Own": ["bash"]}, "limits": {"max_turns": {"max": 3, "action": "warn"}}},
+    {"locked": True, "on_violation": "warn"},
+])  # fmt: skip
 def test_what_tightens_or_speaks_of_something_else_is_no_attempt(clause: dict[str, Any]) -> None:
     """A finding is worth reading."""
     assert loosened(stack(org=ORG, team=clause)) == []
@@ -375,13 +358,10 @@ def test_the_attack_that_was_found() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "later",
-    [
-        {"max_cost_usd": 9, "reserve": 0.01, "key": '$.tenant="t"'},
-        {"max_cost_usd": 9, "reserve": 0.01, "per": "$.tenant", "when": [{"path": "$.tenant", "exists": True}]},
-    ],
-)
+@pytest.mark.parametrize("later", [
+    {"max_cost_usd": 9, "reserve": 0.01, "key": '$.tenant="t"'},
+    {"max_cost_usd": 9, "reserve": 0.01, "per": "$.tenant", "when": [{"path": "$.tenant", "exists": True}]},
+])  # fmt: skip
 def test_one_share_by_two_entries_is_drawn_on_as_the_strictest_of_both_says(later: dict[str, Any]) -> None:
     """Another key or another `when` that comes to the same share is the same budget."""
     merged = both_of(

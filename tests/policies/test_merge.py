@@ -59,16 +59,13 @@ def test_metadata_is_merged_deeply_and_later_wins() -> None:
     assert stack.metadata == {"a": {"x": 1, "y": 2}, "b": 3}
 
 
-@pytest.mark.parametrize(
-    ("stated", "expected"),
-    [
-        ([None, None], None),
-        (["warn", None], "warn"),
-        (["warn", "deny"], "deny"),
-        (["cancel", "deny"], "cancel"),
-        (["request_approval", "warn"], "request_approval"),
-    ],
-)
+@pytest.mark.parametrize(("stated", "expected"), [
+    ([None, None], None),
+    (["warn", None], "warn"),
+    (["warn", "deny"], "deny"),
+    (["cancel", "deny"], "cancel"),
+    (["request_approval", "warn"], "request_approval"),
+])  # fmt: skip
 def test_the_strictest_stated_action_is_the_stacks(stated: list[Any], expected: str | None) -> None:
     """What a policy does not state counts for nothing in others."""
     stack = merge_policies([policy(f"p{n}", on_violation=action) for n, action in enumerate(stated)])
@@ -76,18 +73,15 @@ def test_the_strictest_stated_action_is_the_stacks(stated: list[Any], expected: 
     assert stack.on_violation == expected
 
 
-@pytest.mark.parametrize(
-    ("own", "member", "other", "expected"),
-    [
-        ("halt", "warn", "warn", "cancel"),
-        ("warn", "cancel", "cancel", "warn"),
-        (None, "warn", "deny", "deny"),
-        (None, "deny", "warn", "deny"),
-        (None, None, "warn", "cancel"),
-        (None, None, None, "cancel"),
-        (None, "warn", None, "warn"),
-    ],
-)
+@pytest.mark.parametrize(("own", "member", "other", "expected"), [
+    ("halt", "warn", "warn", "cancel"),
+    ("warn", "cancel", "cancel", "warn"),
+    (None, "warn", "deny", "deny"),
+    (None, "deny", "warn", "deny"),
+    (None, None, "warn", "cancel"),
+    (None, None, None, "cancel"),
+    (None, "warn", None, "warn"),
+])  # fmt: skip
 def test_a_clause_takes_its_own_action_or_the_strictest_stated(
     own: Any, member: Any, other: Any, expected: str
 ) -> None:

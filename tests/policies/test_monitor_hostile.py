@@ -35,31 +35,18 @@ RULES: list[dict[str, Any]] = [
     {"type": "never_after", "trigger": "z", "forbidden": "y", "key": "$.o"},
     {"type": "sequence", "tools": ["z", "y"], "strict": True},
     {"type": "precondition", "tool": "go", "requires": [ANY]},
-    {
-        "type": "precondition",
-        "tool": "go",
-        "requires": [{"prior": "*", "output": [{"path": "$", "equals": {"arg": "$.o"}}]}],
-    },
-    {
-        "type": "precondition",
-        "tool": "go",
-        "requires": [{"prior": {"tool": "*", "where": [{"path": "$.o", "lte": {"arg": "$.o"}}]}}],
-    },
-    {
-        "type": "provenance",
-        "tool": "*",
-        "path": "$.p",
-        "extract": r"\w+",
-        "from": ["user_message", {"tool": "*", "path": "$"}],
-    },
+    {"type": "precondition", "tool": "go", "requires": [{"prior": "*",
+        "output": [{"path": "$", "equals": {"arg": "$.o"}}]}]},
+    {"type": "precondition", "tool": "go", "requires": [{"prior": {"tool": "*",
+        "where": [{"path": "$.o", "lte": {"arg": "$.o"}}]}}]},
+    {"type": "provenance", "tool": "*", "path": "$.p", "extract": r"\w+",
+        "from": ["user_message", {"tool": "*", "path": "$"}]},
     {"type": "loop", "window": 50, "threshold": 50},
     {"type": "max_parallel", "max": 10**9},
     {"type": "circuit_breaker", "total": 10**9},
-    {
-        "type": "blocklist",
-        "tools": [{"tool": "*", "where": [{"path": "$.o[*]", "in": {"output_of": ["*"], "path": "$.q"}}]}],
-    },
-]
+    {"type": "blocklist", "tools": [{"tool": "*", "where": [{"path": "$.o[*]",
+        "in": {"output_of": ["*"], "path": "$.q"}}]}]},
+]  # fmt: skip
 DOCUMENT: dict[str, Any] = {
     "version": 1,
     "name": "p",
@@ -119,13 +106,10 @@ def policy() -> CompiledPolicy:
     return compiled
 
 
-@pytest.mark.parametrize(
-    ("tool", "value"),
-    [
-        *(pytest.param(tool, value, id=f"{tool} {name}") for name, value in VALUES.items() for tool in ("x", "go")),
-        *((tool, value) for value in (1, VALUES["half a character"]) for tool in ("\ud800", "x" * 100_000)),
-    ],
-)
+@pytest.mark.parametrize(("tool", "value"), [
+    *(pytest.param(tool, value, id=f"{tool} {name}") for name, value in VALUES.items() for tool in ("x", "go")),
+    *((tool, value) for value in (1, VALUES["half a character"]) for tool in ("\ud800", "x" * 100_000)),
+])  # fmt: skip
 def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, tool: str, value: Any) -> None:
     """As input, output, message and id; proposed or only seen; and the state can be written and read back."""
     monitor = policy.monitor()

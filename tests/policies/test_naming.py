@@ -13,16 +13,10 @@ CLIENT = (
     tool("Shell", "bash", "timeout", command=("$.cmd", "$.script")),
     tool("Write", "write", "content", path="$.file_path"),
     tool("Bash", "bash", "command"),
-    Tool(
-        name="patch",
-        acts_where={
-            "write": ("$.changes[?@.kind == 'add']",),
-            "edit": ("$.changes[?@.kind == 'update']",),
-            "delete": ("$.changes[?@.kind == 'delete']",),
-        },
-        inputs={"path": ("$.changes[*].path",)},
-    ),
-)
+    Tool(name="patch", acts_where={"write": ("$.changes[?@.kind == 'add']",),
+        "edit": ("$.changes[?@.kind == 'update']",), "delete": ("$.changes[?@.kind == 'delete']",)},
+        inputs={"path": ("$.changes[*].path",)}),
+)  # fmt: skip
 
 
 class JudgedSession:

@@ -172,21 +172,18 @@ def monitor(**attached: Any) -> Any:
     return compile_policy(policy, **attached).monitor()
 
 
-@pytest.mark.parametrize(
-    ("tool", "input", "says"),
-    [
-        ("ls", None, "free"),
-        ("read", None, "abstain"),
-        ("deploy", None, "gated"),
-        ("DEPLOY", None, "gated"),
-        ("ship", None, "gated"),
-        ("git-push", None, "blocked"),
-        ("bash", None, "abstain"),
-        ("bash", {"command": "git push"}, "blocked"),
-        ("bash", {"command": "(git  push)"}, "blocked"),
-        ("bash", {"command": "git pushes"}, "abstain"),
-    ],
-)
+@pytest.mark.parametrize(("tool", "input", "says"), [
+    ("ls", None, "free"),
+    ("read", None, "abstain"),
+    ("deploy", None, "gated"),
+    ("DEPLOY", None, "gated"),
+    ("ship", None, "gated"),
+    ("git-push", None, "blocked"),
+    ("bash", None, "abstain"),
+    ("bash", {"command": "git push"}, "blocked"),
+    ("bash", {"command": "(git  push)"}, "blocked"),
+    ("bash", {"command": "git pushes"}, "abstain"),
+])  # fmt: skip
 def test_each_net_says_what_a_call_is_to_it(tool: str, input: Any, says: str) -> None:
     """By every name of the call."""
     assert monitor().resolve(tool, input) == {"n": says, "block rm": "abstain"}

@@ -76,46 +76,38 @@ def test_what_is_only_reported_does_not_raise() -> None:
     assert [finding.severity for finding in findings] == ["report"]
 
 
-@pytest.mark.parametrize(
-    ("documents", "code"),
-    [
-        ([{"tool_rules": [{"allow": []}]}], "empty_allow_list"),
-        ([rules({"type": "allowlist", "tools": []})], "empty_allow_list"),
-        ([{"tool_rules": [{"allow": ["read"]}, {"allow": ["write"]}]}], "disjoint_allow_lists"),
-        ([{"tool_rules": [{"allow": ["re*"]}]}, {"tool_rules": [{"allow": ["*[!e]"]}, {"allow": ["???"]}]}], None),
-        ([{"tool_rules": [{"allow": ["read*"]}]}, {"tool_rules": [{"allow": ["*file"]}]}], None),
-        ([{"tool_rules": [{"allow": ["a*b"]}]}, {"tool_rules": [{"allow": ["b*"]}]}], "disjoint_allow_lists"),
-        ([{"tool_rules": [{"allow": ["READ"]}]}, {"tool_rules": [{"allow": ["read"]}]}], None),
-        ([{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["x"]}]}], None),
-        (
-            [{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["A"]}]}],
-            "disjoint_allow_lists",
-        ),
-        ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "action": "warn"}]}], None),
-        ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}], None),
-    ],
-)
+@pytest.mark.parametrize(("documents", "code"), [
+    ([{"tool_rules": [{"allow": []}]}], "empty_allow_list"),
+    ([rules({"type": "allowlist", "tools": []})], "empty_allow_list"),
+    ([{"tool_rules": [{"allow": ["read"]}, {"allow": ["write"]}]}], "disjoint_allow_lists"),
+    ([{"tool_rules": [{"allow": ["re*"]}]}, {"tool_rules": [{"allow": ["*[!e]"]}, {"allow": ["???"]}]}], None),
+    ([{"tool_rules": [{"allow": ["read*"]}]}, {"tool_rules": [{"allow": ["*file"]}]}], None),
+    ([{"tool_rules": [{"allow": ["a*b"]}]}, {"tool_rules": [{"allow": ["b*"]}]}], "disjoint_allow_lists"),
+    ([{"tool_rules": [{"allow": ["READ"]}]}, {"tool_rules": [{"allow": ["read"]}]}], None),
+    ([{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["x"]}]}], None),
+    ([{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["A"]}]}],
+        "disjoint_allow_lists"),
+    ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "action": "warn"}]}], None),
+    ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}], None),
+])  # fmt: skip
 def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]], code: str | None) -> None:
     """Globs intersect, aliases belong to their policy, lists that may not hold do not count."""
     assert refused(*documents) == ([code] if code else [])
 
 
-@pytest.mark.parametrize(
-    ("documents", "refuses"),
-    [
-        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"]}]}], True),
-        ([{"tool_rules": [{"deny": ["bash"]}, {"allow": ["bash", "read"]}]}], True),
-        ([{"tool_rules": [{"deny": ["mcp__*"]}]}, {"tool_rules": [{"allow": ["mcp__x", "read"]}]}], True),
-        ([{"tool_rules": [{"allow": ["mcp__x", "read"]}]}, {"tool_rules": [{"deny": ["mcp__*"]}]}], False),
-        ([{"tool_rules": [{"allow": ["mcp__*"]}, {"deny": ["mcp__x__delete*"]}]}], False),
-        ([{"tool_rules": [{"allow": ["ab*", "read"]}, {"deny": ["a*", "b*"]}]}], True),
-        ([{"tool_rules": [{"allow": ["[ab]x", "read"]}, {"deny": ["ax", "bx"]}]}], True),
-        ([{"tool_rules": [{"allow": ["[abc]x", "read"]}, {"deny": ["ax", "bx"]}]}], False),
-        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "action": "request_approval"}]}], False),
-        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": [{"tool": "bash", "where": [WHERE]}]}]}], False),
-        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "when": [TENANT]}]}], False),
-    ],
-)
+@pytest.mark.parametrize(("documents", "refuses"), [
+    ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"]}]}], True),
+    ([{"tool_rules": [{"deny": ["bash"]}, {"allow": ["bash", "read"]}]}], True),
+    ([{"tool_rules": [{"deny": ["mcp__*"]}]}, {"tool_rules": [{"allow": ["mcp__x", "read"]}]}], True),
+    ([{"tool_rules": [{"allow": ["mcp__x", "read"]}]}, {"tool_rules": [{"deny": ["mcp__*"]}]}], False),
+    ([{"tool_rules": [{"allow": ["mcp__*"]}, {"deny": ["mcp__x__delete*"]}]}], False),
+    ([{"tool_rules": [{"allow": ["ab*", "read"]}, {"deny": ["a*", "b*"]}]}], True),
+    ([{"tool_rules": [{"allow": ["[ab]x", "read"]}, {"deny": ["ax", "bx"]}]}], True),
+    ([{"tool_rules": [{"allow": ["[abc]x", "read"]}, {"deny": ["ax", "bx"]}]}], False),
+    ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "action": "request_approval"}]}], False),
+    ([{"tool_rules": [{"allow": ["bash"]}, {"deny": [{"tool": "bash", "where": [WHERE]}]}]}], False),
+    ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "when": [TENANT]}]}], False),
+])  # fmt: skip
 def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
     documents: list[dict[str, Any]], refuses: bool
 ) -> None:
@@ -139,18 +131,15 @@ def test_a_limit_of_zero_is_refused_where_it_holds_and_nothing_can_be_done() -> 
     assert refused({"limits": {"max_turns": 0}, "locked": True}, {"limits": {"max_turns": 5}}) == ["zero_limit"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "capabilities", "refuses"),
-    [
-        ({}, None, True),
-        ({}, Capabilities(reports_cost=True), False),
-        ({}, Capabilities(model="no-such-model"), True),
-        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="m1"), False),
-        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="zz-no"), True),
-        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, None, False),
-        ({"unpriced": "warn"}, None, False),
-    ],
-)
+@pytest.mark.parametrize(("policy", "capabilities", "refuses"), [
+    ({}, None, True),
+    ({}, Capabilities(reports_cost=True), False),
+    ({}, Capabilities(model="no-such-model"), True),
+    ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="m1"), False),
+    ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="zz-no"), True),
+    ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, None, False),
+    ({"unpriced": "warn"}, None, False),
+])  # fmt: skip
 def test_a_cost_limit_wants_a_price_where_the_policy_says_so(
     policy: dict[str, Any], capabilities: Capabilities | None, refuses: bool
 ) -> None:
@@ -169,50 +158,22 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
     assert refused(document) == []
 
 
-@pytest.mark.parametrize(
-    ("document", "witness"),
-    [
-        (rules(before("a", "b"), before("b", "a")), ("`a` needs `b` (`before-2`)", "`b` needs `a` (`before-1`)")),
-        (
-            {"nets": ["require a before b"], **rules(needs("a", {"prior": "b"}))},
-            ("`b` needs `a` (`require a before b`)", "`a` needs `b` (`precondition-1`)"),
-        ),
-        (
-            rules(
-                needs("a", {"prior": {"tool": "b", "where": [WHERE]}}),
-                needs({"tool": "b", "where": [WHERE]}, {"prior": "a"}),
-            ),
-            (
-                '`a` needs `b where [{"path":"$.x","equals":1}]` (`precondition-1`)',
-                '`b where [{"path":"$.x","equals":1}]` needs `a` (`precondition-2`)',
-            ),
-        ),
-        (
-            rules(
-                needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}), {"type": "max_calls", "tool": "a", "max": 0}
-            ),
-            ("`b` needs `a` (`precondition-1`)", "`a` is never allowed (`max_calls-1`)"),
-        ),
-        (
-            rules(
-                {"type": "after", "trigger": "a", "then": "b"},
-                {"type": "immediately_before", "first": "a", "then": "c"},
-            ),
-            ("`immediately_before-1`: `a` right before `c`", "`after-1`: `b` right after `a`"),
-        ),
-        (
-            {
-                "nets": [
-                    "limit a to 1 per session",
-                    *net(
-                        {"inputs": ["p", "p"], "tools": ["c"]}, {"outputs": ["p"], "tools": ["a"]}, capacity={"p": 2}
-                    )["nets"],
-                ]
-            },
-            ("`n`: net `n`", "`limit a to 1 per session`: net `limit a to 1 per session`"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "witness"), [
+    (rules(before("a", "b"), before("b", "a")), ("`a` needs `b` (`before-2`)", "`b` needs `a` (`before-1`)")),
+    ({"nets": ["require a before b"], **rules(needs("a", {"prior": "b"}))},
+        ("`b` needs `a` (`require a before b`)", "`a` needs `b` (`precondition-1`)")),
+    (rules(needs("a", {"prior": {"tool": "b", "where": [WHERE]}}),
+        needs({"tool": "b", "where": [WHERE]}, {"prior": "a"})),
+        ('`a` needs `b where [{"path":"$.x","equals":1}]` (`precondition-1`)',
+        '`b where [{"path":"$.x","equals":1}]` needs `a` (`precondition-2`)')),
+    (rules(needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}), {"type": "max_calls", "tool": "a", "max": 0}),
+        ("`b` needs `a` (`precondition-1`)", "`a` is never allowed (`max_calls-1`)")),
+    (rules({"type": "after", "trigger": "a", "then": "b"}, {"type": "immediately_before", "first": "a", "then": "c"}),
+        ("`immediately_before-1`: `a` right before `c`", "`after-1`: `b` right after `a`")),
+    ({"nets": ["limit a to 1 per session", *net({"inputs": ["p", "p"], "tools": ["c"]},
+        {"outputs": ["p"], "tools": ["a"]}, capacity={"p": 2})["nets"]]},
+        ("`n`: net `n`", "`limit a to 1 per session`: net `limit a to 1 per session`")),
+])  # fmt: skip
 def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any], witness: tuple[str, ...]) -> None:
     """Circles, denied prerequisites, orders that exclude each other; over rules and nets; with what shows it."""
     findings = found(document)
@@ -221,19 +182,12 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
     assert findings.refusals[0].witness == witness
 
 
-@pytest.mark.parametrize(
-    ("document", "witness"),
-    [
-        (
-            rules(before(["u", "v"], "r", id="r"), before("v", "u", id="u"), before("u", "v", id="v")),
-            ("`r` needs `u` (`r`)", "`u` needs `v` (`u`)", "`v` needs `u` (`v`)"),
-        ),
-        (
-            rules(before(["u", "v"], "w", id="w"), before(["v", "w"], "u", id="u"), before(["u", "w"], "v", id="v")),
-            ("`u` needs `v` (`u`)", "`v` needs `u` (`v`)"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "witness"), [
+    (rules(before(["u", "v"], "r", id="r"), before("v", "u", id="u"), before("u", "v", id="v")),
+        ("`r` needs `u` (`r`)", "`u` needs `v` (`u`)", "`v` needs `u` (`v`)")),
+    (rules(before(["u", "v"], "w", id="w"), before(["v", "w"], "u", id="u"), before(["u", "w"], "v", id="v")),
+        ("`u` needs `v` (`u`)", "`v` needs `u` (`v`)")),
+])  # fmt: skip
 def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
     document: dict[str, Any], witness: tuple[str, ...]
 ) -> None:
@@ -297,16 +251,13 @@ def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dic
     assert refused(document) == []
 
 
-@pytest.mark.parametrize(
-    "wanting",
-    [
-        {"type": "require", "tool": "x"},
-        {"type": "require", "tool": ["x", "y"]},
-        {"type": "count", "tool": "x", "min": 2},
-        {"type": "count", "tool": "x", "exact": 1},
-        {"type": "eventually", "tool": "x", "within": 3},
-    ],
-)
+@pytest.mark.parametrize("wanting", [
+    {"type": "require", "tool": "x"},
+    {"type": "require", "tool": ["x", "y"]},
+    {"type": "count", "tool": "x", "min": 2},
+    {"type": "count", "tool": "x", "exact": 1},
+    {"type": "eventually", "tool": "x", "within": 3},
+])  # fmt: skip
 def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
     """Denied, it never can be called; a warning, a maximum or another way leave a run possible."""
     denied = [{"deny": ["x", "y"]}]
@@ -340,13 +291,10 @@ TOGETHER_IMPOSSIBLE = [
     rules(wants("a"), {"type": "after", "trigger": "a", "then": "a"}),
     rules({"type": "count", "tool": "a", "min": 2}, apart("a", "a")),
     rules(wants("a"), {"type": "eventually", "tool": "b", "within": 1}, never("b", "a")),
-    rules(
-        COMPLETED | {"tool": "a"},
-        COMPLETED | {"tool": "b"},
+    rules(COMPLETED | {"tool": "a"}, COMPLETED | {"tool": "b"},
         {"type": "forbids_after", "tool": "a", "tools": ["b"]},
-        {"type": "forbids_after", "tool": "b", "tools": ["a"]},
-    ),
-]
+        {"type": "forbids_after", "tool": "b", "tools": ["a"]}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("document", TOGETHER_IMPOSSIBLE)
@@ -361,18 +309,15 @@ def test_demands_that_no_one_run_can_meet_are_refused(document: dict[str, Any]) 
         assert refused({"rules": [other for other in numbered if other != rule]}) == []
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        rules(wants("a"), wants("b"), never("a", "b")),
-        rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"action": "warn"}),
-        rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"when": [TENANT]}),
-        rules(wants("a"), {"type": "require", "tool": ["b", "a"]}, never("a", "b"), never("b", "a")),
-        rules({"type": "after", "trigger": "a", "then": "b"}, never("a", "b")),
-        rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n + 1}", f"t{n}") for n in range(19))),
-        rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n}", f"t{n + 1}") for n in range(19))),
-    ],
-)
+@pytest.mark.parametrize("document", [
+    rules(wants("a"), wants("b"), never("a", "b")),
+    rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"action": "warn"}),
+    rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"when": [TENANT]}),
+    rules(wants("a"), {"type": "require", "tool": ["b", "a"]}, never("a", "b"), never("b", "a")),
+    rules({"type": "after", "trigger": "a", "then": "b"}, never("a", "b")),
+    rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n + 1}", f"t{n}") for n in range(19))),
+    rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n}", f"t{n + 1}") for n in range(19))),
+])  # fmt: skip
 def test_demands_that_some_order_of_calls_meets_are_not_refused(document: dict[str, Any]) -> None:
     """One way will do, and what only warns or holds for some runs stands in nobody's way."""
     assert [finding.code for finding in found(document) if finding.code in ("never_satisfied", "gave_up")] == []
@@ -427,60 +372,24 @@ def test_a_net_with_too_many_markings_is_reported() -> None:
     assert [finding.code for finding in findings] == ["gave_up"]
 
 
-@pytest.mark.parametrize(
-    ("documents", "code", "witness"),
-    [
-        (
-            [rules({"type": "forbidden_sequence", "sequence": ["a", "b"]})],
-            "evaded_by_one_call",
-            ("`a`", "any other call", "`b`"),
-        ),
-        (
-            [rules(before("git-test", "push"), nets=['map bash.command "git test" as git-test'])],
-            "virtual_evidence",
-            ("git-test",),
-        ),
-        (
-            [{"nets": ["require git-test before push", 'map bash.command "git test" as git-test']}],
-            "virtual_evidence",
-            ("git-test",),
-        ),
-        (
-            [
-                {
-                    "tool_rules": [
-                        {"deny": [{"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}]}
-                    ]
-                }
-            ],
-            "links_not_followed",
-            (".",),
-        ),
-        (
-            [{"tool_rules": [{"deny": ["ba*"]}]}, rules(before("x", "bash"))],
-            "shadowed",
-            ("`before-1`: `x` before `bash`", "`deny-1`: no `ba*`"),
-        ),
-        (
-            [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "X", "max": 3})],
-            "shadowed",
-            ("`max_calls-1`: `x` at most 5 times", "`count-1`: `X` at most 3 times"),
-        ),
-        (
-            [
-                net({"inputs": ["p", "p"], "tools": ["x"]}, initial_marking={"p": 4})
-                | rules({"type": "max_calls", "tool": "x", "max": 2})
-            ],
-            "shadowed",
-            ("`max_calls-1`: `x` at most 2 times", "`n`: net `n`"),
-        ),
-        (
-            [rules(before("x", "y")), rules(before("x", "y"))],
-            "shadowed",
-            ("`p1/before-1`: `x` before `y`", "`p0/before-1`: `x` before `y`"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("documents", "code", "witness"), [
+    ([rules({"type": "forbidden_sequence", "sequence": ["a", "b"]})], "evaded_by_one_call",
+        ("`a`", "any other call", "`b`")),
+    ([rules(before("git-test", "push"), nets=['map bash.command "git test" as git-test'])], "virtual_evidence",
+        ("git-test",)),
+    ([{"nets": ["require git-test before push", 'map bash.command "git test" as git-test']}], "virtual_evidence",
+        ("git-test",)),
+    ([{"tool_rules": [{"deny": [{"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}]}]}],
+        "links_not_followed", (".",)),
+    ([{"tool_rules": [{"deny": ["ba*"]}]}, rules(before("x", "bash"))], "shadowed",
+        ("`before-1`: `x` before `bash`", "`deny-1`: no `ba*`")),
+    ([rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "X", "max": 3})], "shadowed",
+        ("`max_calls-1`: `x` at most 5 times", "`count-1`: `X` at most 3 times")),
+    ([net({"inputs": ["p", "p"], "tools": ["x"]}, initial_marking={"p": 4}) | rules({"type": "max_calls", "tool": "x",
+        "max": 2})], "shadowed", ("`max_calls-1`: `x` at most 2 times", "`n`: net `n`")),
+    ([rules(before("x", "y")), rules(before("x", "y"))], "shadowed",
+        ("`p1/before-1`: `x` before `y`", "`p0/before-1`: `x` before `y`")),
+])  # fmt: skip
 def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str, witness: tuple[str, ...]) -> None:
     """Reported, with what shows it, and not refused."""
     findings = found(*documents)
@@ -489,16 +398,13 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     assert the(code, findings).witness == witness
 
 
-@pytest.mark.parametrize(
-    "documents",
-    [
-        [rules({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"})],
-        [rules(before("bash", "push"), nets=['map bash.command "git test" as git-test'])],
-        [rules(before("x", "bash")), {"tool_rules": [{"deny": ["ba*"]}]}],
-        [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]}, rules(before("x", "bash"))],
-        [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
-    ],
-)
+@pytest.mark.parametrize("documents", [
+    [rules({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"})],
+    [rules(before("bash", "push"), nets=['map bash.command "git test" as git-test'])],
+    [rules(before("x", "bash")), {"tool_rules": [{"deny": ["ba*"]}]}],
+    [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]}, rules(before("x", "bash"))],
+    [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
+])  # fmt: skip
 def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
     """Rules that decide something, or that a later policy only happens to cover."""
     assert found(*documents) == []

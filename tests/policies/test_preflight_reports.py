@@ -53,16 +53,13 @@ def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
 WHEN = {"tool_rules": [{"deny": ["x"], "when": [TENANT, {"any_of": [{"path": "$.labels.env", "equals": "prod"}]}]}]}
 
 
-@pytest.mark.parametrize(
-    ("context", "missing"),
-    [
-        ({}, ("$.tenant", "$.labels.env")),
-        ({"tenant": None}, ("$.labels.env",)),
-        ({"tenant": "x", "labels": {}}, ("$.labels.env",)),
-        ({"labels": {"env": None}}, ("$.tenant",)),
-        ({"tenant": None, "labels": {"env": None}}, ()),
-    ],
-)
+@pytest.mark.parametrize(("context", "missing"), [
+    ({}, ("$.tenant", "$.labels.env")),
+    ({"tenant": None}, ("$.labels.env",)),
+    ({"tenant": "x", "labels": {}}, ("$.labels.env",)),
+    ({"labels": {"env": None}}, ("$.tenant",)),
+    ({"tenant": None, "labels": {"env": None}}, ()),
+])  # fmt: skip
 def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(
     context: dict[str, Any], missing: tuple[str, ...]
 ) -> None:
@@ -79,15 +76,12 @@ def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(
 LIMITS = {"limits": {"max_total_tokens": 9, "max_cost_usd": 1, "max_turns": {"max": 3, "action": "deny"}}}
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "uncounted"),
-    [
-        (Capabilities(gate="all"), ["max_total_tokens", "max_cost_usd"]),
-        (Capabilities(gate="all", reports_cost=True), ["max_total_tokens"]),
-        (Capabilities(gate="all", usage="at_end"), []),
-        (Capabilities(gate="none", usage="per_turn"), []),
-    ],
-)
+@pytest.mark.parametrize(("capabilities", "uncounted"), [
+    (Capabilities(gate="all"), ["max_total_tokens", "max_cost_usd"]),
+    (Capabilities(gate="all", reports_cost=True), ["max_total_tokens"]),
+    (Capabilities(gate="all", usage="at_end"), []),
+    (Capabilities(gate="none", usage="per_turn"), []),
+])  # fmt: skip
 def test_each_limit_is_reported_with_what_it_will_do_and_which_cannot_be_counted(
     capabilities: Capabilities, uncounted: list[str]
 ) -> None:
@@ -142,19 +136,14 @@ def test_a_name_that_no_tool_of_a_known_agent_has_is_reported_with_the_nearest(
     assert found(document, capabilities=Capabilities(gate="all")) == found(document)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"tool_rules": [{"deny": ["bash", "READ", "todowrite", "mcp__x__*"]}]},
-        {"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.path", "within": "."}]}]}]},
-        {"tool_rules": [{"deny": [{"tool": "Read", "where": [{"path": "$.file_path", "within": "."}]}]}]},
-        {"tool_rules": [{"deny": [{"tool": "mcp__x__search", "where": [WHERE]}]}]},
-        rules(
-            before("push", "bash"), virtual_tools=[{"tool": "bash", "path": "$.command", "match": "p", "as": "push"}]
-        ),
-        rules(before("Look", "bash"), aliases={"Look": ["read"]}),
-    ],
-)
+@pytest.mark.parametrize("document", [
+    {"tool_rules": [{"deny": ["bash", "READ", "todowrite", "mcp__x__*"]}]},
+    {"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.path", "within": "."}]}]}]},
+    {"tool_rules": [{"deny": [{"tool": "Read", "where": [{"path": "$.file_path", "within": "."}]}]}]},
+    {"tool_rules": [{"deny": [{"tool": "mcp__x__search", "where": [WHERE]}]}]},
+    rules(before("push", "bash"), virtual_tools=[{"tool": "bash", "path": "$.command", "match": "p", "as": "push"}]),
+    rules(before("Look", "bash"), aliases={"Look": ["read"]}),
+])  # fmt: skip
 def test_names_of_the_client_portable_ones_and_virtual_ones_are_known(document: dict[str, Any]) -> None:
     """So are their inputs; of a tool of which no more than the name is known every input may be."""
     findings = found(document, capabilities=Capabilities(gate="all", tools=AGENT))
@@ -172,16 +161,13 @@ def test_where_there_may_be_other_tools_a_strange_name_is_not_called_unknown() -
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("line", "suggestion"),
-    [
-        ("limit deploy to 1 per test", "add `require test before deploy`"),
-        ("limit deploy to 3 per test", "add `require test before deploy`"),
-        ("limit deploy to 3 per session", None),
-        ("limit deploy to 0 per test", None),
-        ("require test before deploy", None),
-    ],
-)
+@pytest.mark.parametrize(("line", "suggestion"), [
+    ("limit deploy to 1 per test", "add `require test before deploy`"),
+    ("limit deploy to 3 per test", "add `require test before deploy`"),
+    ("limit deploy to 3 per session", None),
+    ("limit deploy to 0 per test", None),
+    ("require test before deploy", None),
+])  # fmt: skip
 def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str | None) -> None:
     """With the line that was probably meant."""
     notes = [f for f in found({"nets": [line]}) if f.code == "starts_full"]
@@ -190,22 +176,19 @@ def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str
     assert bool(notes) == (suggestion is not None)
 
 
-@pytest.mark.parametrize(
-    ("beside", "noted"),
-    [
-        ({"nets": ["require test before deploy"]}, False),
-        ({"nets": ["REQUIRE  test  before  deploy"]}, False),
-        (rules(before("test", "deploy")), False),
-        (rules(before(["test"], ["deploy"])), False),
-        (rules(before("check", "deploy"), aliases={"check": ["test"]}), False),
-        ({"nets": ["require deploy before test"]}, True),
-        ({"nets": ["require lint before deploy"]}, True),
-        ({"nets": [{"line": "require test before deploy", "action": "warn"}]}, True),
-        (rules(before("test", "deploy", key="$.to")), True),
-        (rules(before("test", {"tool": "deploy", "where": [{"path": "$.to", "equals": "prod"}]})), True),
-        (rules(before("test", "deploy", when=[{"path": "$.user_role", "equals": "dev"}])), True),
-    ],
-)
+@pytest.mark.parametrize(("beside", "noted"), [
+    ({"nets": ["require test before deploy"]}, False),
+    ({"nets": ["REQUIRE  test  before  deploy"]}, False),
+    (rules(before("test", "deploy")), False),
+    (rules(before(["test"], ["deploy"])), False),
+    (rules(before("check", "deploy"), aliases={"check": ["test"]}), False),
+    ({"nets": ["require deploy before test"]}, True),
+    ({"nets": ["require lint before deploy"]}, True),
+    ({"nets": [{"line": "require test before deploy", "action": "warn"}]}, True),
+    (rules(before("test", "deploy", key="$.to")), True),
+    (rules(before("test", {"tool": "deploy", "where": [{"path": "$.to", "equals": "prod"}]})), True),
+    (rules(before("test", "deploy", when=[{"path": "$.user_role", "equals": "dev"}])), True),
+])  # fmt: skip
 @pytest.mark.parametrize("another", [False, True])
 def test_the_note_is_not_given_where_the_meant_line_stands_already(
     beside: dict[str, Any], noted: bool, another: bool
@@ -221,16 +204,13 @@ def test_the_note_is_not_given_where_the_meant_line_stands_already(
     assert noted or first == "cancel"
 
 
-@pytest.mark.parametrize(
-    ("condition", "noted"),
-    [
-        ({"path": "$.user_role", "not_equals": "admin"}, True),
-        ({"path": "$.user_role", "not_in": ["admin"]}, True),
-        ({"any_of": [{"path": "$.user_role", "not_equals": "admin"}]}, True),
-        ({"not": [{"path": "$.user_role", "equals": "admin"}]}, False),
-        ({"path": "$.user_role", "equals": "admin"}, False),
-    ],
-)
+@pytest.mark.parametrize(("condition", "noted"), [
+    ({"path": "$.user_role", "not_equals": "admin"}, True),
+    ({"path": "$.user_role", "not_in": ["admin"]}, True),
+    ({"any_of": [{"path": "$.user_role", "not_equals": "admin"}]}, True),
+    ({"not": [{"path": "$.user_role", "equals": "admin"}]}, False),
+    ({"path": "$.user_role", "equals": "admin"}, False),
+])  # fmt: skip
 def test_a_when_that_does_not_hold_for_none_is_noted(condition: dict[str, Any], noted: bool) -> None:
     """As the monitor judges: what the note says is so, and what it suggests holds."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": ["bash"], "when": [condition]}]}))
@@ -261,22 +241,19 @@ def test_a_mistake_is_named_with_what_shows_it(mistake: dict[str, Any]) -> None:
     assert list(finding.witness) == mistake["witness"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rules: [{type: count, tool: a, min: 2, of: attempted}, {type: max_calls, tool: a, max: 1}]",
-        "rules: [{type: count, tool: a, min: 2}, {type: count, tool: a, max: 1, of: completed}]",
-        "rules: [{type: count, tool: a, min: 2}, {type: count, tool: a, max: 1, within_turns: 1}]",
-        "rules: [{type: count, tool: a, min: 2}, {type: max_calls, tool: a, max: 1, key: $.id}]",
-        "rules: [{type: count, tool: a, min: 2}, {type: max_calls, tool: a, max: 1, action: warn}]",
-        "rules: [{type: count, tool: '*', min: 2}, {type: max_calls, tool: a, max: 1}]",
-        "rules: [{type: require, tool: a}, {type: require, tool: [a, b]}, {type: max_calls, tool: '*', max: 1}]",
-        "rules: [{type: count, tool: push, min: 2}]\nnets: [limit push to 1 per test]",
-        "rules: [{type: count, tool: a, min: 2}, {type: forbids_after, tool: a, tools: [a]}]",
-        "tool_rules: [{allow: ['mcp__*']}, {deny: ['mcp__x__delete*']}]",
-        "nets: [require human-approval before deploy, limit deploy to 1 per session]",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "rules: [{type: count, tool: a, min: 2, of: attempted}, {type: max_calls, tool: a, max: 1}]",
+    "rules: [{type: count, tool: a, min: 2}, {type: count, tool: a, max: 1, of: completed}]",
+    "rules: [{type: count, tool: a, min: 2}, {type: count, tool: a, max: 1, within_turns: 1}]",
+    "rules: [{type: count, tool: a, min: 2}, {type: max_calls, tool: a, max: 1, key: $.id}]",
+    "rules: [{type: count, tool: a, min: 2}, {type: max_calls, tool: a, max: 1, action: warn}]",
+    "rules: [{type: count, tool: '*', min: 2}, {type: max_calls, tool: a, max: 1}]",
+    "rules: [{type: require, tool: a}, {type: require, tool: [a, b]}, {type: max_calls, tool: '*', max: 1}]",
+    "rules: [{type: count, tool: push, min: 2}]\nnets: [limit push to 1 per test]",
+    "rules: [{type: count, tool: a, min: 2}, {type: forbids_after, tool: a, tools: [a]}]",
+    "tool_rules: [{allow: ['mcp__*']}, {deny: ['mcp__x__delete*']}]",
+    "nets: [require human-approval before deploy, limit deploy to 1 per session]",
+])  # fmt: skip
 def test_what_can_be_kept_is_no_mistake(text: str) -> None:
     """Demands that some session meets."""
     assert found_in([text]).refusals == ()

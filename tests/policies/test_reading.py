@@ -105,21 +105,18 @@ def test_a_problem_shows_the_line_it_is_on() -> None:
     assert str(problem) == "team.yaml:2:9: expected true or false, got the text `yes` at `locked`"
 
 
-@pytest.mark.parametrize(
-    ("source", "path", "suggestion"),
-    [
-        ({"name": "p", "limit": {}}, "limit", "did you mean `limits`?"),
-        ({"name": "p", "limits": {"maxToolCalls": 1}}, "limits.maxToolCalls", "did you mean `max_tool_calls`?"),
-        ({"name": "p", "on_violation": "halt"}, "on_violation", "did you mean `cancel`?"),
-        ({"name": "p", "on_violation": "dney"}, "on_violation", "did you mean `deny`?"),
-        ({"name": "p", "rules": [{"type": "blacklist"}]}, "rules[0].type", "did you mean `blocklist`?"),
-        ({"name": "p", "tool_rules": [{"denny": ["x"]}]}, "tool_rules[0].denny", "did you mean `deny`?"),
-        ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
-        ({"name": 3}, "name", "put it in quotes"),
-        ({"name": "p", "tool_rules": [{"deny": "bash"}]}, "tool_rules[0].deny", "put it in brackets: `[bash]`"),
-        ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
-    ],
-)
+@pytest.mark.parametrize(("source", "path", "suggestion"), [
+    ({"name": "p", "limit": {}}, "limit", "did you mean `limits`?"),
+    ({"name": "p", "limits": {"maxToolCalls": 1}}, "limits.maxToolCalls", "did you mean `max_tool_calls`?"),
+    ({"name": "p", "on_violation": "halt"}, "on_violation", "did you mean `cancel`?"),
+    ({"name": "p", "on_violation": "dney"}, "on_violation", "did you mean `deny`?"),
+    ({"name": "p", "rules": [{"type": "blacklist"}]}, "rules[0].type", "did you mean `blocklist`?"),
+    ({"name": "p", "tool_rules": [{"denny": ["x"]}]}, "tool_rules[0].denny", "did you mean `deny`?"),
+    ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
+    ({"name": 3}, "name", "put it in quotes"),
+    ({"name": "p", "tool_rules": [{"deny": "bash"}]}, "tool_rules[0].deny", "put it in brackets: `[bash]`"),
+    ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
+])  # fmt: skip
 def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggestion: str) -> None:
     """The nearest word that is known is named."""
     problem = problems_of(source)[0]
@@ -127,28 +124,19 @@ def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggest
     assert (problem.path, problem.suggestion) == (path, suggestion)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        {"version": "1", "name": "p"},
-        {"name": ""},
-        {"name": "p", "description": None},
-        {"name": "p", "limits": {"max_turns": float("nan")}},
-        {"name": "p", "aliases": {"A": []}},
-        {"name": "p", "prices": {"m": {"input_usd_per_mtok": 1}}},
-        *(
-            {"name": "p", "metadata": each}
-            for each in ({"at": 10**30}, {"at": float("inf")}, {"at": object()}, {1: 2})
-        ),
-        *({"name": "p", "nets": [net]} for net in ("require before delete", 3)),
-        *(
-            {"name": "p", "rules": [rule]}
-            for rule in ({"type": ["before"]}, {"type": "check", "check": "x"}, "before")
-        ),
-        *({"policies": each} for each in ({"name": "p"}, [3])),
-        *([], None, 3, "", "- name: p", "{", "name: ["),
-    ],
-)
+@pytest.mark.parametrize("source", [
+    {"version": "1", "name": "p"},
+    {"name": ""},
+    {"name": "p", "description": None},
+    {"name": "p", "limits": {"max_turns": float("nan")}},
+    {"name": "p", "aliases": {"A": []}},
+    {"name": "p", "prices": {"m": {"input_usd_per_mtok": 1}}},
+    *({"name": "p", "metadata": each} for each in ({"at": 10**30}, {"at": float("inf")}, {"at": object()}, {1: 2})),
+    *({"name": "p", "nets": [net]} for net in ("require before delete", 3)),
+    *({"name": "p", "rules": [rule]} for rule in ({"type": ["before"]}, {"type": "check", "check": "x"}, "before")),
+    *({"policies": each} for each in ({"name": "p"}, [3])),
+    *([], None, 3, "", "- name: p", "{", "name: ["),
+])  # fmt: skip
 def test_what_is_no_policy_is_a_policy_error(source: Any) -> None:
     """Nothing wrong is read as something else, and nothing but PolicyError is raised."""
     assert problems_of(source)
@@ -239,18 +227,13 @@ def test_a_policy_made_in_python_is_checked_as_strictly(policy: Any, message: st
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        (
-            {"tool_rules": [{"allow": [{"tool": "a", "where": []}]}]},
-            "must not be empty at `tool_rules[0].allow[0].where`",
-        ),
-        ({"rules": [{"type": "count", "tool": "a", "min": 0}]}, "asks for nothing"),
-        ({"nets": ["map bash.command /rm/i as x"]}, "flags stand in the expression: `/(?i)rm/`"),
-        ({"nets": ['map bash.command "" as x']}, "names no words"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "message"), [
+    ({"tool_rules": [{"allow": [{"tool": "a", "where": []}]}]},
+        "must not be empty at `tool_rules[0].allow[0].where`"),
+    ({"rules": [{"type": "count", "tool": "a", "min": 0}]}, "asks for nothing"),
+    ({"nets": ["map bash.command /rm/i as x"]}, "flags stand in the expression: `/(?i)rm/`"),
+    ({"nets": ['map bash.command "" as x']}, "names no words"),
+])  # fmt: skip
 def test_what_asks_for_nothing_is_an_error(policy: dict[str, Any], message: str) -> None:
     """An empty list of conditions would allow every input."""
     with pytest.raises(PolicyError, match=re.escape(message)):
@@ -373,27 +356,17 @@ NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "loop": ({"rules": [{"type": "loop", "tool": [], "window": 2, "threshold": 2}]}, "rules[0].tool"),
     "count's path": ({"rules": [{"type": "count", "tool": BAD, "max": 1}]}, "rules[0].tool"),
     "blocklist's path": ({"rules": [{"type": "blocklist", "tools": [BAD]}]}, "rules[0].tools"),
-    "a transition's path": (
-        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [BAD]}]}]},
-        "nets[0].transitions[0].tools",
-    ),
-    "a transition": (
-        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [{"tool": []}]}]}]},
-        "nets[0].transitions[0].tools",
-    ),
-    "no alternative": (
-        {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
-        "rules[0].requires[0].any_of",
-    ),
-    "an approval in a list": (
-        {"rules": [{"type": "blocklist", "tools": ["x", "human-approval"]}]},
-        "rules[0].tools[1]",
-    ),
-    "an approval in a transition": (
-        {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["x", "human-approval"]}]}]},
-        "nets[0].transitions[0].tools[1]",
-    ),
-}
+    "a transition's path": ({"nets": [{"name": "n", "places": ["a"],
+        "transitions": [{"name": "t", "tools": [BAD]}]}]}, "nets[0].transitions[0].tools"),
+    "a transition": ({"nets": [{"name": "n", "places": ["a"],
+        "transitions": [{"name": "t", "tools": [{"tool": []}]}]}]}, "nets[0].transitions[0].tools"),
+    "no alternative": ({"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
+        "rules[0].requires[0].any_of"),
+    "an approval in a list": ({"rules": [{"type": "blocklist", "tools": ["x", "human-approval"]}]},
+        "rules[0].tools[1]"),
+    "an approval in a transition": ({"nets": [{"name": "n", "places": [],
+        "transitions": [{"name": "t", "tools": ["x", "human-approval"]}]}]}, "nets[0].transitions[0].tools[1]"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("document", "where"), NO_TOOLS.values(), ids=NO_TOOLS)

@@ -22,29 +22,26 @@ def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
     return parse_policies(text, format=format)[0].metadata
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("true", True),
-        ("no", "no"),
-        ("on", "on"),
-        ("Yes", "Yes"),
-        ("2020-01-01", "2020-01-01"),
-        ("12:30:00", "12:30:00"),
-        ("1_000", "1_000"),
-        ("0", 0),
-        ("0o10", 8),
-        ("-00.5", -0.5),
-        ("'010'", "010"),
-        ("1e5", 100000.0),
-        ("-.5", -0.5),
-        ("~", None),
-        ("'3'", "3"),
-        ("!!str 3", "3"),
-        ('"\\ud83d\\ude00"', "😀"),
-        ("=", "="),
-    ],
-)
+@pytest.mark.parametrize(("written", "meant"), [
+    ("true", True),
+    ("no", "no"),
+    ("on", "on"),
+    ("Yes", "Yes"),
+    ("2020-01-01", "2020-01-01"),
+    ("12:30:00", "12:30:00"),
+    ("1_000", "1_000"),
+    ("0", 0),
+    ("0o10", 8),
+    ("-00.5", -0.5),
+    ("'010'", "010"),
+    ("1e5", 100000.0),
+    ("-.5", -0.5),
+    ("~", None),
+    ("'3'", "3"),
+    ("!!str 3", "3"),
+    ('"\\ud83d\\ude00"', "😀"),
+    ("=", "="),
+])  # fmt: skip
 def test_unquoted_words_follow_the_yaml_core_schema(written: str, meant: Any) -> None:
     """No dates, no base 60, no yes and no: only what YAML 1.2 resolves."""
     assert metadata_of(f"name: p\nmetadata: {{a: {written}}}") == {"a": meant}
@@ -79,54 +76,47 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
     assert metadata_of(text) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 2}, "c": {"x": 1, "y": 3}}
 
 
-@pytest.mark.parametrize(
-    ("source", "format", "place", "message"),
-    [
-        (b"name: p\nb: \xff", None, (2, 4), "the text is not UTF-8"),
-        ("", None, (1, 1), "the file is empty"),
-        ("# nothing\n", None, (1, 1), "the file is empty"),
-        ("---\n", None, (2, 1), "the file is empty"),
-        ("", "json", (1, 1), "the file is empty"),
-        ("", "toml", (1, 1), "the file is empty"),
-        ("[]", None, (1, 1), "a policy is a mapping, not a list"),
-        ("just text", None, (1, 1), "a policy is a mapping, not the text `just text`"),
-        ("a: b: c", None, (1, 5), "mapping values are not allowed here"),
-        ("name: p\n\x07", None, (2, 1), "a character that YAML does not allow"),
-        ("name: p\nname: q", None, (2, 1), "the key `name` is given twice, first on line 1"),
-        ('{"name": "p",\n "name": "q"}', "json", (2, 2), "the key `name` is given twice, first on line 1"),
-        ('{"name": "p"} x', "json", (1, 15), "something follows the value"),
-        ('{"name": "p"', "json", (1, 13), "expected `,` or `}`"),
-        ('{"name": NaN}', "json", (1, 10), "expected a value"),
-        ('{"name": 01}', "json", (1, 11), "expected `,` or `}`"),
-        ('{name: "p"}', "json", (1, 2), "expected a key in double quotes"),
-        ('{"name": "\\ud800"}', "json", (1, 10), "half a character"),
-        ('{"name": "a\nb"}', "json", (1, 12), "invalid control character"),
-        ('name: "\\ud800"', None, (1, 7), "half a character"),
-        ("a: *b", None, (1, 4), "no `&b` comes before `*b`"),
-        ("a: &a [*a]", None, (1, 8), "`*a` stands inside itself"),
-        ("a: !!python/object x", None, (1, 4), "the tag `!!python/object` is not known"),
-        ("? [a]\n: b", None, (1, 3), "a key must be text"),
-        ("name: p\n---\n[q]", None, (3, 1), "a policy is a mapping, not a list"),
-        ("name: p\n---\na: *b", None, (3, 4), "no `&b` comes before `*b`"),
-        ("a: &b 1\n---\na: *b", None, (3, 4), "no `&b` comes before `*b`"),
-        ("---\n---\n", None, (3, 1), "the file is empty"),
-        ("name: p" + " " * 1_000_000, None, (1, 1), "longer than 1,000,000 characters"),
-        ("a: " + "9" * 5000, None, (1, 4), "too many digits"),
-        ("a: 0777", None, (1, 4), "a number does not begin with 0; text does in quotes: '0777'"),
-        ("a: [-010]", None, (1, 5), "a number does not begin with 0; text does in quotes: '-010'"),
-        ('{"a": ' + "9" * 5000 + "}", "json", (1, 7), "too many digits"),
-        ("name = 1\nname = 2", "toml", (2, 9), "cannot overwrite a value"),
-        ("name = ", "toml", (1, 8), "invalid value"),
-        ("name: p", "ini", (0, 0), "the format `ini` is not known"),
-        (
-            "name = 'p'\n[metadata]\nteam = 'core'\nlocked = true\n",
-            "toml",
-            (4, 10),
-            "`locked` does nothing under `metadata`; it is a key of the policy",
-        ),
-        ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
-    ],
-)
+@pytest.mark.parametrize(("source", "format", "place", "message"), [
+    (b"name: p\nb: \xff", None, (2, 4), "the text is not UTF-8"),
+    ("", None, (1, 1), "the file is empty"),
+    ("# nothing\n", None, (1, 1), "the file is empty"),
+    ("---\n", None, (2, 1), "the file is empty"),
+    ("", "json", (1, 1), "the file is empty"),
+    ("", "toml", (1, 1), "the file is empty"),
+    ("[]", None, (1, 1), "a policy is a mapping, not a list"),
+    ("just text", None, (1, 1), "a policy is a mapping, not the text `just text`"),
+    ("a: b: c", None, (1, 5), "mapping values are not allowed here"),
+    ("name: p\n\x07", None, (2, 1), "a character that YAML does not allow"),
+    ("name: p\nname: q", None, (2, 1), "the key `name` is given twice, first on line 1"),
+    ('{"name": "p",\n "name": "q"}', "json", (2, 2), "the key `name` is given twice, first on line 1"),
+    ('{"name": "p"} x', "json", (1, 15), "something follows the value"),
+    ('{"name": "p"', "json", (1, 13), "expected `,` or `}`"),
+    ('{"name": NaN}', "json", (1, 10), "expected a value"),
+    ('{"name": 01}', "json", (1, 11), "expected `,` or `}`"),
+    ('{name: "p"}', "json", (1, 2), "expected a key in double quotes"),
+    ('{"name": "\\ud800"}', "json", (1, 10), "half a character"),
+    ('{"name": "a\nb"}', "json", (1, 12), "invalid control character"),
+    ('name: "\\ud800"', None, (1, 7), "half a character"),
+    ("a: *b", None, (1, 4), "no `&b` comes before `*b`"),
+    ("a: &a [*a]", None, (1, 8), "`*a` stands inside itself"),
+    ("a: !!python/object x", None, (1, 4), "the tag `!!python/object` is not known"),
+    ("? [a]\n: b", None, (1, 3), "a key must be text"),
+    ("name: p\n---\n[q]", None, (3, 1), "a policy is a mapping, not a list"),
+    ("name: p\n---\na: *b", None, (3, 4), "no `&b` comes before `*b`"),
+    ("a: &b 1\n---\na: *b", None, (3, 4), "no `&b` comes before `*b`"),
+    ("---\n---\n", None, (3, 1), "the file is empty"),
+    ("name: p" + " " * 1_000_000, None, (1, 1), "longer than 1,000,000 characters"),
+    ("a: " + "9" * 5000, None, (1, 4), "too many digits"),
+    ("a: 0777", None, (1, 4), "a number does not begin with 0; text does in quotes: '0777'"),
+    ("a: [-010]", None, (1, 5), "a number does not begin with 0; text does in quotes: '-010'"),
+    ('{"a": ' + "9" * 5000 + "}", "json", (1, 7), "too many digits"),
+    ("name = 1\nname = 2", "toml", (2, 9), "cannot overwrite a value"),
+    ("name = ", "toml", (1, 8), "invalid value"),
+    ("name: p", "ini", (0, 0), "the format `ini` is not known"),
+    ("name = 'p'\n[metadata]\nteam = 'core'\nlocked = true\n", "toml", (4, 10),
+        "`locked` does nothing under `metadata`; it is a key of the policy"),
+    ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
+])  # fmt: skip
 def test_a_text_that_cannot_be_read_is_one_clear_error(
     source: Any, format: str | None, place: tuple[int, int], message: str
 ) -> None:
@@ -137,18 +127,15 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
     assert message in problem.message
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (r'"\brm\b"', r"use single quotes, or `\\b`"),
-        (r'"[\P{L}]"', r"use single quotes, or `\\P`"),
-        ("|\n      rm\n", "write `|-` where `|` is"),
-        (r"'\brm\b'", ""),
-        (r'"\\brm\\b"', ""),
-        ("|-\n      rm\n", ""),
-        (r"'rm\n'", ""),
-    ],
-)
+@pytest.mark.parametrize(("written", "message"), [
+    (r'"\brm\b"', r"use single quotes, or `\\b`"),
+    (r'"[\P{L}]"', r"use single quotes, or `\\P`"),
+    ("|\n      rm\n", "write `|-` where `|` is"),
+    (r"'\brm\b'", ""),
+    (r'"\\brm\\b"', ""),
+    ("|-\n      rm\n", ""),
+    (r"'rm\n'", ""),
+])  # fmt: skip
 def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, message: str) -> None:
     """No call would have that text, and what denies by it would deny nothing."""
     text = f"name: p\nvirtual_tools:\n  - tool: bash\n    path: $.command\n    as: it\n    match: {written}\n"
@@ -230,25 +217,20 @@ def test_problems_in_json_have_their_line_and_column() -> None:
     assert [(p.line, p.column) for p in caught.value.problems] == [(3, 36), (4, 27)]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("name: x\ntool_rules: [{deny: [ *_x ]}]\n", "put a name that begins with `*` in quotes: `'*_x'`"),
-        ("name: x\ntool_rules:\n  - deny:\n    - *\n", "put a name that begins with `*` in quotes"),
-        ("name: x\nlimits:\n\tmax_turns: 3\n", "a tab stands where only spaces may"),
-        ('{"name": "x", // why\n "limits": {"max_turns": 3}}', "JSON: it has no comments"),
-        ('/* why */ {"name": "x"}', "JSON: it has no comments"),
-        ("name: x\nlimits: {max_turns: 3} // why\n", "a comment begins with `#`"),
-        ("name: x\nlimits: [{max_turns: 3}, {max_turns: 4}]\n", "the limit `max_turns` is given twice"),
-        ("name: x\nlimits: [3]\n", "expected a mapping, got the number 3"),
-        ("name: x\nrationale: y\n", "did you mean `description`?"),
-        ("transitions: [{name: t}]\nname: n\n", "`places` is missing"),
-        (
-            "name: x\nrules: [{type: precondition, tool: t, requires: [{user_said: 'a\\Bb'}]}]\n",
-            "does not mean the same",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("name: x\ntool_rules: [{deny: [ *_x ]}]\n", "put a name that begins with `*` in quotes: `'*_x'`"),
+    ("name: x\ntool_rules:\n  - deny:\n    - *\n", "put a name that begins with `*` in quotes"),
+    ("name: x\nlimits:\n\tmax_turns: 3\n", "a tab stands where only spaces may"),
+    ('{"name": "x", // why\n "limits": {"max_turns": 3}}', "JSON: it has no comments"),
+    ('/* why */ {"name": "x"}', "JSON: it has no comments"),
+    ("name: x\nlimits: {max_turns: 3} // why\n", "a comment begins with `#`"),
+    ("name: x\nlimits: [{max_turns: 3}, {max_turns: 4}]\n", "the limit `max_turns` is given twice"),
+    ("name: x\nlimits: [3]\n", "expected a mapping, got the number 3"),
+    ("name: x\nrationale: y\n", "did you mean `description`?"),
+    ("transitions: [{name: t}]\nname: n\n", "`places` is missing"),
+    ("name: x\nrules: [{type: precondition, tool: t, requires: [{user_said: 'a\\Bb'}]}]\n",
+        "does not mean the same"),
+])  # fmt: skip
 def test_what_is_easily_written_wrong_has_an_error_that_helps(text: str, words: str) -> None:
     """One that says what to write."""
     with pytest.raises(PolicyError) as raised:

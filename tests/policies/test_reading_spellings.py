@@ -73,32 +73,25 @@ def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("source", "complaint"),
-    [
-        *(
-            ({"contracts": [contract]}, f"contracts[0]{complaint}")
-            for contract, complaint in (
-                ({"tool": "x"}, ": a contract needs `preconditions` or `forbids_after`"),
-                ({"forbids_after": ["x"]}, ": `tool` is missing"),
-                ({"tool": "x", "forbid_after": ["x"], "preconditions": []}, ".forbid_after: unknown key"),
-                ({"tool": "x", "preconditions": [{}]}, ".preconditions[0]: `requires_prior_tool` is missing"),
-                ({"tool": "x", "preconditions": "y"}, ".preconditions: expected a list of preconditions"),
-                ("x", ": expected a mapping"),
-            )
-        ),
-        ({"sequences": [["A"]]}, "sequences[0]: expected a list of at least two tools"),
-        ({"sequences": "A"}, "sequences: expected a list of at least two tools"),
-        ({"forbidden": {}}, "forbidden: expected a list of forbidden sequences"),
-        ({"forbidden": [{"sequence": [{"name_prefix": 3}]}]}, "forbidden[0].sequence[0].name_prefix: expected text"),
-        ({"forbidden": [{}]}, "forbidden[0]: `sequence` is missing"),
-        ({"tool_limits": []}, "tool_limits: expected a mapping from tools to limits"),
-        ({"tool_limits": {"x": 3}}, "tool_limits.x: expected a mapping"),
-        ({"tool_limits": {"x": {}}}, "tool_limits.x: `max_per_session` is missing"),
-        ({"tool_limits": {"x": {"max_per_session": "3"}}}, "tool_limits.x.max_per_session: expected a whole number"),
-        ({"tool_limits": {"x": {"maxPerSession": 1, "max_per_session": 2}}}, "tool_limits.x.max_per_session: `max"),
-    ],
-)
+@pytest.mark.parametrize(("source", "complaint"), [
+    *(({"contracts": [contract]}, f"contracts[0]{complaint}") for contract,
+        complaint in (({"tool": "x"}, ": a contract needs `preconditions` or `forbids_after`"),
+        ({"forbids_after": ["x"]}, ": `tool` is missing"),
+        ({"tool": "x", "forbid_after": ["x"], "preconditions": []}, ".forbid_after: unknown key"),
+        ({"tool": "x", "preconditions": [{}]}, ".preconditions[0]: `requires_prior_tool` is missing"),
+        ({"tool": "x", "preconditions": "y"}, ".preconditions: expected a list of preconditions"),
+        ("x", ": expected a mapping"))),
+    ({"sequences": [["A"]]}, "sequences[0]: expected a list of at least two tools"),
+    ({"sequences": "A"}, "sequences: expected a list of at least two tools"),
+    ({"forbidden": {}}, "forbidden: expected a list of forbidden sequences"),
+    ({"forbidden": [{"sequence": [{"name_prefix": 3}]}]}, "forbidden[0].sequence[0].name_prefix: expected text"),
+    ({"forbidden": [{}]}, "forbidden[0]: `sequence` is missing"),
+    ({"tool_limits": []}, "tool_limits: expected a mapping from tools to limits"),
+    ({"tool_limits": {"x": 3}}, "tool_limits.x: expected a mapping"),
+    ({"tool_limits": {"x": {}}}, "tool_limits.x: `max_per_session` is missing"),
+    ({"tool_limits": {"x": {"max_per_session": "3"}}}, "tool_limits.x.max_per_session: expected a whole number"),
+    ({"tool_limits": {"x": {"maxPerSession": 1, "max_per_session": 2}}}, "tool_limits.x.max_per_session: `max"),
+])  # fmt: skip
 def test_a_mistake_in_another_spelling_is_an_error(source: dict[str, Any], complaint: str) -> None:
     """Its place is the place in the text as it is written; a contract that says nothing is not an absent rule."""
     assert any(found.startswith(complaint) for found in complaints({"name": "p", **source}))
@@ -226,14 +219,11 @@ def test_standard_budgets_come_back_byte_for_byte() -> None:
     assert "max_idle_ms: 90000" in migrate(with_units + "sequences: [[A, B]]\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("budgets: [{name: d, max_duration: 5m, max_cost_usd: 3}]", "gives `max_cost_usd` and `max_duration`"),
-        ("budgets: [{name: d, max_cost_usd: 3, max_idle: 5m}]", "unknown key `max_idle` at"),
-        ("limits: {max_idel: 5m}", "did you mean `max_idle`?"),
-    ],
-)
+@pytest.mark.parametrize(("line", "words"), [
+    ("budgets: [{name: d, max_duration: 5m, max_cost_usd: 3}]", "gives `max_cost_usd` and `max_duration`"),
+    ("budgets: [{name: d, max_cost_usd: 3, max_idle: 5m}]", "unknown key `max_idle` at"),
+    ("limits: {max_idel: 5m}", "did you mean `max_idle`?"),
+])  # fmt: skip
 def test_errors_name_the_keys_that_are_written(line: str, words: str) -> None:
     """Not those in milliseconds that they stand for."""
     with pytest.raises(PolicyError) as raised:

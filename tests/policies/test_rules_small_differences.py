@@ -116,15 +116,12 @@ def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
 
 
-@pytest.mark.parametrize(
-    ("counts", "needs"),
-    [
-        (["max_cost_usd"], True),
-        (["max_tool_calls"], False),
-        (["max_tool_calls", "max_cost_usd"], True),
-        (["max_cost_usd", "max_running"], True),
-    ],
-)
+@pytest.mark.parametrize(("counts", "needs"), [
+    (["max_cost_usd"], True),
+    (["max_tool_calls"], False),
+    (["max_tool_calls", "max_cost_usd"], True),
+    (["max_cost_usd", "max_running"], True),
+])  # fmt: skip
 def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> None:
     """Whatever else is counted; and without one an unpriced model is nobody's business."""
     budgets = [{"name": count, count: 5} for count in counts]
@@ -267,17 +264,14 @@ def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> 
         assert of.propose(call).action == answer, call
 
 
-@pytest.mark.parametrize(
-    ("conditions", "admitted"),
-    [
-        ([{"path": "$.command", "runs": ["git", "ls"]}], True),
-        ([{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "regex": "^git"}], True),
-        ([{"path": "$.command", "regex": "^git"}], False),
-        ([{"any_of": [{"path": "$.command", "runs": ["git"]}, {"path": "$.command", "regex": "^git"}]}], False),
-        ([{"any_of": [{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "runs": ["ls"]}]}], True),
-        ([], True),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "admitted"), [
+    ([{"path": "$.command", "runs": ["git", "ls"]}], True),
+    ([{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "regex": "^git"}], True),
+    ([{"path": "$.command", "regex": "^git"}], False),
+    ([{"any_of": [{"path": "$.command", "runs": ["git"]}, {"path": "$.command", "regex": "^git"}]}], False),
+    ([{"any_of": [{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "runs": ["ls"]}]}], True),
+    ([], True),
+])  # fmt: skip
 def test_an_allow_list_admits_several_commands_where_one_condition_reads_them_all(
     conditions: list[dict[str, Any]], admitted: bool
 ) -> None:

@@ -7,24 +7,17 @@ import pytest
 from proctor.policies.language.shell_commands import NamedCommands
 
 REFUSED = [
-    *(
-        ("rm -rf", line)
-        for line in (
-            *("rm -rf x", "rm -fr x", "rm -rvf x", "rm -r -f x", "rm x -rf", "rm --recursive --force x"),
-            "rm -R --forc x",
-            *("sudo rm -rvf x", "ls | xargs rm -fr", "find . -exec rm -Rf {} +", "RM -fr x", "bash -c 'rm -fr x'"),
-            *("rm $x", "mytool rm -rf x", "mytool --run=rm -fr x", "python -c x"),
-        )
-    ),
+    *(("rm -rf", line) for line in (*("rm -rf x", "rm -fr x", "rm -rvf x", "rm -r -f x", "rm x -rf",
+        "rm --recursive --force x"), "rm -R --forc x",
+        *("sudo rm -rvf x", "ls | xargs rm -fr", "find . -exec rm -Rf {} +", "RM -fr x", "bash -c 'rm -fr x'"),
+        *("rm $x", "mytool rm -rf x", "mytool --run=rm -fr x", "python -c x"))),
     ("git push --force", "git push origin -f"),
     ("git push -f", "git -C d push origin --force"),
     ("git push --force", "git-push --force"),
     *(("git push --force", line) for line in ("git push origin +main", "git push -u o +HEAD:x")),
     ("git push --delete", "git push origin :x"),
-    *(
-        ("git branch -D", line)
-        for line in ("git branch -d -f x", "git branch -fd x", "git branch --delete --force x")
-    ),
+    *(("git branch -D", line) for line in ("git branch -d -f x", "git branch -fd x",
+        "git branch --delete --force x")),
     *(("cp -r", line) for line in ("cp -a x y", "cp --archive x y")),
     ("docker run -v /:/host", "docker run --volume=/:/host x"),
     ("find -delete", "find . -name x -delete"),
@@ -54,15 +47,10 @@ REFUSED = [
     *(("terraform apply -auto-approve", f"terraform -chdir=d apply -{dash}auto-approve") for dash in ("", "-")),
     ("terraform apply --destroy", "terraform apply -destroy"),
     ("cargo run", "cargo r"),
-    *(
-        ("git push", line)
-        for line in (
-            *("python x.py git push", "node x.js 'git push'", "python x.py --run='git -C d push'"),
-            *("php x.php git push", "npm run x -- git push", "cargo run -- git push", "go run . git push"),
-            "yarn run x 'git push'",
-        )
-    ),
-]
+    *(("git push", line) for line in (*("python x.py git push", "node x.js 'git push'",
+        "python x.py --run='git -C d push'"), *("php x.php git push", "npm run x -- git push",
+        "cargo run -- git push", "go run . git push"), "yarn run x 'git push'")),
+]  # fmt: skip
 PASSED = [
     *(("rm -rf", line) for line in ("rm -r x", "rm -f x", "rm -vi x", "rm -- -rf", "rmdir -p x", "echo rm -rf")),
     ("git push --force", "git push origin main"),
@@ -75,14 +63,10 @@ PASSED = [
     ("make deploy", "make deploy-docs test"),
     ("terraform apply -auto-approve", "terraform apply -input=no"),
     ("find -delete", "find . -type d -empty"),
-    *(
-        ("git push", line)
-        for line in (
-            *("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push", "node push.js git", "pytest -k git"),
-            *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'", "git stash push"),
-        )
-    ),
-]
+    *(("git push", line) for line in (*("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push",
+        "node push.js git", "pytest -k git"), *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'",
+        "git stash push"))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("named", "line"), REFUSED)
@@ -97,67 +81,53 @@ def test_another_command_is_not_meant(named: str, line: str) -> None:
     assert not NamedCommands(named).reach(line)
 
 
-@pytest.mark.parametrize(
-    ("named", "line"),
-    [
-        *(("cat", line) for line in ("cat f", "cat < f", "cat f | cat", 'cat "$x"', "cat f 2>/dev/null")),
-        *(("ls -la", line) for line in ("ls -la x", "ls -al x", "ls --all -l", "ls -l -a x")),
-        ("mytool", "mytool a b"),
-        ("dynamic python -c", "python -c x"),
-    ],
-)
+@pytest.mark.parametrize(("named", "line"), [
+    *(("cat", line) for line in ("cat f", "cat < f", "cat f | cat", 'cat "$x"', "cat f 2>/dev/null")),
+    *(("ls -la", line) for line in ("ls -la x", "ls -al x", "ls --all -l", "ls -l -a x")),
+    ("mytool", "mytool a b"),
+    ("dynamic python -c", "python -c x"),
+])  # fmt: skip
 def test_a_line_is_permitted_by_the_commands_that_are_named(named: str, line: str) -> None:
     """As they stand, or with the same options spelled in another way; `dynamic` names what is known only then."""
     assert NamedCommands([named, "python"]).admit(line)
 
 
-@pytest.mark.parametrize(
-    ("named", "line"),
-    [
-        *(
-            ("cat", f"cat f {rest}")
-            for rest in ("> g", "3</dev/tcp/h/1", "> /dev/udp/h/1", ">&3", "| mytool", "; x=1 ls")
-        ),
-        *(("ls -la", line) for line in ("ls -laR", "ls -a", "ls")),
-        ("rm -f", "rm -rf x"),
-        ("python", "python -c x"),
-        ("dynamic python -c", "python -m timeit x"),
-        ("dynamic", "cat 'open"),
-        ("cat", "PAGER=x cat f"),
-        ("cat", "FOO=x cat f"),
-        ("cat", "declare -a 'x=($(cat f))'"),
-    ],
-)
+@pytest.mark.parametrize(("named", "line"), [
+    *(("cat", f"cat f {rest}") for rest in ("> g", "3</dev/tcp/h/1", "> /dev/udp/h/1", ">&3", "| mytool",
+        "; x=1 ls")),
+    *(("ls -la", line) for line in ("ls -laR", "ls -a", "ls")),
+    ("rm -f", "rm -rf x"),
+    ("python", "python -c x"),
+    ("dynamic python -c", "python -m timeit x"),
+    ("dynamic", "cat 'open"),
+    ("cat", "PAGER=x cat f"),
+    ("cat", "FOO=x cat f"),
+    ("cat", "declare -a 'x=($(cat f))'"),
+])  # fmt: skip
 def test_nothing_else_is_permitted(named: str, line: str) -> None:
     """Neither another command nor a file that is written, nor what only the run knows."""
     assert not NamedCommands([named]).admit(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("echo $'\\' ; git push #'", "echo $x['$(git push)']", "printf %d 'a[$(git push)]'"),
-        *("[ 'a[$(git push)]' -eq 1 ]", "> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'"),
-        *("exit 'a[$(git push)]'", "print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("echo $'\\' ; git push #'", "echo $x['$(git push)']", "printf %d 'a[$(git push)]'"),
+    *("[ 'a[$(git push)]' -eq 1 ]", "> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'"),
+    *("exit 'a[$(git push)]'", "print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
+])  # fmt: skip
 def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None:
     """bash, dash or zsh would run something else."""
     assert NamedCommands("git push").reach(line, "sh")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("git status", "ls -la", "pytest -q tests/x.py 2>&1 | tail -5", "cd x && make test"),
-        *("grep -rn foo . | head", "cat > f <<'E'\nx $(y)\nE", "python manage.py test a.b --verbosity=2"),
-        *("find . -name '*.py' | xargs grep -n x", "sed -n '1,20p' f", "npm run build -- --x", "pip install -e ."),
-        "PYTHONPATH=src pytest -k 'a and b'",
-        *('for f in *.py; do wc -l "$f"; done', "git commit -m 'a b; c'", "gcc -O2 -Wall -o x x.c -lm"),
-        *("go test ./...", "docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d"),
-        *("python -m pytest x", "curl -s http://x"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("git status", "ls -la", "pytest -q tests/x.py 2>&1 | tail -5", "cd x && make test"),
+    *("grep -rn foo . | head", "cat > f <<'E'\nx $(y)\nE", "python manage.py test a.b --verbosity=2"),
+    *("find . -name '*.py' | xargs grep -n x", "sed -n '1,20p' f", "npm run build -- --x", "pip install -e ."),
+    "PYTHONPATH=src pytest -k 'a and b'",
+    *('for f in *.py; do wc -l "$f"; done', "git commit -m 'a b; c'", "gcc -O2 -Wall -o x x.c -lm"),
+    *("go test ./...", "docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d"),
+    *("python -m pytest x", "curl -s http://x"),
+])  # fmt: skip
 def test_what_agents_write_every_day_passes_whatever_the_shell(line: str) -> None:
     """A deny of something else does not refuse it."""
     assert not NamedCommands("git push").reach(line, "sh")

@@ -37,47 +37,31 @@ RULE_EXAMPLES: list[dict[str, Any]] = [
     {"type": "never_after", "trigger": "a", "forbidden": {"tool": "b", "where": WHERE}, "action": "halt"},
     {"type": "sequence", "tools": ["a", "b"], "strict": True},
     {"type": "forbidden_sequence", "sequence": ["a", "b*"], "adjacency": "any"},
-    {
-        "type": "precondition",
-        "tool": "pay",
-        "requires": [
-            {"prior": "check", "same": [{"path": "$.id", "prior_path": "$.order"}], "output": WHERE[:1]},
-            {"any_of": [{"user_said": "yes", "in": "latest"}, {"turns_gte": 2}]},
-        ],
-    },
+    {"type": "precondition", "tool": "pay", "requires": [{"prior": "check",
+        "same": [{"path": "$.id", "prior_path": "$.order"}], "output": WHERE[:1]},
+        {"any_of": [{"user_said": "yes", "in": "latest"}, {"turns_gte": 2}]}]},
     {"type": "forbids_after", "tool": "a", "tools": ["b"]},
     {"type": "provenance", "tool": "pay", "path": "$.iban", "from": ["user_message", {"tool": "l", "path": "$.i"}]},
     {"type": "loop", "window": 5, "threshold": 3},
     {"type": "max_parallel", "max": 2, "unpreventable": "warn"},
     {"type": "circuit_breaker", "consecutive": 3, "tell_model": "stop"},
-]
+]  # fmt: skip
 GOOD: list[dict[str, Any]] = [
     {"name": "p"},
-    {
-        "version": 1,
-        "name": "p",
-        "on_violation": "deny",
-        "locked": True,
-        "enforcement": "required",
+    {"version": 1, "name": "p", "on_violation": "deny", "locked": True, "enforcement": "required",
         "limits": {"max_turns": 3, "max_cost_usd": {"max": 0.5, "scope": "session", "warn_at": 0.8}},
         "tool_rules": [{"deny": ["bash"]}, {"allow": ["read", {"tool": ["a"], "where": WHERE}], "reason": "r"}],
-        "nets": [
-            "block rm",
-            {"line": "limit push to 1 per test", "action": "deny"},
-            {"name": "n", "places": ["a"], "transitions": [{"name": "t", "inputs": ["a"], "tools": ["x"]}]},
-        ],
+        "nets": ["block rm", {"line": "limit push to 1 per test", "action": "deny"},
+        {"name": "n", "places": ["a"], "transitions": [{"name": "t", "inputs": ["a"], "tools": ["x"]}]}],
         "virtual_tools": [{"tool": "bash", "path": "$.command", "match": "git", "as": "git"}],
-        "aliases": {"Both": ["a", "b"]},
-        "approval": {"timeout_s": 0.5, "on_timeout": "cancel"},
-        "prices": {"m": {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15}},
-        "unpriced": "reject",
-        "metadata": {"any": [None, {"x": 1.5}]},
-    },
+        "aliases": {"Both": ["a", "b"]}, "approval": {"timeout_s": 0.5, "on_timeout": "cancel"},
+        "prices": {"m": {"input_usd_per_mtok": 3, "output_usd_per_mtok": 15}}, "unpriced": "reject",
+        "metadata": {"any": [None, {"x": 1.5}]}},
     {"name": "p", "rules": RULE_EXAMPLES},
     {"name": "p", "budgets": [{"name": "b", "max_total_tokens": "80%", "allowance": 100, "window": "week"}]},
     *(yaml.safe_load(path.read_text()) for path in PACKS),
     {"policies": [{"name": "a"}, {"name": "b", "rules": RULE_EXAMPLES[:2]}]},
-]
+]  # fmt: skip
 BAD: list[Any] = [
     {},
     [],

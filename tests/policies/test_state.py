@@ -61,17 +61,12 @@ def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None
     assert (decision.action, decision.errors) == ("deny", ("input",))
 
 
-@pytest.mark.parametrize(
-    ("member", "line"),
-    [
-        ({"nets": ['map bash.command "git push" as git-push']}, "block git-push"),
-        (
-            {"virtual_tools": [{"tool": "bash", "path": "$.command", "match": "push", "as": "git-push"}]},
-            "block git-push",
-        ),
-        ({"aliases": {"Shell": ["bash"]}}, "block shell"),
-    ],
-)
+@pytest.mark.parametrize(("member", "line"), [
+    ({"nets": ['map bash.command "git push" as git-push']}, "block git-push"),
+    ({"virtual_tools": [{"tool": "bash", "path": "$.command", "match": "push", "as": "git-push"}]},
+        "block git-push"),
+    ({"aliases": {"Shell": ["bash"]}}, "block shell"),
+])  # fmt: skip
 def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[str, Any], line: str) -> None:
     """A name that one member gives, in whatever way, means the same to a net that joins later."""
     stack = [{"version": 1, "name": "org", **member}, {"version": 1, "name": "team"}]
@@ -84,14 +79,11 @@ def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[
     assert decision.action == "cancel"
 
 
-@pytest.mark.parametrize(
-    "net",
-    [
-        "block",
-        Net(name="n", places=(), transitions=(Transition(name="t", inputs=("nowhere",), tools=("x",)),)),
-        "map bash.command ls as list",
-    ],
-)
+@pytest.mark.parametrize("net", [
+    "block",
+    Net(name="n", places=(), transitions=(Transition(name="t", inputs=("nowhere",), tools=("x",)),)),
+    "map bash.command ls as list",
+])  # fmt: skip
 def test_a_net_that_is_wrong_in_itself_is_not_added(net: Any) -> None:
     """What is read from a file is checked no less when it joins a live run."""
     monitor = compile_policy(Policy(name="p")).monitor()
@@ -209,20 +201,17 @@ def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str)
         make()
 
 
-@pytest.mark.parametrize(
-    ("use", "error", "wanted"),
-    [
-        (lambda m, wrong: m.narrow(wrong), ValueError, "a list of tools"),
-        (lambda m, wrong: m.propose(wrong), EventError, "a tool call"),
-        (lambda m, wrong: m.tick(wrong), EventError, "milliseconds since the epoch"),
-        (lambda m, wrong: m.add_net(wrong), ValueError, "a net"),
-        (lambda m, wrong: m.state.program.monitor(wrong), ValueError, "a run context"),
-        (lambda m, wrong: preflight(m.state.program.policy, wrong), ValueError, "the capabilities of an adapter"),
-        (lambda m, wrong: encode_event(wrong), EventError, "an event"),
-        (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
-        (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),
-    ],
-)
+@pytest.mark.parametrize(("use", "error", "wanted"), [
+    (lambda m, wrong: m.narrow(wrong), ValueError, "a list of tools"),
+    (lambda m, wrong: m.propose(wrong), EventError, "a tool call"),
+    (lambda m, wrong: m.tick(wrong), EventError, "milliseconds since the epoch"),
+    (lambda m, wrong: m.add_net(wrong), ValueError, "a net"),
+    (lambda m, wrong: m.state.program.monitor(wrong), ValueError, "a run context"),
+    (lambda m, wrong: preflight(m.state.program.policy, wrong), ValueError, "the capabilities of an adapter"),
+    (lambda m, wrong: encode_event(wrong), EventError, "an event"),
+    (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
+    (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),
+])  # fmt: skip
 def test_an_argument_of_the_wrong_kind_is_one_clear_error(
     use: Callable[[Any, Any], object], error: type[Exception], wanted: str
 ) -> None:
@@ -308,30 +297,21 @@ def test_a_deferred_transition_without_tools_is_an_error() -> None:
         parse_policies({"version": 1, "name": "p", "nets": [net]})
 
 
-@pytest.mark.parametrize(
-    ("document", "shown"),
-    [
-        (
-            {"rules": [{"type": "forbidden_sequence", "id": "r", "sequence": ["x", "y"]}]},
-            "[prefixes: 0, at: 0 -> prefixes: 1, at: 1]",
-        ),
-        ({"nets": ["limit x to 1 per session"]}, "[budget: 1 -> no token]"),
-        ({"rules": [{"type": "loop", "id": "r", "window": 9, "threshold": 5}]}, "[recent: none -> recent: 1]"),
-    ],
-)
+@pytest.mark.parametrize(("document", "shown"), [
+    ({"rules": [{"type": "forbidden_sequence", "id": "r", "sequence": ["x", "y"]}]},
+        "[prefixes: 0, at: 0 -> prefixes: 1, at: 1]"),
+    ({"nets": ["limit x to 1 per session"]}, "[budget: 1 -> no token]"),
+    ({"rules": [{"type": "loop", "id": "r", "window": 9, "threshold": 5}]}, "[recent: none -> recent: 1]"),
+])  # fmt: skip
 def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document: Any, shown: str) -> None:
     """Before any call, and after it; of calls that a rule remembers in figures."""
     assert shown in explained(drive(document), {})
 
 
-@pytest.mark.parametrize(
-    ("rule", "fewer", "more"),
-    [
-        ({"type": "count", "tool": "a", "max": 2, "of": "completed"}, {"total": 3}, {"total": 4}),
-        ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"standing": 2}, {"standing": 3}),
-    ],
-    ids=lambda given: given.get("type"),
-)
+@pytest.mark.parametrize(("rule", "fewer", "more"), [
+    ({"type": "count", "tool": "a", "max": 2, "of": "completed"}, {"total": 3}, {"total": 4}),
+    ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"standing": 2}, {"standing": 3}),
+], ids=lambda given: given.get("type"))  # fmt: skip
 def test_states_that_calls_in_flight_tell_apart_have_different_keys(
     rule: dict[str, Any], fewer: dict[str, int], more: dict[str, int]
 ) -> None:

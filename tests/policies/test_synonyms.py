@@ -23,35 +23,25 @@ def rule(kind: str, **fields: Any) -> dict[str, Any]:
 
 PAIRS = {
     "max_calls": (rule("max_calls", tool="a", max=2), rule("count", tool="a", max=2)),
-    "max_calls by key": (
-        rule("max_calls", tool=["a", "b"], max=1, key="$.k"),
-        rule("count", tool=["a", "b"], max=1, key="$.k"),
-    ),
+    "max_calls by key": (rule("max_calls", tool=["a", "b"], max=1, key="$.k"),
+        rule("count", tool=["a", "b"], max=1, key="$.k")),
     "require": (rule("require", tool="a"), rule("count", tool="a", min=1)),
-    "never_after": (
-        rule("never_after", trigger="a", forbidden="b"),
-        rule("forbidden_sequence", sequence=["a", "b"], adjacency="any"),
-    ),
-    "never_after by key": (
-        rule("never_after", trigger="a", forbidden=["a", "b"], key="$.k"),
-        rule("forbidden_sequence", sequence=["a", ["a", "b"]], adjacency="any", key="$.k"),
-    ),
+    "never_after": (rule("never_after", trigger="a", forbidden="b"),
+        rule("forbidden_sequence", sequence=["a", "b"], adjacency="any")),
+    "never_after by key": (rule("never_after", trigger="a", forbidden=["a", "b"], key="$.k"),
+        rule("forbidden_sequence", sequence=["a", ["a", "b"]], adjacency="any", key="$.k")),
     "a limit line": ({"nets": ["limit a to 2 per session"]}, rule("count", tool="a", max=2)),
     "allowlist": (rule("allowlist", tools=["a", "b"]), {"tool_rules": [{"allow": ["a", "b"], "id": "r"}]}),
     "blocklist": (rule("blocklist", tools=["a"]), {"tool_rules": [{"deny": ["a"], "id": "r"}]}),
-}
+}  # fmt: skip
 """What is written, and what means the same."""
 
 ALIKE = {
-    "a require line takes a token for each use": (
-        {"nets": ["require a before b"]},
-        rule("before", first="a", then="b"),
-    ),
-    "max_parallel waits for sub-agents that lag": (
-        rule("max_parallel", tool=["a"], max=1),
-        rule("count", tool="a", max=1, within_turns=1),
-    ),
-}
+    "a require line takes a token for each use": ({"nets": ["require a before b"]},
+        rule("before", first="a", then="b")),
+    "max_parallel waits for sub-agents that lag": (rule("max_parallel", tool=["a"], max=1),
+        rule("count", tool="a", max=1, within_turns=1)),
+}  # fmt: skip
 """What looks the same and is not: neither may be rewritten as the other."""
 
 

@@ -18,41 +18,18 @@ NOT_SO = "Tool 'bash' may not be used with this input."
 NOT_YET = "Tool 'bash' may not be used yet."
 
 
-@pytest.mark.parametrize(
-    ("policy", "call", "message", "tell_model"),
-    [
-        (
-            r"tool_rules: [{deny: [ls, {tool: bash, where: [{path: $.command, regex: '\brm\b'}]}]}]",
-            {"command": "rm -r old"},
-            r"`bash` was requested, and `$.command` matches `\brm\b`",
-            NOT_SO,
-        ),
-        (
-            "tool_rules: [{deny: [{tool: b*, where: [{any_of: [{path: $.n, gt: 5, lt: 9}]}]}]}]",
-            {"n": 7},
-            "`bash` was requested, and (`$.n` is more than `5` and is less than `9`)",
-            NOT_SO,
-        ),
-        (
-            "tool_rules: [{allow: [ls, {tool: bash, where: [{path: $.n, in: [1, 2]}]}]}]",
-            {"n": 3},
-            "`bash` is allowed only where `$.n` is one of `[1,2]`",
-            NOT_SO,
-        ),
-        (
-            "rules: [{type: precondition, tool: bash, requires: [{prior: [a, b], same: [{path: $.n}]}]}]",
-            {},
-            "`bash` was requested without a completed call of `a` or `b` for the same `$.n`",
-            NOT_YET,
-        ),
-        (
-            "rules: [{type: precondition, tool: bash, requires: [{prior: ls, description: look}]}]",
-            {},
-            "`bash` was requested, which requires: look",
-            NOT_YET,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("policy", "call", "message", "tell_model"), [
+    (r"tool_rules: [{deny: [ls, {tool: bash, where: [{path: $.command, regex: '\brm\b'}]}]}]",
+        {"command": "rm -r old"}, r"`bash` was requested, and `$.command` matches `\brm\b`", NOT_SO),
+    ("tool_rules: [{deny: [{tool: b*, where: [{any_of: [{path: $.n, gt: 5, lt: 9}]}]}]}]", {"n": 7},
+        "`bash` was requested, and (`$.n` is more than `5` and is less than `9`)", NOT_SO),
+    ("tool_rules: [{allow: [ls, {tool: bash, where: [{path: $.n, in: [1, 2]}]}]}]", {"n": 3},
+        "`bash` is allowed only where `$.n` is one of `[1,2]`", NOT_SO),
+    ("rules: [{type: precondition, tool: bash, requires: [{prior: [a, b], same: [{path: $.n}]}]}]", {},
+        "`bash` was requested without a completed call of `a` or `b` for the same `$.n`", NOT_YET),
+    ("rules: [{type: precondition, tool: bash, requires: [{prior: ls, description: look}]}]", {},
+        "`bash` was requested, which requires: look", NOT_YET),
+])  # fmt: skip
 def test_a_rule_says_what_about_a_call_it_refuses(policy: str, call: Any, message: str, tell_model: str) -> None:
     """To the operator: the condition it met. The model is told what kind of refusal it is, and nothing of that."""
     compiled = compile_policy(parse_policies(f"name: p\non_violation: deny\n{policy}")[0])
@@ -111,22 +88,16 @@ def test_of_alternatives_a_message_names_those_that_are_met() -> None:
     assert [violation.message for violation in decision.violations] == [message]
 
 
-@pytest.mark.parametrize(
-    ("condition", "words"),
-    [
-        ({"path": "$.a", "equals": "x"}, "`$.a` is `x`"),
-        ({"path": "$.a", "not_equals": None}, "`$.a` is not `null`"),
-        ({"path": "$.a", "exists": True}, "`$.a` is given"),
-        ({"path": "$.a", "exists": False}, "`$.a` is not given"),
-        ({"path": "$.a[*]", "contains": "b" * 70, "at_least": 2}, f"`$.a[*]` contains `{'b' * 57}...` 2 times"),
-        ({"path": "$.a", "equals": {"arg": "$.b"}}, "`$.a` is the call's `$.b`"),
-        (
-            {"path": "$.a", "in": {"output_of": ["f", "g"], "path": "$.id"}},
-            "`$.a` is one of what `f` or `g` returned",
-        ),
-        ({"any_of": [{"path": "$.a", "lte": 1}, {"path": "$.a", "type": "null"}]}, "(`$.a` is at most `1` or "),
-    ],
-)
+@pytest.mark.parametrize(("condition", "words"), [
+    ({"path": "$.a", "equals": "x"}, "`$.a` is `x`"),
+    ({"path": "$.a", "not_equals": None}, "`$.a` is not `null`"),
+    ({"path": "$.a", "exists": True}, "`$.a` is given"),
+    ({"path": "$.a", "exists": False}, "`$.a` is not given"),
+    ({"path": "$.a[*]", "contains": "b" * 70, "at_least": 2}, f"`$.a[*]` contains `{'b' * 57}...` 2 times"),
+    ({"path": "$.a", "equals": {"arg": "$.b"}}, "`$.a` is the call's `$.b`"),
+    ({"path": "$.a", "in": {"output_of": ["f", "g"], "path": "$.id"}}, "`$.a` is one of what `f` or `g` returned"),
+    ({"any_of": [{"path": "$.a", "lte": 1}, {"path": "$.a", "type": "null"}]}, "(`$.a` is at most `1` or "),
+])  # fmt: skip
 def test_conditions_are_put_in_words(condition: Any, words: str) -> None:
     """As they are written, operand and all; long operands are cut."""
     assert condition_words([msgspec.convert(condition, Condition)]).startswith(words)
@@ -144,18 +115,15 @@ def test_large_amounts_are_written_in_full() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("amount", "shown"),
-    [
-        (0, "0"),
-        (10, "10"),
-        (5000.0, "5,000"),
-        (0.25, "0.25"),
-        (1.0000004, "1"),
-        (3e-9, "3e-09"),
-        (12_345_678, "12,345,678"),
-    ],
-)
+@pytest.mark.parametrize(("amount", "shown"), [
+    (0, "0"),
+    (10, "10"),
+    (5000.0, "5,000"),
+    (0.25, "0.25"),
+    (1.0000004, "1"),
+    (3e-9, "3e-09"),
+    (12_345_678, "12,345,678"),
+])  # fmt: skip
 def test_amounts_are_written_as_they_are_read(amount: float, shown: str) -> None:
     """Whole numbers in full, and no amount as none."""
     assert figure(amount) == shown
@@ -235,15 +203,12 @@ CAUSES: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "allowlist": ({"rules": [{"type": "allowlist", "tools": ["y"]}]}, [], TOOL),
     "a net that blocks": ({"nets": ["block x"]}, [], TOOL),
     "a net that refills": ({"nets": ["limit x to 1 per y"]}, ["x"], STEP),
-    "a count of the last responses": (
-        {"rules": [{"type": "count", "tool": "x", "max": 1, "within_turns": 2}]},
-        ["x"],
-        STEP,
-    ),
+    "a count of the last responses": ({"rules": [{"type": "count", "tool": "x", "max": 1, "within_turns": 2}]}, ["x"],
+        STEP),
     "max_calls": ({"rules": [{"type": "max_calls", "tool": "x", "max": 1}]}, ["x"], BUDGET),
     "a limit of responses": ({"limits": {"max_turns": 1}}, ["y"], BUDGET),
     "circuit_breaker": ({"rules": [{"type": "circuit_breaker", "total": 1}]}, ["!y"], BUDGET),
-}
+}  # fmt: skip
 """What the cases of the language (`violations_in_full.yaml`) do not show."""
 
 
@@ -295,23 +260,12 @@ def test_a_violation_says_when_it_was(drive: Any) -> None:
     assert (limit.details["turn"], limit.details["sequence_length"]) == (3, 2)
 
 
-@pytest.mark.parametrize(
-    ("listed", "texts", "input", "conditions"),
-    [
-        (
-            "deny",
-            [{"path": "$.o", "gt": 5}, {"path": "$.t", "regex": "^/etc"}],
-            {"o": 7, "t": "/etc/passwd"},
-            [("`$.o` is more than `5`", True, 7), ("`$.t` matches `^/etc`", True, "/etc/passwd")],
-        ),
-        (
-            "allow",
-            [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}],
-            {"o": 5, "t": ["a", "b" * 300]},
-            [("`$.o` is at most `5`", True, 5), ("`$.t[*]` matches `^a`", False, ["a", "b" * 200 + "..."])],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("listed", "texts", "input", "conditions"), [
+    ("deny", [{"path": "$.o", "gt": 5}, {"path": "$.t", "regex": "^/etc"}], {"o": 7, "t": "/etc/passwd"},
+        [("`$.o` is more than `5`", True, 7), ("`$.t` matches `^/etc`", True, "/etc/passwd")]),
+    ("allow", [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}], {"o": 5, "t": ["a", "b" * 300]},
+        [("`$.o` is at most `5`", True, 5), ("`$.t[*]` matches `^a`", False, ["a", "b" * 200 + "..."])]),
+])  # fmt: skip
 def test_a_violation_says_which_condition_held_for_which_value(
     drive: Any, listed: str, texts: Any, input: Any, conditions: Any
 ) -> None:

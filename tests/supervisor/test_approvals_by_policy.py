@@ -117,14 +117,10 @@ async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
     assert [grant.covered_by for grant in (grants[0], *grants[2:])] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        {"rules": [{"type": "blocklist", "id": "ask", "tools": ["deploy"], "action": "request_approval"}]},
-        {"nets": ["require human-approval before deploy"]},
-    ],
-    ids=["rule", "net"],
-)
+@pytest.mark.parametrize("written", [
+    {"rules": [{"type": "blocklist", "id": "ask", "tools": ["deploy"], "action": "request_approval"}]},
+    {"nets": ["require human-approval before deploy"]},
+], ids=["rule", "net"])  # fmt: skip
 async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[str, Any]) -> None:
     """Not the record, not the store's list, not an approver; read again, the record is as it was judged."""
     policies = parse_policies({"name": "p", "on_violation": "deny", "approval": {"scope": "run"}, **written})
@@ -171,19 +167,15 @@ async def test_a_yes_for_the_session_holds_in_its_next_run(scope: str, asks_agai
             assert [call.id for call in adapter.ran] == ([] if waits else ["c2"])
 
 
-@pytest.mark.parametrize(
-    ("approval", "user", "asks_again"),
-    [
-        ({"approvers": ["ana"]}, None, False),
-        ({"approvers": ["bob"]}, None, True),
-        ({"approvers": ["@sre"]}, None, False),
-        ({"approvers": ["@dev"]}, None, True),
-        ({"four_eyes": True}, "bob", False),
-        ({"four_eyes": True}, "ana", True),
-        ({"four_eyes": True}, None, True),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("approval", "user", "asks_again"), [
+    ({"approvers": ["ana"]}, None, False),
+    ({"approvers": ["bob"]}, None, True),
+    ({"approvers": ["@sre"]}, None, False),
+    ({"approvers": ["@dev"]}, None, True),
+    ({"four_eyes": True}, "bob", False),
+    ({"four_eyes": True}, "ana", True),
+    ({"four_eyes": True}, None, True),
+], ids=str)  # fmt: skip
 async def test_a_yes_holds_in_the_next_run_if_it_would_count_there(
     approval: dict[str, Any], user: str | None, asks_again: bool
 ) -> None:

@@ -163,14 +163,11 @@ async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: E
 
 
 @EACH
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"context": {"user": "a"}}, "`context` is a value of type `dict`, not a `RunContext`"),
-        ({"validators": [print]}, "`validators` is not a mapping from the names of nets to functions"),
-        ({"continuation": "sometimes"}, "sometimes"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"context": {"user": "a"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+    ({"validators": [print]}, "`validators` is not a mapping from the names of nets to functions"),
+    ({"continuation": "sometimes"}, "sometimes"),
+])  # fmt: skip
 async def test_each_is_checked(start: Entry, wrong: dict[str, Any], message: str) -> None:
     """One of the wrong kind is one clear error."""
     with pytest.raises(UsageError, match=message):

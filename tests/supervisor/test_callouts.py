@@ -71,15 +71,12 @@ async def test_each_run_of_a_supervisor_has_its_own_validators() -> None:
     assert [call.id for call in again.ran] == ["1", "2", "1"]
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "says"),
-    [
-        ({"validators": {"nowhere": covered}}, PolicyError, "no net is called `nowhere`"),
-        ({"validators": {NET: 3}}, PolicyError, "not a plain function"),
-        ({"on_results": [remembers]}, UsageError, "`on_results` is not a mapping"),
-        ({"validators": {3: covered}}, UsageError, "`validators` is not a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("given", "error", "says"), [
+    ({"validators": {"nowhere": covered}}, PolicyError, "no net is called `nowhere`"),
+    ({"validators": {NET: 3}}, PolicyError, "not a plain function"),
+    ({"on_results": [remembers]}, UsageError, "`on_results` is not a mapping"),
+    ({"validators": {3: covered}}, UsageError, "`validators` is not a mapping"),
+])  # fmt: skip
 async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Exception], says: str) -> None:
     """A misspelt name would be a validator that never runs."""
     adapter = FakeAdapter(CLEANING)

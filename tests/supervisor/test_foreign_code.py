@@ -261,13 +261,10 @@ class Laddered(FakeAdapter):
         return self.raising() if self.where == "act" else None
 
 
-@pytest.mark.parametrize(
-    ("where", "raising"),
-    [
-        *((where, raising) for where in ("ladder", "act", "evidence", "bound") for raising in RAISING),
-        *(("awaited", raising) for raising in AWAITED),
-    ],
-)
+@pytest.mark.parametrize(("where", "raising"), [
+    *((where, raising) for where in ("ladder", "act", "evidence", "bound") for raising in RAISING),
+    *(("awaited", raising) for raising in AWAITED),
+])  # fmt: skip
 async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
     """Exactly one event ends the run, and it has the evidence."""
 

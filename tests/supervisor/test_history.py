@@ -55,16 +55,13 @@ async def two_runs(first: FakeAdapter, second: FakeAdapter, policy: Policy, **mo
     return one, await execute_run(store, second, run_id, policies=[policy], **more)
 
 
-@pytest.mark.parametrize(
-    ("second", "continuation", "resumes", "is_told"),
-    [
-        (resuming(), "auto", "own-1", False),
-        (FakeAdapter(), "auto", None, True),
-        (resuming(name="another"), "auto", None, True),
-        (resuming(), "replay", None, True),
-        (resuming(), "none", None, False),
-    ],
-)
+@pytest.mark.parametrize(("second", "continuation", "resumes", "is_told"), [
+    (resuming(), "auto", "own-1", False),
+    (FakeAdapter(), "auto", None, True),
+    (resuming(name="another"), "auto", None, True),
+    (resuming(), "replay", None, True),
+    (resuming(), "none", None, False),
+])  # fmt: skip
 async def test_a_session_is_resumed_by_the_client_or_told_or_neither(
     second: FakeAdapter, continuation: Any, resumes: str | None, is_told: bool
 ) -> None:

@@ -214,13 +214,10 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
     assert [types for _, types in store.appends[2:]] == [[type] for type in (*BEGUN, "message_received")]
 
 
-@pytest.mark.parametrize(
-    ("does", "error", "took"),
-    [
-        (StoreError("still full", kind="unwritable"), "still full", 0),
-        ("is silent", "has not answered for 45 seconds", ANSWER_S),
-    ],
-)
+@pytest.mark.parametrize(("does", "error", "took"), [
+    (StoreError("still full", kind="unwritable"), "still full", 0),
+    ("is silent", "has not answered for 45 seconds", ANSWER_S),
+])  # fmt: skip
 async def test_a_retry_of_a_failing_store_raises_what_it_raises(
     does: Exception | str, error: str, took: float, autojump_clock: trio.testing.MockClock
 ) -> None:

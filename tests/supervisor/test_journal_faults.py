@@ -114,16 +114,13 @@ async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: i
         assert len(stored_deltas) == count
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [ev.RunCompleted(output=DEEP)],
-        [ev.RunCompleted(output="\ud800")],
-        [ev.RunCompleted(output=[object()])],
-        [ev.MessageReceived(content=DEEP), ev.MessageReceived(content="after"), ev.RunCompleted(output="x")],
-        [ev.RunFailed(error={"message": "\ud800"})],
-    ],
-)
+@pytest.mark.parametrize("steps", [
+    [ev.RunCompleted(output=DEEP)],
+    [ev.RunCompleted(output="\ud800")],
+    [ev.RunCompleted(output=[object()])],
+    [ev.MessageReceived(content=DEEP), ev.MessageReceived(content="after"), ev.RunCompleted(output="x")],
+    [ev.RunFailed(error={"message": "\ud800"})],
+])  # fmt: skip
 async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends(steps: list[ev.Event]) -> None:
     """Also when the store cannot hold the end itself; the caller hears which event it was."""
     store = MemoryStore()
@@ -323,13 +320,10 @@ async def test_a_publisher_that_hears_of_an_approval_finds_it_listed() -> None:
     assert listed == [1]
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (ProviderUnavailableError("not installed"), "not installed"),
-        (RuntimeError("lone \udcff"), "lone \\udcff"),
-    ],
-)
+@pytest.mark.parametrize(("error", "message"), [
+    (ProviderUnavailableError("not installed"), "not installed"),
+    (RuntimeError("lone \udcff"), "lone \\udcff"),
+])  # fmt: skip
 async def test_an_error_of_a_client_is_raised_unchanged_and_fails_its_run(error: Exception, message: str) -> None:
     """With the policy report; on record, characters that no encoding has are spelt out."""
     store = MemoryStore()

@@ -54,18 +54,15 @@ def summary(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
     return [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes]
 
 
-@pytest.mark.parametrize(
-    ("scope", "ends"),
-    [
-        ({"everything": True}, [0, 1, 2]),
-        ({"tenant": "acme"}, [0, 1]),
-        ({"label": "env=test"}, [2]),
-        ({"label": "shard=7"}, [0, 1]),
-        ({"run_id": 1}, [1]),
-        ({"session_id": 1}, [1]),
-        ({"tenant": "nobody"}, []),
-    ],
-)
+@pytest.mark.parametrize(("scope", "ends"), [
+    ({"everything": True}, [0, 1, 2]),
+    ({"tenant": "acme"}, [0, 1]),
+    ({"label": "env=test"}, [2]),
+    ({"label": "shard=7"}, [0, 1]),
+    ({"run_id": 1}, [1]),
+    ({"session_id": 1}, [1]),
+    ({"tenant": "nobody"}, []),
+])  # fmt: skip
 async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends: list[int]) -> None:
     """Whichever supervisor owns them; each is reported. One run is named by its id or its session's."""
     store = MemoryStore()
@@ -208,13 +205,10 @@ async def test_the_switch_is_one_of_the_supervisor_too() -> None:
         assert [(block.scope, block.by) for block in blocks] == [("all", "ana")]
 
 
-@pytest.mark.parametrize(
-    "scope",
-    [
-        *({}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}),
-        *({"run_id": "none"}, {"everything": True, "by": ""}),
-    ],
-)
+@pytest.mark.parametrize("scope", [
+    *({}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}),
+    *({"run_id": "none"}, {"everything": True, "by": ""}),
+])  # fmt: skip
 async def test_a_scope_that_makes_no_sense_stops_nothing(scope: dict[str, Any]) -> None:
     """Least of all everything; nor does nobody."""
     store = MemoryStore()

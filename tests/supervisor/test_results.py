@@ -317,20 +317,17 @@ def test_an_error_of_preflight_names_the_rule() -> None:
     assert raised.value.calls_before == ()
 
 
-@pytest.mark.parametrize(
-    ("action", "unpreventable", "kind", "holds", "loose"),
-    [
-        ("cancel", None, "deny", "cancel", "cancel"),
-        ("cancel", "warn", "deny", "cancel", "cancel"),
-        ("request_approval", None, "deny", "signal", "signal"),
-        ("warn", None, "deny", "record", "record"),
-        ("deny", None, "deny", "escalate", "escalate"),
-        ("deny", "cancel", "deny", "escalate", "escalate"),
-        ("deny", "warn", "deny", "record", "record"),
-        ("deny", None, "circuit_breaker", "record", "escalate"),
-        *(("deny", None, limit, "record", "escalate") for limit in sorted(LIMITS)),
-    ],
-)
+@pytest.mark.parametrize(("action", "unpreventable", "kind", "holds", "loose"), [
+    ("cancel", None, "deny", "cancel", "cancel"),
+    ("cancel", "warn", "deny", "cancel", "cancel"),
+    ("request_approval", None, "deny", "signal", "signal"),
+    ("warn", None, "deny", "record", "record"),
+    ("deny", None, "deny", "escalate", "escalate"),
+    ("deny", "cancel", "deny", "escalate", "escalate"),
+    ("deny", "warn", "deny", "record", "record"),
+    ("deny", None, "circuit_breaker", "record", "escalate"),
+    *(("deny", None, limit, "record", "escalate") for limit in sorted(LIMITS)),
+])  # fmt: skip
 def test_a_violation_found_late_reaches_as_far_as_it_can(
     action: Any, unpreventable: Any, kind: str, holds: str, loose: str
 ) -> None:

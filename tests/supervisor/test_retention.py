@@ -155,16 +155,12 @@ async def test_an_import_that_broke_off_continues() -> None:
         assert (await lines_of(other))[1:] == lines[1:]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda events: events.pop(1), "line 4: event 3 of session `a` does not follow event 1: lines are missing"),
-        (lambda events: events.insert(0, events.pop(1)), "line 3: event 2 of session `a` does not follow event 0"),
-        (lambda events: events.insert(1, events[0].replace(b'"seq":1,', b"")), "line 4: event 0 of session `a`"),
-        (lambda events: events.insert(1, events[0].replace(b"run_a", b"run_b")), "is not the one stored here"),
-    ],
-    ids=["missing", "exchanged", "without a number", "twice, unlike"],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda events: events.pop(1), "line 4: event 3 of session `a` does not follow event 1: lines are missing"),
+    (lambda events: events.insert(0, events.pop(1)), "line 3: event 2 of session `a` does not follow event 0"),
+    (lambda events: events.insert(1, events[0].replace(b'"seq":1,', b"")), "line 4: event 0 of session `a`"),
+    (lambda events: events.insert(1, events[0].replace(b"run_a", b"run_b")), "is not the one stored here"),
+], ids=["missing", "exchanged", "without a number", "twice, unlike"])  # fmt: skip
 async def test_an_export_that_was_changed_stores_nothing_at_another_place(
     change: Callable[[list[bytes]], Any], message: str
 ) -> None:
@@ -192,15 +188,12 @@ async def test_one_session_goes_out_by_itself() -> None:
     assert [event async for event in other.read("b")] == [event async for event in store.read("b")]
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([b'{"type":"run_started"}'], "line 1: this is not `proctor record 1`"),
-        ([b'{"format":"other"}'], "line 1: this is not `proctor record 1`"),
-        ([b'{"format":"proctor record 1"}', b"{"], "line 2: not JSON"),
-        ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "message"), [
+    ([b'{"type":"run_started"}'], "line 1: this is not `proctor record 1`"),
+    ([b'{"format":"other"}'], "line 1: this is not `proctor record 1`"),
+    ([b'{"format":"proctor record 1"}', b"{"], "line 2: not JSON"),
+    ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
+])  # fmt: skip
 async def test_lines_of_something_else_are_one_clear_error(lines: list[bytes], message: str) -> None:
     """With their number."""
     with pytest.raises(UsageError, match=message):

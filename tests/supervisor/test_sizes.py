@@ -87,20 +87,16 @@ async def test_an_event_carries_so_much_and_says_what_is_left_out() -> None:
     assert result.output == HUGE
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        ev.MessageStreamed(delta=HUGE),
-        ev.ToolCallCompleted(tool_call_id="c", tool_output={"rows": [[HUGE]]}),
-        ev.ToolCallCompleted(tool_call_id="c", tool_output=list(range(3_000_000))),
-        ev.SessionStarted(provider_session_id="p", metadata={"model": "m", "blob": HUGE}),
-        ev.Unrecognized(raw={"type": "news", "blob": HUGE}),
-        ev.ErrorOccurred(code="c", message=HUGE),
-        ev.ErrorOccurred(code="c", message="m", provider_error={"body": HUGE}),
-        ev.ToolCallStarted(tool_call_id="c", tool_name="write", tool_input={"content": HUGE}),
-    ],
-    ids=lambda event: event.type,
-)
+@pytest.mark.parametrize("event", [
+    ev.MessageStreamed(delta=HUGE),
+    ev.ToolCallCompleted(tool_call_id="c", tool_output={"rows": [[HUGE]]}),
+    ev.ToolCallCompleted(tool_call_id="c", tool_output=list(range(3_000_000))),
+    ev.SessionStarted(provider_session_id="p", metadata={"model": "m", "blob": HUGE}),
+    ev.Unrecognized(raw={"type": "news", "blob": HUGE}),
+    ev.ErrorOccurred(code="c", message=HUGE),
+    ev.ErrorOccurred(code="c", message="m", provider_error={"body": HUGE}),
+    ev.ToolCallStarted(tool_call_id="c", tool_name="write", tool_input={"content": HUGE}),
+], ids=lambda event: event.type)  # fmt: skip
 def test_what_is_cut_can_be_read_again(event: ev.Event) -> None:
     """It has its type, its ids and an error's code; a call's input is never cut."""
     cut = within_bounds(event)
@@ -190,16 +186,12 @@ async def recorded(
 
 
 @pytest.mark.parametrize("kept", ["memory", "sqlite"])
-@pytest.mark.parametrize(
-    "flood",
-    [
-        [ev.MessageReceived(content="x")] * 500,
-        [ev.MessageStreamed(delta="x")] * 500,
-        [ev.MessageReceived(content="y" * 40_000)] * 10,
-        [ev.MessageSent(content="z", role="user")] * 500,
-    ],
-    ids=["whole", "streamed", "large", "of a user"],
-)
+@pytest.mark.parametrize("flood", [
+    [ev.MessageReceived(content="x")] * 500,
+    [ev.MessageStreamed(delta="x")] * 500,
+    [ev.MessageReceived(content="y" * 40_000)] * 10,
+    [ev.MessageSent(content="z", role="user")] * 500,
+], ids=["whole", "streamed", "large", "of a user"])  # fmt: skip
 async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: str, tmp_path: Path) -> None:
     """Few are stored, calls go on, and the run completes."""
     steps: list[Step] = [*flood, Ask(name="x", id="c"), *flood, ev.RunCompleted(output="done")]
@@ -260,14 +252,11 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
                 yield store
 
 
-@pytest.mark.parametrize(
-    ("kind", "flood"),
-    [
-        *(("memory", flood) for flood in FLOODS),
-        *(("sqlite", flood) for flood in ("usage", "outputs")),
-        pytest.param("postgres", "usage", marks=needs_postgres),
-    ],
-)
+@pytest.mark.parametrize(("kind", "flood"), [
+    *(("memory", flood) for flood in FLOODS),
+    *(("sqlite", flood) for flood in ("usage", "outputs")),
+    pytest.param("postgres", "usage", marks=needs_postgres),
+])  # fmt: skip
 async def test_a_flood_of_anything_else_ends_the_run(kind: str, flood: str, tmp_path: Path) -> None:
     """Little is stored, one event says why, the run fails of it, and what comes after it is not taken."""
     agent = FakeAdapter([*FLOODS[flood], ev.RunCompleted(output="done")])

@@ -305,25 +305,19 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
         assert seen == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        *(({"types": types}, "types") for types in ("run_started", [], ["run_startd"], [7], 3)),
-        ({"tenant": "acme", "session_id": "s"}, "name a tenant, or a session or a run"),
-        ({"session_id": 3}, "not text"),
-        ({"run_id": "nothing"}, "no run"),
-        ({"run_id": "r", "session_id": "other"}, "no run"),
-        ({"run_id": "r", "after": "begin"}, "`after`"),
-        *(
-            ({"session_id": "s", "after": after}, "`seq` of the last event seen")
-            for after in (-1, "7", 1.5, True, None)
-        ),
-        *(({"after": after}, "counts within one session") for after in (7, True, None)),
-        ({"after": "yesterday"}, "it is the `cursor` of a subscription, or `start`"),
-        ({"after": "other.5"}, "a cursor of another store"),
-        ({"after": "ahead"}, "it is an older copy"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    *(({"types": types}, "types") for types in ("run_started", [], ["run_startd"], [7], 3)),
+    ({"tenant": "acme", "session_id": "s"}, "name a tenant, or a session or a run"),
+    ({"session_id": 3}, "not text"),
+    ({"run_id": "nothing"}, "no run"),
+    ({"run_id": "r", "session_id": "other"}, "no run"),
+    ({"run_id": "r", "after": "begin"}, "`after`"),
+    *(({"session_id": "s", "after": after}, "`seq` of the last event seen") for after in (-1, "7", 1.5, True, None)),
+    *(({"after": after}, "counts within one session") for after in (7, True, None)),
+    ({"after": "yesterday"}, "it is the `cursor` of a subscription, or `start`"),
+    ({"after": "other.5"}, "a cursor of another store"),
+    ({"after": "ahead"}, "it is an older copy"),
+])  # fmt: skip
 async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], message: str) -> None:
     """On entering at the latest, or with the first event where nobody enters."""
     store = MemoryStore()

@@ -147,31 +147,28 @@ async def test_all_subscribers_end_with_the_supervisor() -> None:
     assert isinstance(seen["all"][-1], TERMINAL)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"adapter": None}, "`adapter` is None, not an adapter"),
-        ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
-        ({"adapter": FakeAdapter}, "`adapter` is the class `FakeAdapter`, not an adapter"),
-        ({"prompt": None}, "`prompt` is None, not text"),
-        ({"prompt": b"go"}, "`prompt` is a value of type `bytes`, not text"),
-        ({"context": {"tenant": "acme"}}, "`context` is a value of type `dict`, not a `RunContext`"),
-        ({"metadata": "x"}, "`metadata` is a value of type `str`, not a mapping"),
-        ({"run_id": 3}, "`run_id` is a value of type `int`, not text"),
-        ({"session_id": ""}, "`session_id` is empty"),
-        ({"session_id": "a\ud800"}, "`session_id` is not UTF-8 text"),
-        ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
-        ({"publishers": [None]}, "`publishers` is a list of functions"),
-        ({"publishers": print}, "`publishers` is a list of functions"),
-        ({"store": {}}, "`store` is a value of type `dict`, not a store"),
-        ({"store": MemoryStore}, "`store` is the class `MemoryStore`, not a store"),
-        ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
-        ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
-        ({"policies": []}, "`policies` is an empty list"),
-        ({"policies": Policy(name="p")}, "`policies` is one policy"),
-        ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"adapter": None}, "`adapter` is None, not an adapter"),
+    ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
+    ({"adapter": FakeAdapter}, "`adapter` is the class `FakeAdapter`, not an adapter"),
+    ({"prompt": None}, "`prompt` is None, not text"),
+    ({"prompt": b"go"}, "`prompt` is a value of type `bytes`, not text"),
+    ({"context": {"tenant": "acme"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+    ({"metadata": "x"}, "`metadata` is a value of type `str`, not a mapping"),
+    ({"run_id": 3}, "`run_id` is a value of type `int`, not text"),
+    ({"session_id": ""}, "`session_id` is empty"),
+    ({"session_id": "a\ud800"}, "`session_id` is not UTF-8 text"),
+    ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
+    ({"publishers": [None]}, "`publishers` is a list of functions"),
+    ({"publishers": print}, "`publishers` is a list of functions"),
+    ({"store": {}}, "`store` is a value of type `dict`, not a store"),
+    ({"store": MemoryStore}, "`store` is the class `MemoryStore`, not a store"),
+    ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
+    ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
+    ({"policies": []}, "`policies` is an empty list"),
+    ({"policies": Policy(name="p")}, "`policies` is one policy"),
+    ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
+])  # fmt: skip
 async def test_arguments_of_the_wrong_kind_are_one_clear_error(given: dict[str, Any], message: str) -> None:
     """Nothing is started."""
     good: dict[str, Any] = {"adapter": saying(1), "prompt": "go", "policies": [OPEN]}

@@ -138,34 +138,26 @@ async def record_of(store: MemoryStore) -> list[ev.Event]:
     return [event async for event in store.read(run.session_id)]
 
 
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
-        (ev.ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
-        (
-            ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD),
-            "whose `tool_input` .* object, got text",
-        ),
-        (
-            ev.ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
-            "`tool_call_requested` event whose `tool_input` .* a value in a circle",
-        ),
-        (ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
-        (ev.TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
-        (ev.TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
-        (ev.TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
-        (ev.TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is not an amount"),
-        (ev.TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
-        (ev.TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),
-        (ev.TokenUsageUpdated(cost_usd=float("nan")), "whose `cost_usd` is nan"),
-        (ev.TokenUsageUpdated(cost_usd=float("inf")), "whose `cost_usd` is inf"),
-        (ev.MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
-        (ev.MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
-        (ev.MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
-        (ev.RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
-        (ev.RunCompleted(output=THING), "`run_completed` event whose `output`"),
-    ],
-)
+@pytest.mark.parametrize(("event", "message"), [
+    (ev.ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
+    (ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD), "whose `tool_input` .* object, got text"),
+    (ev.ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
+        "`tool_call_requested` event whose `tool_input` .* a value in a circle"),
+    (ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
+    (ev.TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
+    (ev.TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
+    (ev.TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
+    (ev.TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is not an amount"),
+    (ev.TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
+    (ev.TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),
+    (ev.TokenUsageUpdated(cost_usd=float("nan")), "whose `cost_usd` is nan"),
+    (ev.TokenUsageUpdated(cost_usd=float("inf")), "whose `cost_usd` is inf"),
+    (ev.MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
+    (ev.MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
+    (ev.MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
+    (ev.RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
+    (ev.RunCompleted(output=THING), "`run_completed` event whose `output`"),
+])  # fmt: skip
 async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
     event: ev.Event, message: str
 ) -> None:
@@ -182,17 +174,14 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
     assert adapter.closed == 1
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (ToolCall(id=WRONG, name="read"), "call whose `id` .* expected text"),
-        (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
-        (ToolCall(id="c", name="read", input={"x": endless()}), "call whose `input` .* a value in a circle, or of"),
-        (ToolCall(id="c", name="read", turn=WORD), "call whose `turn` .* expected a whole number"),
-        (None, "`NoneType`, which is not a call"),
-        ({"name": "read"}, "`dict`, which is not a call"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (ToolCall(id=WRONG, name="read"), "call whose `id` .* expected text"),
+    (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
+    (ToolCall(id="c", name="read", input={"x": endless()}), "call whose `input` .* a value in a circle, or of"),
+    (ToolCall(id="c", name="read", turn=WORD), "call whose `turn` .* expected a whole number"),
+    (None, "`NoneType`, which is not a call"),
+    ({"name": "read"}, "`dict`, which is not a call"),
+])  # fmt: skip
 async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(call: Any, message: str) -> None:
     """At the gate too: nothing of it is recorded."""
     store, adapter, answers = MemoryStore(), FakeAdapter(), []
@@ -211,22 +200,11 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(call: Any,
     assert isinstance(stored[-1], ev.RunFailed)
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "message"),
-    [
-        ({"input_tokens": 10}, {"input_tokens": 9}, "`input_tokens` fell from 10 to 9"),
-        (
-            {"input_tokens": 1, "cost_usd": 2.0},
-            {"input_tokens": 5, "cost_usd": 1.5},
-            "`cost_usd` fell from 2.0 to 1.5",
-        ),
-        (
-            {"input_tokens": 5, "event_id": "a"},
-            {"input_tokens": 4, "event_id": "b"},
-            "`input_tokens` fell from 5 to 4",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("first", "then", "message"), [
+    ({"input_tokens": 10}, {"input_tokens": 9}, "`input_tokens` fell from 10 to 9"),
+    ({"input_tokens": 1, "cost_usd": 2.0}, {"input_tokens": 5, "cost_usd": 1.5}, "`cost_usd` fell from 2.0 to 1.5"),
+    ({"input_tokens": 5, "event_id": "a"}, {"input_tokens": 4, "event_id": "b"}, "`input_tokens` fell from 5 to 4"),
+])  # fmt: skip
 async def test_usage_that_falls_ends_the_run(first: dict[str, Any], then: dict[str, Any], message: str) -> None:
     """What a client has used of a run stays used: a figure that begins again would not be counted."""
     reports = [ev.TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]

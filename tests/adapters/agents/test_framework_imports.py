@@ -39,13 +39,10 @@ def test_importing_adapters_stores_and_the_command_line_imports_no_package_of_ot
     assert run(IMPORTS, *OTHERS) == "[]"
 
 
-@pytest.mark.parametrize(
-    ("adapter", "agent", "mine"),
-    [
-        ("PydanticAIAdapter", "from pydantic_ai import Agent; agent = Agent('test')", "pydantic_ai"),
-        ("OpenAIAgentsAdapter", "from agents import Agent; agent = Agent(name='x')", "agents"),
-    ],
-)
+@pytest.mark.parametrize(("adapter", "agent", "mine"), [
+    ("PydanticAIAdapter", "from pydantic_ai import Agent; agent = Agent('test')", "pydantic_ai"),
+    ("OpenAIAgentsAdapter", "from agents import Agent; agent = Agent(name='x')", "agents"),
+])  # fmt: skip
 def test_using_one_framework_imports_no_other(adapter: str, agent: str, mine: str) -> None:
     """Each adapter comes with its own alone."""
     pytest.importorskip(mine)

@@ -153,17 +153,14 @@ def test_a_parameter_that_is_an_object_is_looked_into() -> None:
     assert [each.inputs["path"] for each in table if each.name == "write_file"] == [("$.file.path",)]
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "rule"),
-    [
-        ("shell", {"action": {"commands": ["ls", "true; git push"]}}, RULES[4]),
-        ("local_shell", {"action": {"command": ["bash", "-c", "git push"]}}, RULES[4]),
-        ("apply_patch", {"operation": {"type": "create_file", "path": "../a", "diff": "+x"}}, RULES[5]),
-        ("apply_patch", {"operation": {"type": "delete_file", "path": "a"}}, "delete"),
-        ("web_search", {"action": {"type": "open_page", "url": "http://evil.example"}}, RULES[6]),
-        ("web_search", {"action": {"type": "search", "query": "x"}}, "web_search"),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "rule"), [
+    ("shell", {"action": {"commands": ["ls", "true; git push"]}}, RULES[4]),
+    ("local_shell", {"action": {"command": ["bash", "-c", "git push"]}}, RULES[4]),
+    ("apply_patch", {"operation": {"type": "create_file", "path": "../a", "diff": "+x"}}, RULES[5]),
+    ("apply_patch", {"operation": {"type": "delete_file", "path": "a"}}, "delete"),
+    ("web_search", {"action": {"type": "open_page", "url": "http://evil.example"}}, RULES[6]),
+    ("web_search", {"action": {"type": "search", "query": "x"}}, "web_search"),
+])  # fmt: skip
 def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[str, Any], rule: Any) -> None:
     """Nobody holds it; it is judged when the response shows it, and a search is no `fetch`."""
 
@@ -324,14 +321,11 @@ def test_a_parameter_with_a_default_counts_where_no_call_gives_it() -> None:
     assert answers_of((tool,), "write_file", {"path": "x"}, ESCAPE, "deny") == "deny"
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("run_command", {"command": "git status", "timeout": 5, "description": "look"}),
-        ("run_command", {"command": "git status", "args": []}),
-        ("bash", {"command": "git status", "run_in_background": True}),
-    ],
-)
+@pytest.mark.parametrize(("name", "given"), [
+    ("run_command", {"command": "git status", "timeout": 5, "description": "look"}),
+    ("run_command", {"command": "git status", "args": []}),
+    ("bash", {"command": "git status", "run_in_background": True}),
+])  # fmt: skip
 def test_harmless_parameters_are_understood(name: str, given: dict[str, Any]) -> None:
     """So a tool with a timeout is still `bash`; one that is not given changes nothing."""
     for tools in (function_tools.MOSTLY, client_tools.GENERIC_TOOLS):

@@ -37,18 +37,15 @@ def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("shell", {"x": 1}, "adapter `shell` has no option `x`; it has `cwd`"),
-        ("shell", {"timeout_s": "soon"}, "option `timeout_s` of adapter `shell` is a number, not `soon`"),
-        ("shell", {"timeout_s": True}, "option `timeout_s` of adapter `shell` is a number, not `true`"),
-        ("shell", {"cwd": 3}, "option `cwd` of adapter `shell` is text or a path, not `3`"),
-        ("scripted", {"script": "x.yaml", "gated": "maybe"}, "is true or false, not `maybe`"),
-        ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
-        ("scripted", {}, "adapter `scripted` needs its option `script`; use `--set script=...`"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("shell", {"x": 1}, "adapter `shell` has no option `x`; it has `cwd`"),
+    ("shell", {"timeout_s": "soon"}, "option `timeout_s` of adapter `shell` is a number, not `soon`"),
+    ("shell", {"timeout_s": True}, "option `timeout_s` of adapter `shell` is a number, not `true`"),
+    ("shell", {"cwd": 3}, "option `cwd` of adapter `shell` is text or a path, not `3`"),
+    ("scripted", {"script": "x.yaml", "gated": "maybe"}, "is true or false, not `maybe`"),
+    ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
+    ("scripted", {}, "adapter `scripted` needs its option `script`; use `--set script=...`"),
+])  # fmt: skip
 def test_an_option_that_it_does_not_take_or_of_the_wrong_kind_is_an_error(
     name: str, options: dict[str, Any], message: str
 ) -> None:

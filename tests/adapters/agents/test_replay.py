@@ -156,19 +156,14 @@ async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> 
     assert from_file.log == from_events.log
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"type":"turn_started"}\n\nnot json\n', ":3: not an event"),
-        (
-            b'{"format":"proctor record 1"}\n',
-            ":1: not an event: `type` is missing; `proctor show RUN --json` writes the events of a run",
-        ),
-        (b'{"type":"turn_started"}\n{"type":"turn_started","turn":"x"}\n', ":2: `turn_started` event"),
-        (b"", ": no events"),
-        (b"\x1f\x8b\x07damaged file", ":1: damaged gzip file"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b'{"type":"turn_started"}\n\nnot json\n', ":3: not an event"),
+    (b'{"format":"proctor record 1"}\n',
+        ":1: not an event: `type` is missing; `proctor show RUN --json` writes the events of a run"),
+    (b'{"type":"turn_started"}\n{"type":"turn_started","turn":"x"}\n', ":2: `turn_started` event"),
+    (b"", ": no events"),
+    (b"\x1f\x8b\x07damaged file", ":1: damaged gzip file"),
+])  # fmt: skip
 def test_a_bad_line_is_one_clear_error(tmp_path: Path, content: bytes, message: str) -> None:
     """It names the file and the line."""
     path = tmp_path / "bad.jsonl"

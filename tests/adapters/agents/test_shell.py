@@ -51,14 +51,11 @@ async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Pa
     assert done.outcomes("line") == [ToolCallCompleted(tool_call_id="line", tool_name="bash", tool_output=output)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("touch a; rm b", "touch a && echo $(rm b)", "touch a | cat <(rm b)", "touch a; bash -c 'rm b'"),
-        *("touch a; env X=1 rm b", "touch a; echo b | xargs rm", "touch a; cat <<E\n$(rm b)\nE"),
-        *("touch a; f() { rm b; }; f", "touch a; /bin/rm b", "touch a; \\rm b"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("touch a; rm b", "touch a && echo $(rm b)", "touch a | cat <(rm b)", "touch a; bash -c 'rm b'"),
+    *("touch a; env X=1 rm b", "touch a; echo b | xargs rm", "touch a; cat <<E\n$(rm b)\nE"),
+    *("touch a; f() { rm b; }; f", "touch a; /bin/rm b", "touch a; \\rm b"),
+])  # fmt: skip
 async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) -> None:
     """Not even what stands before it; what was allowed before has failed."""
     (tmp_path / "b").touch()

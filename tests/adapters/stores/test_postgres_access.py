@@ -191,15 +191,12 @@ def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_serv
 
 
 @NEEDS_DEBIANS_SERVER
-@pytest.mark.parametrize(
-    ("host", "options", "message"),
-    [
-        ("127.0.0.1", {"sslrootcert": "root.pem"}, "shows the certificate of another host"),
-        ("localhost", {"sslrootcert": "other.pem"}, "a certificate that `sslrootcert` does not vouch for"),
-        ("localhost", {"sslrootcert": "none.pem"}, "`sslrootcert` names no file"),
-        ("localhost", {"sslmode": "disable"}, "does not let this role in from here: see pg_hba.conf"),
-    ],
-)
+@pytest.mark.parametrize(("host", "options", "message"), [
+    ("127.0.0.1", {"sslrootcert": "root.pem"}, "shows the certificate of another host"),
+    ("localhost", {"sslrootcert": "other.pem"}, "a certificate that `sslrootcert` does not vouch for"),
+    ("localhost", {"sslrootcert": "none.pem"}, "`sslrootcert` names no file"),
+    ("localhost", {"sslmode": "disable"}, "does not let this role in from here: see pg_hba.conf"),
+])  # fmt: skip
 def test_another_server_is_not_spoken_to(
     tls_server: OwnServer, root: Path, host: str, options: dict[str, str], message: str
 ) -> None:

@@ -305,15 +305,12 @@ def standing_still(connection: Connection, lock: str, where: str) -> Iterator[No
         yield
 
 
-@pytest.mark.parametrize(
-    ("lock", "where"),
-    [
-        (IN_TURN, "within a message"),
-        (IN_TURN, "before a statement"),
-        (TABLE, "within a message"),
-        (SESSION, "between messages"),
-    ],
-)
+@pytest.mark.parametrize(("lock", "where"), [
+    (IN_TURN, "within a message"),
+    (IN_TURN, "before a statement"),
+    (TABLE, "within a message"),
+    (SESSION, "between messages"),
+])  # fmt: skip
 async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock: str, where: str) -> None:
     """The next that needs them has its write done, and nothing of the other is there."""
     url, schema = place

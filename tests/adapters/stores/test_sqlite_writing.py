@@ -228,18 +228,15 @@ async def asks_for_what_is_none(path: Path) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize(
-    "what",
-    [
-        opens_it_again,
-        keeps_a_second_store,
-        links_to_it,
-        audits_it,
-        prunes_it,
-        exports_and_imports_it,
-        asks_for_what_is_none,
-    ],
-)
+@pytest.mark.parametrize("what", [
+    opens_it_again,
+    keeps_a_second_store,
+    links_to_it,
+    audits_it,
+    prunes_it,
+    exports_and_imports_it,
+    asks_for_what_is_none,
+])  # fmt: skip
 async def test_the_log_stays_while_a_store_is_open(
     what: Callable[[Path], Awaitable[None]], tmp_path: Path, anyio_backend: str
 ) -> None:

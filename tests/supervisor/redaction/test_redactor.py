@@ -195,13 +195,10 @@ IN_TEXT = [
     *(f"https://x/?api_key={TOKEN}&a=b", f"https://x/?access_token={TOKEN}", f"client_secret={TOKEN}&x=1"),
     *(f'db_password = "{TOKEN}"', f"{{'password': '{TOKEN}'}}", f"password => '{TOKEN}'", f"secret: {TOKEN}\n"),
     *("host=h password=hunter2Xq9", "Server=h;Password=hunter2Xq9;", "password: 'correct-horse'", f"Bearer {TOKEN}"),
-    *(
-        f"jdbc:postgresql://h/db?user=u&password={TOKEN}",
-        f"Cookie: a=b; sid={TOKEN}",
-        f"Set-Cookie: sid={TOKEN}; Path=/",
-    ),
+    *(f"jdbc:postgresql://h/db?user=u&password={TOKEN}", f"Cookie: a=b; sid={TOKEN}",
+        f"Set-Cookie: sid={TOKEN}; Path=/"),
     *(f"git clone https://{TOKEN}@github.com/x", "the password is hunter2Xq9.", f"dckr_pat_{TOKEN}"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", IN_TEXT)
@@ -263,14 +260,11 @@ def test_what_is_named_as_a_secret_is_one(redactor: Redactor, given: dict[str, A
     assert HIDDEN not in repr(redactor.events([event], [encode_event(event)]))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"),
-        *("redis://:12345/6@host", "redis://:1/@host", "postgres://u:123456/7@host", "ftp://u:/1@host"),
-        *("postgres://u:p/w@host/db", "postgres://u:pw/x/y@host/db", "postgres://u:/pw@host/db"),
-    ],
-)
+@pytest.mark.parametrize("url", [
+    *("redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"),
+    *("redis://:12345/6@host", "redis://:1/@host", "postgres://u:123456/7@host", "ftp://u:/1@host"),
+    *("postgres://u:p/w@host/db", "postgres://u:pw/x/y@host/db", "postgres://u:/pw@host/db"),
+])  # fmt: skip
 def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor, url: str) -> None:
     """Up to the last `@` before the path; the address stays."""
     secret = re.split(r"/(?!.*@)", url.split("://")[1])[0].rpartition("@")[0].partition(":")[2]
@@ -297,53 +291,50 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
     assert Redactor(Redaction(allow=("example",))).redact({"password": "example"}) == {"password": "example"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("curl -u user:hunter2 http://x", "curl -sSu 'user:hunter2' x", "curl -uuser:hunter2 x"),
-        *("curl -U a:hunter2 x", "curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x"),
-        *("curl --proxy-user a:hunter2 x", "sshpass -p hunter2 ssh x", "docker login -u a -p hunter2"),
-        *("mysql -u root -phunter2 x", "redis-cli -h x -a hunter2", "redis-cli --pass hunter2"),
-        *("sshpass -phunter2 ssh h", "openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2"),
-        *("openssl dgst -hmac hunter2 f", "openssl rsa -passin pass:hunter2 -in k"),
-        *("openssl req -passout pass:hunter2", "zip '-Phunter2' a.zip b", "unzip -P hunter2 a.zip"),
-        *("7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
-        *("http -a user:hunter2 GET u", "https --auth user:hunter2 u", "xh -a user:hunter2 u"),
-        *("smbclient //s/x -U user%hunter2", "mount -t cifs //s/x /m -o username=u,password=hunter2"),
-        *("rclone config create r webdav pass=hunter2", "ldapsearch -x -D cn=a -w hunter2", "ldapadd -w hunter2"),
-        *("mongosh --host h -u a -p hunter2", "mongo -u a -p hunter2 db", "mongodump -u a -p hunter2"),
-        *("sqlcmd -S h -U sa -P hunter2", "bcp t out f -U sa -P hunter2", "cqlsh -u a -p hunter2 h"),
-        *("az login -u a -p hunter2", "oc login -u a -p hunter2", "helm registry login h -u a -p hunter2"),
-        *("skopeo login -u a -p hunter2 h", "skopeo copy --dest-creds a:hunter2 x y", "buildah login -p hunter2 h"),
-        *("nerdctl login -u a -p hunter2", "crane auth login h -u a -p hunter2", "podman login -u a -p hunter2"),
-        *("kubectl create secret generic s --from-literal=password=hunter2", "useradd -p hunter2 bob"),
-        *("keytool -storepass hunter2 -list", "keytool -genkey -keypass hunter2", "jarsigner -storepass hunter2 x"),
-        *("java -Djavax.net.ssl.keyStorePassword=hunter2 X", "ansible -e ansible_become_pass=hunter2"),
-        *("vault kv put secret/x password=hunter2", "twine upload -u a -p hunter2 d", "lftp -u user,hunter2 h"),
-        *("ncftp -u a -p hunter2 h", "xfreerdp /u:a /p:hunter2 /v:h", "rdesktop -u a -p hunter2 h"),
-        *("snmpwalk -v3 -u a -A hunter2 h", "snmpwalk -v3 -X hunter2 h", "snmpget -v2c -c hunter2 h"),
-        *("mosquitto_pub -u a -P hunter2 -t x", "mosquitto_sub -u a --pw hunter2", "swaks -au a -ap hunter2"),
-        *("sendemail -xu a -xp hunter2", "curl -b session=hunter2 u", "curl -F password=hunter2 u"),
-        *("curl -d 'user=a&password=hunter2' u", "curl --oauth2-bearer hunter2 u", "curl -E c.pem:hunter2 u"),
-        *("curl --pass hunter2 u", "ssh-keygen -N hunter2 -f k", "ssh-keygen -p -P hunter2", "plink -pw hunter2 h"),
-        *("pdftotext -upw hunter2 a", "winscp /password=hunter2", "rabbitmqadmin -u a -p hunter2 list"),
-        *("docker run -e DB_PASS=hunter2 x", "export PGPASS=hunter2", "env MYSQL_PWD=hunter2 mysql"),
-        *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /", "openssl passwd hunter2"),
-        *("openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
-        *("ansible-vault encrypt_string hunter2 --name x", "ansible-vault encrypt_string --name 'a b' hunter2"),
-        *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login 'hunter2;ä $x'"),
-        *("gh secret set NAME --body hunter2", "gh secret set -b'hunter2' NAME"),
-        *("gh secret set N --body=hunter2 -R o/r", "qpdf --encrypt hunter2 owner 256 -- a b"),
-        *("qpdf a b --encrypt user hunter2 256 --", "qpdf --encrypt '' hunter2 256 -- a b"),
-        *("net use X: '\\\\host\\s' hunter2 /user:U", "NET.exe use //h/s /user:U hunter2"),
-        *("rabbitmqctl add_user U hunter2", "sudo rabbitmqctl -n r@h change_password U hunter2"),
-        *("docker exec r rabbitmqctl authenticate_user U hunter2", "wpa_passphrase 'My SSID' hunter2"),
-        *("aws configure set aws_secret_access_key hunter2", "aws configure set profile.x.aws_session_token hunter2"),
-        *("npm config set //host/:_authToken hunter2", "npm config set //host/:_authToken=hunter2"),
-        *("env APP_KEY=hunter2", "curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u"),
-        "http u X-Auth-Token:hunter2",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("curl -u user:hunter2 http://x", "curl -sSu 'user:hunter2' x", "curl -uuser:hunter2 x"),
+    *("curl -U a:hunter2 x", "curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x"),
+    *("curl --proxy-user a:hunter2 x", "sshpass -p hunter2 ssh x", "docker login -u a -p hunter2"),
+    *("mysql -u root -phunter2 x", "redis-cli -h x -a hunter2", "redis-cli --pass hunter2"),
+    *("sshpass -phunter2 ssh h", "openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2"),
+    *("openssl dgst -hmac hunter2 f", "openssl rsa -passin pass:hunter2 -in k"),
+    *("openssl req -passout pass:hunter2", "zip '-Phunter2' a.zip b", "unzip -P hunter2 a.zip"),
+    *("7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
+    *("http -a user:hunter2 GET u", "https --auth user:hunter2 u", "xh -a user:hunter2 u"),
+    *("smbclient //s/x -U user%hunter2", "mount -t cifs //s/x /m -o username=u,password=hunter2"),
+    *("rclone config create r webdav pass=hunter2", "ldapsearch -x -D cn=a -w hunter2", "ldapadd -w hunter2"),
+    *("mongosh --host h -u a -p hunter2", "mongo -u a -p hunter2 db", "mongodump -u a -p hunter2"),
+    *("sqlcmd -S h -U sa -P hunter2", "bcp t out f -U sa -P hunter2", "cqlsh -u a -p hunter2 h"),
+    *("az login -u a -p hunter2", "oc login -u a -p hunter2", "helm registry login h -u a -p hunter2"),
+    *("skopeo login -u a -p hunter2 h", "skopeo copy --dest-creds a:hunter2 x y", "buildah login -p hunter2 h"),
+    *("nerdctl login -u a -p hunter2", "crane auth login h -u a -p hunter2", "podman login -u a -p hunter2"),
+    *("kubectl create secret generic s --from-literal=password=hunter2", "useradd -p hunter2 bob"),
+    *("keytool -storepass hunter2 -list", "keytool -genkey -keypass hunter2", "jarsigner -storepass hunter2 x"),
+    *("java -Djavax.net.ssl.keyStorePassword=hunter2 X", "ansible -e ansible_become_pass=hunter2"),
+    *("vault kv put secret/x password=hunter2", "twine upload -u a -p hunter2 d", "lftp -u user,hunter2 h"),
+    *("ncftp -u a -p hunter2 h", "xfreerdp /u:a /p:hunter2 /v:h", "rdesktop -u a -p hunter2 h"),
+    *("snmpwalk -v3 -u a -A hunter2 h", "snmpwalk -v3 -X hunter2 h", "snmpget -v2c -c hunter2 h"),
+    *("mosquitto_pub -u a -P hunter2 -t x", "mosquitto_sub -u a --pw hunter2", "swaks -au a -ap hunter2"),
+    *("sendemail -xu a -xp hunter2", "curl -b session=hunter2 u", "curl -F password=hunter2 u"),
+    *("curl -d 'user=a&password=hunter2' u", "curl --oauth2-bearer hunter2 u", "curl -E c.pem:hunter2 u"),
+    *("curl --pass hunter2 u", "ssh-keygen -N hunter2 -f k", "ssh-keygen -p -P hunter2", "plink -pw hunter2 h"),
+    *("pdftotext -upw hunter2 a", "winscp /password=hunter2", "rabbitmqadmin -u a -p hunter2 list"),
+    *("docker run -e DB_PASS=hunter2 x", "export PGPASS=hunter2", "env MYSQL_PWD=hunter2 mysql"),
+    *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /", "openssl passwd hunter2"),
+    *("openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
+    *("ansible-vault encrypt_string hunter2 --name x", "ansible-vault encrypt_string --name 'a b' hunter2"),
+    *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login 'hunter2;ä $x'"),
+    *("gh secret set NAME --body hunter2", "gh secret set -b'hunter2' NAME"),
+    *("gh secret set N --body=hunter2 -R o/r", "qpdf --encrypt hunter2 owner 256 -- a b"),
+    *("qpdf a b --encrypt user hunter2 256 --", "qpdf --encrypt '' hunter2 256 -- a b"),
+    *("net use X: '\\\\host\\s' hunter2 /user:U", "NET.exe use //h/s /user:U hunter2"),
+    *("rabbitmqctl add_user U hunter2", "sudo rabbitmqctl -n r@h change_password U hunter2"),
+    *("docker exec r rabbitmqctl authenticate_user U hunter2", "wpa_passphrase 'My SSID' hunter2"),
+    *("aws configure set aws_secret_access_key hunter2", "aws configure set profile.x.aws_session_token hunter2"),
+    *("npm config set //host/:_authToken hunter2", "npm config set //host/:_authToken=hunter2"),
+    *("env APP_KEY=hunter2", "curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u"),
+    "http u X-Auth-Token:hunter2",
+])  # fmt: skip
 def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
     """As a line, as a list of words, and in both within an input; the words around it stay."""
     for command in (line, shlex.split(line)):
@@ -354,46 +345,40 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
         assert line.split()[0] in shown
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("echo hunter2 | sudo -S ls", "sudo -S ls <<< hunter2", "echo 'user:hunter2' | chpasswd"),
-        *("kinit a <<< hunter2", "echo -n hunter2 | cryptsetup luksOpen d n -"),
-        *("CREATE USER a IDENTIFIED BY 'hunter2'", "psql -c \"ALTER USER a PASSWORD 'hunter2'\""),
-        *("pdftk a output b user_pw hunter2", "gh auth login --with-token <<< hunter2"),
-        *("echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2", "net use X: \\\\host\\s hunter2 /user:U"),
-        *("GET / HTTP/1.1\nX-Api-Key: hunter2\n", "cd a && vault login hunter2"),
-        *("ipmitool -U a -P hunter2 x", "ncftpput -u a -p hunter2 h", "poetry publish -u a -p hunter2"),
-        "winrs -p:hunter2",
-        *("veracrypt -p hunter2 d", "psexec \\\\h -u a -p hunter2 cmd", "cmdkey /add:h /pass:hunter2"),
-        *("netlify x --auth hunter2", "rclone obscure hunter2", "mc alias set x http://h a hunter2"),
-        *("poetry config pypi-token.pypi hunter2", 'GRANT x TO a IDENTIFIED BY "hunter2"'),
-        *("SET PASSWORD FOR a = 'hunter2'", "SET PASSWORD = PASSWORD('hunter2')"),
-        *("ConvertTo-SecureString 'hunter2' -AsPlainText", "echo -e 'hunter2\\nhunter2' | passwd a"),
-        *("vncpasswd -f <<< hunter2", "setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2"),
-        '{"otp": "hunter2"}',
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("echo hunter2 | sudo -S ls", "sudo -S ls <<< hunter2", "echo 'user:hunter2' | chpasswd"),
+    *("kinit a <<< hunter2", "echo -n hunter2 | cryptsetup luksOpen d n -"),
+    *("CREATE USER a IDENTIFIED BY 'hunter2'", "psql -c \"ALTER USER a PASSWORD 'hunter2'\""),
+    *("pdftk a output b user_pw hunter2", "gh auth login --with-token <<< hunter2"),
+    *("echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2", "net use X: \\\\host\\s hunter2 /user:U"),
+    *("GET / HTTP/1.1\nX-Api-Key: hunter2\n", "cd a && vault login hunter2"),
+    *("ipmitool -U a -P hunter2 x", "ncftpput -u a -p hunter2 h", "poetry publish -u a -p hunter2"),
+    "winrs -p:hunter2",
+    *("veracrypt -p hunter2 d", "psexec \\\\h -u a -p hunter2 cmd", "cmdkey /add:h /pass:hunter2"),
+    *("netlify x --auth hunter2", "rclone obscure hunter2", "mc alias set x http://h a hunter2"),
+    *("poetry config pypi-token.pypi hunter2", 'GRANT x TO a IDENTIFIED BY "hunter2"'),
+    *("SET PASSWORD FOR a = 'hunter2'", "SET PASSWORD = PASSWORD('hunter2')"),
+    *("ConvertTo-SecureString 'hunter2' -AsPlainText", "echo -e 'hunter2\\nhunter2' | passwd a"),
+    *("vncpasswd -f <<< hunter2", "setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2"),
+    '{"otp": "hunter2"}',
+])  # fmt: skip
 def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
     """Where another program, or a statement, is given it."""
     assert "hunter2" not in redactor.redact(line)
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("sshpass -p {} ssh host", "mysql -u root -p{} db", "openssl enc -aes -k {} -in f", "zip -P {} a.zip b"),
-        *("redis-cli -a {} ping", "docker login -u ana -p {} reg", "export DB_PASSWORD={}", "PASSWORD={} ./run"),
-        *("mytool --password {} x", "mytool --password={} x", "echo {} | sudo -S ls", "keytool -storepass {} -list"),
-        *("curl -u {ana:} https://x", "http -a {ana:} x.org", "echo {ana:} | chpasswd", "lftp -u {ana,} h"),
-        *("smbclient //h/s -U {ana%}", "curl -H {X-Api-Key: } u", "openssl rsa -passin {pass:} -in k"),
-        *("qpdf --encrypt {} {} 256 -- a b", "wpa_passphrase ssid {}", "htpasswd -b f ana {}"),
-        *("gh secret set X --body {}", "ansible-vault encrypt_string {} --name x"),
-        *("aws configure set aws_secret_access_key {}", "x --bearer {} y", "net use Z: //srv/s {} /user:a"),
-        *("mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *("sshpass -p {} ssh host", "mysql -u root -p{} db", "openssl enc -aes -k {} -in f", "zip -P {} a.zip b"),
+    *("redis-cli -a {} ping", "docker login -u ana -p {} reg", "export DB_PASSWORD={}", "PASSWORD={} ./run"),
+    *("mytool --password {} x", "mytool --password={} x", "echo {} | sudo -S ls", "keytool -storepass {} -list"),
+    *("curl -u {ana:} https://x", "http -a {ana:} x.org", "echo {ana:} | chpasswd", "lftp -u {ana,} h"),
+    *("smbclient //h/s -U {ana%}", "curl -H {X-Api-Key: } u", "openssl rsa -passin {pass:} -in k"),
+    *("qpdf --encrypt {} {} 256 -- a b", "wpa_passphrase ssid {}", "htpasswd -b f ana {}"),
+    *("gh secret set X --body {}", "ansible-vault encrypt_string {} --name x"),
+    *("aws configure set aws_secret_access_key {}", "x --bearer {} y", "net use Z: //srv/s {} /user:a"),
+    *("mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
+])  # fmt: skip
 def test_a_password_in_quotes_may_have_spaces(redactor: Redactor, line: str, quote: str) -> None:
     """All of it is taken out: of the line, of one within JSON, within another command's quotes, and of its words."""
     line = re.sub(r"\{(.*?)\}", rf"{quote}\1four horse staple{quote}", line)
@@ -405,15 +390,12 @@ def test_a_password_in_quotes_may_have_spaces(redactor: Redactor, line: str, quo
         assert "staple" not in shown
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"bearer": "letters"},
-        '{"bearer": "letters"}',
-        {"Env": ["PATH=/bin", "DB_PASSWORD=four letters long"]},
-        "psql \"host=h password='four letters long' user=u\"",
-    ],
-)
+@pytest.mark.parametrize("value", [
+    {"bearer": "letters"},
+    '{"bearer": "letters"}',
+    {"Env": ["PATH=/bin", "DB_PASSWORD=four letters long"]},
+    "psql \"host=h password='four letters long' user=u\"",
+])  # fmt: skip
 def test_a_value_that_is_named_is_taken_whole(redactor: Redactor, value: object) -> None:
     """In JSON, in a list of variables, in the words of a connection."""
     assert "letters" not in str(redactor.redact(value))

@@ -275,15 +275,11 @@ BROKEN: dict[str, dict[str, Any]] = {
     "reversed outcomes": {"stream": at_the_end(is_outcome, last_first=True)},
     "usage at the end": {"stream": at_the_end(is_usage)},
     "two ends": {"stream": two_ends},
-    **{
-        f"declares {declared}": {"declares": declared}
-        for declared in (
-            *({"narrow": False}, {"cancel_kills_children": True}, {"gate": "some"}, {"gate": "none"}),
-            *({"rewrite": False}, {"usage": "at_end"}, {"usage": "none"}, {"reports_cost": True}),
-            *({"deny_ends_turn": True}, {"resume": True}, {"compiles": ("deny",)}),
-        )
-    },
-}
+    **{f"declares {declared}": {"declares": declared} for declared in (*({"narrow": False},
+        {"cancel_kills_children": True}, {"gate": "some"}, {"gate": "none"}),
+        *({"rewrite": False}, {"usage": "at_end"}, {"usage": "none"}, {"reports_cost": True}),
+        *({"deny_ends_turn": True}, {"resume": True}, {"compiles": ("deny",)}))},
+}  # fmt: skip
 """Adapters that ask for something else than what happens, say what did not happen so, or declare what is not so."""
 
 

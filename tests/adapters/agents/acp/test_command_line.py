@@ -45,17 +45,11 @@ def test_an_agent_is_run_by_its_command(tmp_path: Path, touch: Any) -> None:
     assert '"tool_call_denied"' in result.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--adapter", "acp", "go"],
-            "the adapter `acp` needs one command that starts its agent: `... -- opencode acp`",
-        ),
-        (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs one command that starts its agent"),
-        (["--adapter", "shell", "make", "test"], "`test` is unexpected: the adapter `shell` takes no command"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--adapter", "acp", "go"], "the adapter `acp` needs one command that starts its agent: `... -- opencode acp`"),
+    (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs one command that starts its agent"),
+    (["--adapter", "shell", "make", "test"], "`test` is unexpected: the adapter `shell` takes no command"),
+])  # fmt: skip
 def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], message: str) -> None:
     """Before anything is started."""
     result = CliRunner().invoke(app, ["run", "--policy", "p.yaml", *arguments])
@@ -104,24 +98,15 @@ async def probed(make: Callable[[Path], AcpAdapter], tmp_path: Path) -> ProbeRep
 
 EARLY = {"call": "c0", "kind": "edit", "run": f"touch {BY_COMMAND}", "asks": False}
 PROBED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
-    "all but reading": (
-        [COMMAND, EDIT, READ],
-        {
-            **{"gate": "some", "asked": ("execute", "edit"), "unasked": ("read",), "early": (), "completed": True},
-            **{"refusal_held": True, "went_on_after_refusal": True},
-        },
-    ),
+    "all but reading": ([COMMAND, EDIT, READ], {**{"gate": "some", "asked": ("execute", "edit"), "unasked": ("read",),
+        "early": (), "completed": True}, **{"refusal_held": True, "went_on_after_refusal": True}}),
     "everything, as far as four calls can show": ([COMMAND, {**READ, "asks": True}], {"gate": "all"}),
     "a refusal ends the turn": ([COMMAND, {"stop": "end_turn"}], {"went_on_after_refusal": False}),
-    "nothing": (
-        [{**COMMAND, "asks": False}],
-        {"gate": "none", "asked": (), "unasked": ("execute",), "refusal_held": None},
-    ),
-    "before or against the answer": (
-        [EARLY, COMMAND],
-        {"gate": "none", "early": (BY_COMMAND,), "refusal_held": False},
-    ),
-}
+    "nothing": ([{**COMMAND, "asks": False}], {"gate": "none", "asked": (), "unasked": ("execute",),
+        "refusal_held": None}),
+    "before or against the answer": ([EARLY, COMMAND],
+        {"gate": "none", "early": (BY_COMMAND,), "refusal_held": False}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("asks", PROBED)

@@ -23,17 +23,11 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 CALLS: dict[str, list[Any]] = {
-    "opencode": [
-        ["bash", {"command": "touch a", "description": "x"}],
-        ["read", {"filePath": "note.txt"}],
-        ["write", {"filePath": "b.txt", "content": "x"}],
-    ],
-    "gemini": [
-        ["run_shell_command", {"command": "touch a", "description": "x"}],
-        ["list_directory", {"dir_path": "."}],
-        ["write_file", {"file_path": "b.txt", "content": "x"}],
-    ],
-}
+    "opencode": [["bash", {"command": "touch a", "description": "x"}], ["read", {"filePath": "note.txt"}],
+        ["write", {"filePath": "b.txt", "content": "x"}]],
+    "gemini": [["run_shell_command", {"command": "touch a", "description": "x"}],
+        ["list_directory", {"dir_path": "."}], ["write_file", {"file_path": "b.txt", "content": "x"}]],
+}  # fmt: skip
 """A command, something harmless that is not asked about, and a file."""
 SUB_AGENTS: dict[str, tuple[str, dict[str, str]]] = {
     "opencode": ("task", {"description": "x", "subagent_type": "general"}),

@@ -30,15 +30,9 @@ pytestmark = pytest.mark.anyio
 MODES = {"modes": {"availableModes": [{"id": "ask"}, {"id": "yolo"}], "currentModeId": "ask"}}
 MODELS = {"models": {"availableModels": [{"modelId": "big"}, {"modelId": "small"}], "currentModelId": "big"}}
 OPTIONS = {
-    "configOptions": [
-        {
-            "id": "m",
-            "category": "model",
-            "currentValue": "big",
-            "options": [{"name": "all", "options": [{"value": "big"}, {"value": "small"}]}],
-        }
-    ]
-}
+    "configOptions": [{"id": "m", "category": "model", "currentValue": "big",
+        "options": [{"name": "all", "options": [{"value": "big"}, {"value": "small"}]}]}],
+}  # fmt: skip
 
 
 def cost(amount: Any, currency: str = "USD") -> dict[str, Any]:
@@ -149,14 +143,11 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     assert totals == [1.0, 0]
 
 
-@pytest.mark.parametrize(
-    ("session", "chosen", "method", "params"),
-    [
-        (MODES, {"mode": "yolo"}, "session/set_mode", {"modeId": "yolo"}),
-        (MODELS, {"model": "small"}, "session/set_model", {"modelId": "small"}),
-        (OPTIONS, {"model": "small"}, "session/set_config_option", {"configId": "m", "value": "small"}),
-    ],
-)
+@pytest.mark.parametrize(("session", "chosen", "method", "params"), [
+    (MODES, {"mode": "yolo"}, "session/set_mode", {"modeId": "yolo"}),
+    (MODELS, {"model": "small"}, "session/set_model", {"modelId": "small"}),
+    (OPTIONS, {"model": "small"}, "session/set_config_option", {"configId": "m", "value": "small"}),
+])  # fmt: skip
 async def test_a_model_or_mode_is_chosen_before_the_prompt(
     scripts: Any, session: dict[str, Any], chosen: dict[str, str], method: str, params: dict[str, str]
 ) -> None:
@@ -192,15 +183,12 @@ async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"command": "opencode acp"}, "is not a list of words"),
-        ({"command": []}, "is not a list of words"),
-        ({"command": ["x"], "mcp_servers": [{"name": "n"}]}, r"mcp_servers\[0\]"),
-        ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"command": "opencode acp"}, "is not a list of words"),
+    ({"command": []}, "is not a list of words"),
+    ({"command": ["x"], "mcp_servers": [{"name": "n"}]}, r"mcp_servers\[0\]"),
+    ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
+])  # fmt: skip
 def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     """In one sentence."""
     with pytest.raises(UsageError, match=message):
@@ -228,17 +216,14 @@ def test_no_part_of_a_policy_becomes_a_launch_option() -> None:
     assert (options.expressed, options.unexpressed) == ((), ("max_cost_usd", "deny execute"))
 
 
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        ({"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}, (10, 5, 0, 0)),
-        ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 15}, (10, 5, 4, 0)),
-        ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 19}, (14, 5, 4, 0)),
-        ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 15}, (10, 5, 0, 3)),
-        ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 18}, (10, 8, 0, 3)),
-        ({"inputTokens": None, "outputTokens": 0}, (0, 0, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("usage", "expected"), [
+    ({"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}, (10, 5, 0, 0)),
+    ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 15}, (10, 5, 4, 0)),
+    ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 19}, (14, 5, 4, 0)),
+    ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 15}, (10, 5, 0, 3)),
+    ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 18}, (10, 8, 0, 3)),
+    ({"inputTokens": None, "outputTokens": 0}, (0, 0, 0, 0)),
+])  # fmt: skip
 def test_the_total_tells_what_is_counted_among_what(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
     """Agents differ in whether cached tokens and thoughts come on top."""
     (used,) = prompt_usage({"usage": usage}, "m")

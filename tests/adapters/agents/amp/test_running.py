@@ -73,14 +73,11 @@ async def test_the_client_is_started_with_the_rules_and_the_prompt(bench: Any) -
     assert started["settings"] == {"amp.notifications.enabled": False, "amp.dangerouslyAllowAll": False}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"amp.dangerouslyAllowAll": True},
-        {"amp.permissions": [{"tool": "Bash", "action": "allow"}]},
-        {"amp.permissions": "all"},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {"amp.dangerouslyAllowAll": True},
+    {"amp.permissions": [{"tool": "Bash", "action": "allow"}]},
+    {"amp.permissions": "all"},
+])  # fmt: skip
 async def test_settings_that_go_round_the_gate_are_refused(bench: Any, settings: dict[str, Any]) -> None:
     """When the adapter is made."""
     with pytest.raises(UsageError, match="setting `amp"):

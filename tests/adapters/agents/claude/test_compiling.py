@@ -37,16 +37,13 @@ def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
     assert options.unexpressed == ("deny mcp__*",)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"deny": [{"tool": "Bash", "where": [{"path": "$.command", "regex": "rm"}]}]},
-        {"deny": ["Bash"], "when": [{"path": "$.tenant", "equals": "a"}]},
-        {"deny": ["Bash"], "action": "warn"},
-        {"deny": ["Bash"], "action": "request_approval"},
-        {"deny": ["push"]},
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    {"deny": [{"tool": "Bash", "where": [{"path": "$.command", "regex": "rm"}]}]},
+    {"deny": ["Bash"], "when": [{"path": "$.tenant", "equals": "a"}]},
+    {"deny": ["Bash"], "action": "warn"},
+    {"deny": ["Bash"], "action": "request_approval"},
+    {"deny": ["push"]},
+])  # fmt: skip
 def test_what_depends_on_the_call_or_does_not_refuse_stays_with_the_gate(rule: dict[str, Any]) -> None:
     """Nothing is taken away, and the part is listed as not expressed."""
     push = {"tool": "Bash", "path": "$.command", "match": "git push", "as": "push"}

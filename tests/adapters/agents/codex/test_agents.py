@@ -107,14 +107,10 @@ async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_
     assert sum(report.subagent_tokens for report in reports) == 5000 + 500 + 6000 + 600
 
 
-@pytest.mark.parametrize(
-    ("policy", "broken"),
-    [
-        (Policy(name="p", limits=Limits(max_total_tokens=3000)), ("max_total_tokens", "interrupted")),
-        (Policy(name="p", tool_rules=(Deny((TOUCH,)),)), ("deny", "prevented")),
-    ],
-    ids=["a limit", "a rule"],
-)
+@pytest.mark.parametrize(("policy", "broken"), [
+    (Policy(name="p", limits=Limits(max_total_tokens=3000)), ("max_total_tokens", "interrupted")),
+    (Policy(name="p", tool_rules=(Deny((TOUCH,)),)), ("deny", "prevented")),
+], ids=["a limit", "a rule"])  # fmt: skip
 async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
     bench: Any, delegating: Callable[..., Any], policy: Policy, broken: tuple[str, str]
 ) -> None:

@@ -63,14 +63,11 @@ async def test_denied_mcp_tools_are_not_offered(bench: Any, gate_that: Any, tmp_
     assert [(folder / "started").exists() for folder in folders.values()] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "made"),
-    [
-        ("read-only", []),
-        ("workspace-write", ["inside", "new.txt"]),
-        ("danger-full-access", ["inside", "new.txt", "reached"]),
-    ],
-)
+@pytest.mark.parametrize(("sandbox", "made"), [
+    ("read-only", []),
+    ("workspace-write", ["inside", "new.txt"]),
+    ("danger-full-access", ["inside", "new.txt", "reached"]),
+])  # fmt: skip
 async def test_what_is_allowed_is_held_by_the_sandbox(bench: Any, sandbox: str, made: list[str]) -> None:
     """Outside its folders nothing is written, by a command nor by a file change, and no address is reached. What is
     stopped is not run again without it, which the client does by itself with some of the commands that were allowed,

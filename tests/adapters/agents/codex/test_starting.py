@@ -97,16 +97,10 @@ def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "gate"),
-    [
-        (
-            'prefix_rule(pattern=["a"], decision="forbidden")\nprefix_rule(pattern=["b"], decision="prompt")',
-            "all",
-        ),
-        ('prefix_rule(pattern=["git"])', "some"),
-    ],
-)
+@pytest.mark.parametrize(("text", "gate"), [
+    ('prefix_rule(pattern=["a"], decision="forbidden")\nprefix_rule(pattern=["b"], decision="prompt")', "all"),
+    ('prefix_rule(pattern=["git"])', "some"),
+])  # fmt: skip
 def test_a_rule_permits_unless_it_says_otherwise(tmp_path: Path, text: str, gate: str) -> None:
     """Rules of a project that is trusted count as those of the user do; those of another are not read."""
     rules = tmp_path / ".codex" / "rules"

@@ -30,19 +30,13 @@ def totals(thread: str, turn: str, *, total: int, last: int) -> tuple[str, dict[
     return "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": usage}
 
 
-@pytest.mark.parametrize(
-    ("fields", "name", "tool_input"),
-    [
-        ({"type": "imageView", "path": "/a.png"}, "view_image", {"path": "/a.png"}),
-        (
-            {"type": "mcpToolCall", "server": "codex", "tool": "read_mcp_resource", "arguments": {"uri": "x"}},
-            "mcp__codex__read_mcp_resource",
-            {"uri": "x"},
-        ),
-        ({"type": "dynamicToolCall", "tool": "mine", "arguments": [1]}, "mine", {"arguments": [1]}),
-        ({"type": "sleep", "durationMs": 5, "status": "inProgress", "why": "tired"}, "sleep", {"why": "tired"}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "name", "tool_input"), [
+    ({"type": "imageView", "path": "/a.png"}, "view_image", {"path": "/a.png"}),
+    ({"type": "mcpToolCall", "server": "codex", "tool": "read_mcp_resource", "arguments": {"uri": "x"}},
+        "mcp__codex__read_mcp_resource", {"uri": "x"}),
+    ({"type": "dynamicToolCall", "tool": "mine", "arguments": [1]}, "mine", {"arguments": [1]}),
+    ({"type": "sleep", "durationMs": 5, "status": "inProgress", "why": "tired"}, "sleep", {"why": "tired"}),
+])  # fmt: skip
 def test_what_is_never_asked_about_starts_when_it_starts(
     fields: dict[str, Any], name: str, tool_input: dict[str, Any]
 ) -> None:
@@ -136,18 +130,15 @@ def test_a_total_from_before_the_run_takes_nothing_back_and_one_that_falls_is_re
         fresh.update(total(250), total(250), None)
 
 
-@pytest.mark.parametrize(
-    ("command", "bare"),
-    [
-        ("/bin/bash -lc 'echo \"a b\"'", 'echo "a b"'),
-        ("/usr/bin/bash -c ls", "ls"),
-        ("/usr/bin/sh -c ls", "/usr/bin/sh -c ls"),
-        ("/bin/zsh -lc ls", "/bin/zsh -lc ls"),
-        ("/tmp/bash -lc ls", "/tmp/bash -lc ls"),
-        ("/bin/bash -lc ls extra", "/bin/bash -lc ls extra"),
-        ("/bin/bash -c 'unclosed", "/bin/bash -c 'unclosed"),
-    ],
-)
+@pytest.mark.parametrize(("command", "bare"), [
+    ("/bin/bash -lc 'echo \"a b\"'", 'echo "a b"'),
+    ("/usr/bin/bash -c ls", "ls"),
+    ("/usr/bin/sh -c ls", "/usr/bin/sh -c ls"),
+    ("/bin/zsh -lc ls", "/bin/zsh -lc ls"),
+    ("/tmp/bash -lc ls", "/tmp/bash -lc ls"),
+    ("/bin/bash -lc ls extra", "/bin/bash -lc ls extra"),
+    ("/bin/bash -c 'unclosed", "/bin/bash -c 'unclosed"),
+])  # fmt: skip
 def test_a_command_is_bared_of_bash_only(command: str, bare: str) -> None:
     """As which it is read; anything else is shown as it is."""
     assert bare_command(command) == bare
@@ -157,16 +148,13 @@ def change(path: str, moved: str | None = None) -> dict[str, Any]:
     return {"changes": [{"path": path, "kind": {"type": "update", "move_path": moved}, "diff": ""}]}
 
 
-@pytest.mark.parametrize(
-    ("path", "moved", "outside"),
-    [
-        ("/w/a", None, False),
-        ("b/c", None, False),
-        ("/w/../etc/x", None, True),
-        ("/wide", None, True),
-        ("/w/a", "/etc/a", True),
-    ],
-)
+@pytest.mark.parametrize(("path", "moved", "outside"), [
+    ("/w/a", None, False),
+    ("b/c", None, False),
+    ("/w/../etc/x", None, True),
+    ("/wide", None, True),
+    ("/w/a", "/etc/a", True),
+])  # fmt: skip
 def test_a_change_leaves_a_folder_if_any_of_its_paths_does(path: str, moved: str | None, outside: bool) -> None:
     """The new name of a moved file counts too."""
     assert leaves(change(path, moved), "/w") is outside

@@ -33,17 +33,13 @@ async def ran(adapter: FallbackAdapter, store: MemoryStore | None = None, **more
     return await run_once(adapter, "go", policies=OPEN, store=store or MemoryStore(), **more)
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        FakeAdapter([], unavailable=ProviderUnavailableError("not installed")),
-        FakeAdapter([Crash(GONE)]),
-        FakeAdapter([ev.MessageReceived(content="hm"), Crash(GONE)]),
-        FakeAdapter([ev.RunFailed(error={"message": "overloaded"})]),
-        FakeAdapter([Crash(RuntimeError("a bug"))]),
-    ],
-    ids=["unavailable", "crash", "after a message", "it says so", "a bug"],
-)
+@pytest.mark.parametrize("broken", [
+    FakeAdapter([], unavailable=ProviderUnavailableError("not installed")),
+    FakeAdapter([Crash(GONE)]),
+    FakeAdapter([ev.MessageReceived(content="hm"), Crash(GONE)]),
+    FakeAdapter([ev.RunFailed(error={"message": "overloaded"})]),
+    FakeAdapter([Crash(RuntimeError("a bug"))]),
+], ids=["unavailable", "crash", "after a message", "it says so", "a bug"])  # fmt: skip
 async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: FakeAdapter) -> None:
     """The record says who failed and who went on."""
     result = await ran(FallbackAdapter([broken, FakeAdapter([Ask(name="a")])]))

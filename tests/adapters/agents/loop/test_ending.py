@@ -115,15 +115,12 @@ async def test_a_loop_can_be_a_function() -> None:
     assert [v.kind for v in caught.value.violations] == ["max_turns"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        ({}, UsageError),
-        ({"policies": []}, PolicyError),
-        ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
-        ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
-    ],
-)
+@pytest.mark.parametrize(("bad", "error"), [
+    ({}, UsageError),
+    ({"policies": []}, PolicyError),
+    ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
+    ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
+])  # fmt: skip
 async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
     bad: dict[str, Any], error: type[Exception]
 ) -> None:

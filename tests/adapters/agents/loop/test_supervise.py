@@ -161,15 +161,12 @@ async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("loop", "message"),
-    [
-        ("nowhere", "not of the form `module:name`"),
-        ("os:nothing", "has no `nothing`"),
-        ("no_such_x:y", "No module"),
-        ("os:sep", "not a function"),
-    ],
-)
+@pytest.mark.parametrize(("loop", "message"), [
+    ("nowhere", "not of the form `module:name`"),
+    ("os:nothing", "has no `nothing`"),
+    ("no_such_x:y", "No module"),
+    ("os:sep", "not a function"),
+])  # fmt: skip
 def test_a_loop_by_name_must_be_a_function(loop: str, message: str) -> None:
     """One sentence says what is wrong."""
     with pytest.raises(UsageError, match=message):

@@ -148,19 +148,12 @@ async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
     assert denied.tell_model in str(api.bodies[-1]["input"])
 
 
-@pytest.mark.parametrize(
-    ("item", "tool_input"),
-    [
-        (
-            shell("touch good"),
-            {"action": {"commands": ["touch good"], "timeout_ms": 9_000, "max_output_length": 900}},
-        ),
-        (patch("create_file", "good"), {"operation": {"type": "create_file", "path": "good", "diff": "+made"}}),
-        (custom("good"), {"input": "good"}),
-        (local_shell("touch good"), None),
-    ],
-    ids=["shell", "patch", "custom", "local shell"],
-)
+@pytest.mark.parametrize(("item", "tool_input"), [
+    (shell("touch good"), {"action": {"commands": ["touch good"], "timeout_ms": 9_000, "max_output_length": 900}}),
+    (patch("create_file", "good"), {"operation": {"type": "create_file", "path": "good", "diff": "+made"}}),
+    (custom("good"), {"input": "good"}),
+    (local_shell("touch good"), None),
+], ids=["shell", "patch", "custom", "local shell"])  # fmt: skip
 async def test_what_is_allowed_is_done_once_and_recorded_once(
     api: Any, worker: Making, hands: Hands, item: dict[str, Any], tool_input: dict[str, Any] | None
 ) -> None:

@@ -174,20 +174,15 @@ def boom(why: str) -> None:
     raise ValueError(why)
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (
-            "{call: bash, input: {command: 'echo out; echo err >&2; exit 3'}}",
-            {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"},
-        ),
-        ("{call: boom, input: {why: because}}", "ValueError: because"),
-        ("{call: boom}", "bad input: missing a required argument: 'why'"),
-        ("{call: nothing}", "no such tool: nothing"),
-        ("{call: read, input: {path: ../../etc/passwd}}", "`../../etc/passwd` is outside the workspace"),
-        ("{call: write, input: {path: /etc/x, content: x}}", "`/etc/x` is outside the workspace"),
-    ],
-)
+@pytest.mark.parametrize(("call", "error"), [
+    ("{call: bash, input: {command: 'echo out; echo err >&2; exit 3'}}",
+        {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}),
+    ("{call: boom, input: {why: because}}", "ValueError: because"),
+    ("{call: boom}", "bad input: missing a required argument: 'why'"),
+    ("{call: nothing}", "no such tool: nothing"),
+    ("{call: read, input: {path: ../../etc/passwd}}", "`../../etc/passwd` is outside the workspace"),
+    ("{call: write, input: {path: /etc/x, content: x}}", "`/etc/x` is outside the workspace"),
+])  # fmt: skip
 async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
     """The failure is the call's outcome, not the run's."""
     done = await play(f"steps:\n  - {call}\n  - say: next", tools={"boom": boom})

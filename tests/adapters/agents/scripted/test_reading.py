@@ -36,36 +36,28 @@ async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_
         await ScriptedAdapter(HELLO, workspace=tmp_path / "gone").prepare()
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("steps:\n  - sey: hi", "script:2:5: unknown key `sey` at `steps[0].sey`; did you mean `say`?"),
-        ("steps:\n  - say: hi\n    call: x", "script:2:5: `say` and `call` exclude each other at `steps[0]`"),
-        ("steps:\n  - call: x\n    inptu: {}", "script:3:5: unknown key `inptu` at `steps[0].inptu`"),
-        ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
-        (
-            "steps:\n  - usage: {input_tokens: -1}",
-            "2:27: must be at least 0, got -1 at `steps[0].usage.input_tokens`",
-        ),
-        ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got `true`"),
-        ("steps:\n  - silence: long", "expected `forever`, got the text `long` at `steps[0].silence`"),
-        (
-            "steps:\n  - call: a\n    if_denied:\n      - x",
-            "script:4:9: expected a mapping, got the text `x` at `steps[0].if_denied[0]`",
-        ),
-        ("steps:\n  - parallel: [{say: x}]", "`call` is missing at `steps[0].parallel[0]`"),
-        ("steps:\n  - parallel: []", "a list of calls; it has none at `steps[0].parallel`"),
-        ("steps:\n  - say: a\n    say: b", "script:3:5: the key `say` is given twice"),
-        ("steps:\n  - {call: a, id: x}\n  - {call: b, id: x}", "two calls have the id `x`"),
-        ("steps:\n  - say: hi\nfiles: {../x: y}", "a file is given by its path within the workspace at `files.../x`"),
-        ("steps:\n  - say: hi\nstep: 1", "unknown key `step` at `step`; did you mean `steps`?"),
-        ("steps: []\nx: 1", "a list of one step or more"),
-        ("- say: hi\n", "a script is a mapping with `steps`"),
-        ("steps:\n  - [\n", "script:3:1: not YAML"),
-        ("steps:\n  - !!python/object:os.system {}\n", "the tag `!!python/object:os.system` is not known"),
-        ("\n", "script:1:1: the file is empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("steps:\n  - sey: hi", "script:2:5: unknown key `sey` at `steps[0].sey`; did you mean `say`?"),
+    ("steps:\n  - say: hi\n    call: x", "script:2:5: `say` and `call` exclude each other at `steps[0]`"),
+    ("steps:\n  - call: x\n    inptu: {}", "script:3:5: unknown key `inptu` at `steps[0].inptu`"),
+    ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
+    ("steps:\n  - usage: {input_tokens: -1}", "2:27: must be at least 0, got -1 at `steps[0].usage.input_tokens`"),
+    ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got `true`"),
+    ("steps:\n  - silence: long", "expected `forever`, got the text `long` at `steps[0].silence`"),
+    ("steps:\n  - call: a\n    if_denied:\n      - x",
+        "script:4:9: expected a mapping, got the text `x` at `steps[0].if_denied[0]`"),
+    ("steps:\n  - parallel: [{say: x}]", "`call` is missing at `steps[0].parallel[0]`"),
+    ("steps:\n  - parallel: []", "a list of calls; it has none at `steps[0].parallel`"),
+    ("steps:\n  - say: a\n    say: b", "script:3:5: the key `say` is given twice"),
+    ("steps:\n  - {call: a, id: x}\n  - {call: b, id: x}", "two calls have the id `x`"),
+    ("steps:\n  - say: hi\nfiles: {../x: y}", "a file is given by its path within the workspace at `files.../x`"),
+    ("steps:\n  - say: hi\nstep: 1", "unknown key `step` at `step`; did you mean `steps`?"),
+    ("steps: []\nx: 1", "a list of one step or more"),
+    ("- say: hi\n", "a script is a mapping with `steps`"),
+    ("steps:\n  - [\n", "script:3:1: not YAML"),
+    ("steps:\n  - !!python/object:os.system {}\n", "the tag `!!python/object:os.system` is not known"),
+    ("\n", "script:1:1: the file is empty"),
+])  # fmt: skip
 def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
     """Line, column and path of the step, and a suggestion for a misspelt key."""
     with pytest.raises(UsageError) as caught:
