@@ -27,7 +27,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: Its tool.
         input: Its arguments.
         turn: The turn that requested it, from 1.
-        status: The call's status.
+        status: `running`, `completed`, `failed` or `denied`.
         output: The call's output as JSON, if it completed.
     """
 

@@ -17,10 +17,10 @@ from .merge import caps_cost, implies, limit_action, limits_of
 
 
 class IgnoredOverride(msgspec.Struct, frozen=True, kw_only=True):
-    """Something one policy says that would loosen a locked one, and has no effect on it.
+    """A setting of one policy that would weaken a locked one, and has no effect on it.
 
     Attributes:
-        name: The setting it would loosen: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
+        name: The setting it would weaken: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
             `approval.timeout_s`, `budgets.NAME`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`, ...
         policy: The policy that says it.
         given: The looser policy's value, as text.

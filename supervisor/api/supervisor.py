@@ -175,7 +175,7 @@ class Supervisor:
         publishers: functions that receive each stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
             process through the store. If nobody can, a call that needs approval is denied at once.
-        redaction: which secrets are removed from the record, the logs and what approvers see; by default that of
+        redaction: which secrets to redact from the event log, the logs and what approvers see; by default that of
             PROCTOR_REDACTION.
         bounds: how much of one run is recorded, as `RecordOptions` says.
     """

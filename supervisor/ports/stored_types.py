@@ -275,7 +275,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         granted: Whether the call may run.
         by: The person who answered.
-        reason: For the record.
+        reason: Why, for the event log; the model doesn't see it.
         input_digest: The digest of the input that the person saw; an answer with another digest is rejected.
         tell_model: The text for the model if the call is denied.
         groups: The groups of that person, as the program that took the answer states them.
@@ -311,7 +311,7 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
         state: Its state; `withdrawn`: its run is over, so nobody needs to answer.
         answer: The answer that counts; if the request is withdrawn, an earlier answer that did not count.
         answered_at: When that was given, UTC.
-        recorded: Its owner has acted on the answer, and the session's record says so.
+        recorded: Its owner has acted on the answer, and the event log says so.
         number: Its number in the store, in the order of the requests.
     """
 
