@@ -12,16 +12,12 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, ApprovalAnswer
 
 RULES: dict[str, Any] = {
-    "tool_rules": [
-        {"deny": ["bash"], "action": "deny"},
-        {"deny": ["noisy"], "action": "warn"},
+    "tool_rules": [{"deny": ["bash"], "action": "deny"}, {"deny": ["noisy"], "action": "warn"},
         {"deny": ["publish"], "action": "request_approval", "reason": "people read it", "tell_model": "Ask Ana."},
-        {"deny": ["pay"], "action": "request_approval"},
-        {"deny": ["halt"], "action": "cancel"},
-    ],
+        {"deny": ["pay"], "action": "request_approval"}, {"deny": ["halt"], "action": "cancel"}],
     "limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}, "max_duration_ms": 60_000},
     "approval": {"timeout_s": 5, "scope": "session", "approvers": ["ana", "bo"], "four_eyes": True},
-}
+}  # fmt: skip
 BEGIN = interface.Begin(now_ms=1_000, prompt="go", model="m", tools=("read",), metadata={"a": 1})
 ENDED = interface.AdapterEnded(now_ms=9_000)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine")

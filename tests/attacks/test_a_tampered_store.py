@@ -570,15 +570,12 @@ def passed_off_as_pruned(path: Path) -> None:
     assert head != bytes(32)
 
 
-@pytest.mark.parametrize(
-    ("attack", "code"),
-    [
-        (forged, "rewritten"),
-        (cut, "cut_off"),
-        (taken_out, "session_missing"),
-        (passed_off_as_pruned, "pruned_otherwise"),
-    ],
-)
+@pytest.mark.parametrize(("attack", "code"), [
+    (forged, "rewritten"),
+    (cut, "cut_off"),
+    (taken_out, "session_missing"),
+    (passed_off_as_pruned, "pruned_otherwise"),
+])  # fmt: skip
 def test_who_makes_everything_fit_is_found_by_an_anchor_only(
     path: Path, attack: Callable[[Path], None], code: str
 ) -> None:

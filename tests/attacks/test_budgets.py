@@ -8,14 +8,7 @@ import anyio
 import pytest
 
 from proctor.policies import Budget, Policy, PolicyViolationError, RunContext
-from proctor.policies.events import (
-    BudgetReserved,
-    Event,
-    MessageReceived,
-    RunCompleted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import (
     MemoryStore,
     ProctorError,
@@ -35,8 +28,8 @@ def org(most: float = 10, **more: Any) -> Policy:
     return Policy(name="org", locked=True, budgets=[Budget(name="money", max_cost_usd=most, **more)])
 
 
-def spent(usd: float, **more: Any) -> TokenUsageUpdated:
-    return TokenUsageUpdated(cost_usd=usd, **more)
+def spent(usd: float, **more: Any) -> ev.TokenUsageUpdated:
+    return ev.TokenUsageUpdated(cost_usd=usd, **more)
 
 
 async def ran(store: MemoryStore, steps: Any, *policies: Policy, **more: Any) -> RunResult:
@@ -52,7 +45,7 @@ async def used(store: MemoryStore) -> dict[str, float]:
 
 
 def calls(result: RunResult) -> int:
-    return sum(isinstance(event, ToolCallStarted) for event in result.events)
+    return sum(isinstance(event, ev.ToolCallStarted) for event in result.events)
 
 
 async def test_a_session_that_is_resumed_continues_where_it_was() -> None:
@@ -127,7 +120,7 @@ async def test_a_policy_that_calls_money_cheap_changes_nothing() -> None:
     free = Price(input_usd_per_mtok=0, output_usd_per_mtok=0)
     locked = Policy(name="org", locked=True, prices={"m": dear}, budgets=[Budget(name="money", max_cost_usd=10)])
     cheap = Policy(name="team", prices={"m": free, "*": free})
-    result = await ran(store, [TokenUsageUpdated(input_tokens=11, model="m"), Ask(name="a")], locked, cheap)
+    result = await ran(store, [ev.TokenUsageUpdated(input_tokens=11, model="m"), Ask(name="a")], locked, cheap)
 
     assert (result.status, await used(store)) == ("cancelled", {"": 11})
 
@@ -139,23 +132,19 @@ async def test_what_a_cancelled_run_used_is_counted() -> None:
         handle = await supervisor.start(FakeAdapter([spent(4), Pause()]), "go", policies=[org()])
         async with supervisor.subscribe(run_id=handle.run_id) as events:
             async for event in events:
-                if isinstance(event, TokenUsageUpdated):
+                if isinstance(event, ev.TokenUsageUpdated):
                     break
         await handle.cancel()
 
     assert await used(store) == {"": 4}
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [spent(4), Crash(ProviderError("gone"))],
-        [MessageReceived(content="done"), spent(4), RunCompleted(output="done")],
-        [spent(1, scope="cumulative"), spent(4, scope="cumulative"), spent(2, scope="cumulative")],
-        [spent(4, event_id="e"), spent(4, event_id="e")],
-    ],
-    ids=["a crash", "usage at the end", "a total that falls", "a report twice"],
-)
+@pytest.mark.parametrize("steps", [
+    [spent(4), Crash(ProviderError("gone"))],
+    [ev.MessageReceived(content="done"), spent(4), ev.RunCompleted(output="done")],
+    [spent(1, scope="cumulative"), spent(4, scope="cumulative"), spent(2, scope="cumulative")],
+    [spent(4, event_id="e"), spent(4, event_id="e")],
+], ids=["a crash", "usage at the end", "a total that falls", "a report twice"])  # fmt: skip
 async def test_usage_counts_once_however_and_whenever_it_is_reported(steps: list[Any]) -> None:
     """Late, twice, or lower than before."""
     store = MemoryStore()
@@ -195,7 +184,7 @@ async def test_an_agent_cannot_answer_for_the_store() -> None:
     """What it reports of budgets is not believed."""
     store = MemoryStore()
     policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=1, action="deny")])
-    lie: Event = BudgetReserved(budget="org/calls", granted=True, used=0, max=1)
+    lie: ev.Event = ev.BudgetReserved(budget="org/calls", granted=True, used=0, max=1)
     result = await ran(store, [Ask(name="a"), Ask(name="b"), lie, Ask(name="c")], policy)
 
     assert calls(result) == 1

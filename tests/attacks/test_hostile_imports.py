@@ -95,16 +95,12 @@ WRONG: dict[str, Callable[[Lines], Lines]] = {
     "a number beyond what can be counted": lambda lines: fourth(lines, seq=2**62),
     "two events exchanged": exchanged,
     "an event left out": lambda lines: [*lines[: events(lines)[3]], *lines[events(lines)[3] + 1 :]],
-    "an event without a session": lambda lines: with_line(
-        lines, events(lines)[0], changed(lines[events(lines)[0]], session_id="")
-    ),
+    "an event without a session": lambda lines: with_line(lines, events(lines)[0],
+        changed(lines[events(lines)[0]], session_id="")),
     "a run without an id": lambda lines: [lines[0], b'{"run":{"run_id":"","session_id":"a"}}\n', *lines[1:]],
-    "a run whose spec is a list": lambda lines: [
-        lines[0],
-        b'{"run":{"run_id":"x","session_id":"a","spec":[]}}\n',
-        *lines[1:],
-    ],
-}
+    "a run whose spec is a list": lambda lines: [lines[0], b'{"run":{"run_id":"x","session_id":"a","spec":[]}}\n',
+        *lines[1:]],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG)

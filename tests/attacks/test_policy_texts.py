@@ -54,30 +54,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a nested value": ({"name": "p", "metadata": {"a": nested(1, 100_000, lambda v: [v])}}, "nested deeper"),
     "a long text": ("name: " + "a" * 1_000_000, "longer than 1,000,000 characters"),
     "a long number": ("name: p\nlimits: {max_turns: " + "9" * 100_000 + "}", "too many digits"),
-    "aliases in a circle": (
-        {"name": "p", "aliases": {f"a{n}": [f"a{m}" for m in range(12)] for n in range(12)}},
-        "aliases go round in a circle: a0 -> a1 -> a0",
-    ),
-    "a circle of three": (
-        {"name": "p", "aliases": {"A": ["b"], "B": ["x", "c"], "C": ["a", "A"]}},
-        "aliases go round in a circle: a -> b -> c -> a",
-    ),
+    "aliases in a circle": ({"name": "p", "aliases": {f"a{n}": [f"a{m}" for m in range(12)] for n in range(12)}},
+        "aliases go round in a circle: a0 -> a1 -> a0"),
+    "a circle of three": ({"name": "p", "aliases": {"A": ["b"], "B": ["x", "c"], "C": ["a", "A"]}},
+        "aliases go round in a circle: a -> b -> c -> a"),
     "a long glob": ({"name": "p", "tool_rules": [{"deny": ["*a" * 4_000]}]}, "at most 500 characters"),
     "a glob of wildcards": ({"name": "p", "tool_rules": [{"deny": ["*a" * 30]}]}, "at most 24 wildcards"),
-    "a glob of classes": (
-        {"name": "p", "rules": [{"type": "require", "tool": "[ab]*" * 30}]},
-        "at most 24 wildcards",
-    ),
+    "a glob of classes": ({"name": "p", "rules": [{"type": "require", "tool": "[ab]*" * 30}]},
+        "at most 24 wildcards"),
     "a long glob in a net": ({"name": "p", "nets": ["block " + "*a" * 4_000]}, "at most 500 characters"),
-    "a regex that repeats repetitions": (
-        {"name": "p", "virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1000}){1000}", "as": "x"}]},
-        "bad regular expression",
-    ),
-    "nested groups": (
-        {"name": "p", "virtual_tools": [{"tool": "a", "path": "$", "match": "(" * 2_000 + ")" * 2_000, "as": "x"}]},
-        "bad regular expression",
-    ),
-}
+    "a regex that repeats repetitions": ({"name": "p",
+        "virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1000}){1000}", "as": "x"}]},
+        "bad regular expression"),
+    "nested groups": ({"name": "p", "virtual_tools": [{"tool": "a", "path": "$", "match": "(" * 2_000 + ")" * 2_000,
+        "as": "x"}]}, "bad regular expression"),
+}  # fmt: skip
 
 
 def written(policy: dict[str, Any]) -> str:
@@ -89,16 +80,11 @@ PRICE = {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2}
 TOO_MANY = "more than 30,000 values"
 HUGE: dict[str, tuple[str, str, str]] = {
     "a deny list": ("yaml", written({"tool_rules": [{"deny": [f"t{n}" for n in range(40_000)]}]}), TOO_MANY),
-    "a deny list, block by block": (
-        "yaml",
-        "name: p\ntool_rules:\n- deny:\n" + "".join(f"  - t{n}\n" for n in range(32_000)),
-        TOO_MANY,
-    ),
-    "a deny list that the slow parser reads": (
-        "yaml",
+    "a deny list, block by block": ("yaml",
+        "name: p\ntool_rules:\n- deny:\n" + "".join(f"  - t{n}\n" for n in range(32_000)), TOO_MANY),
+    "a deny list that the slow parser reads": ("yaml",
         "name: p\ntool_rules:\n- deny:\n" + "".join(f"  - t{n}\n" for n in range(32_000)) + '  - "\u2028"\n',
-        TOO_MANY,
-    ),
+        TOO_MANY),
     "a deny list in JSON": ("json", written({"tool_rules": [{"deny": ["t"] * 40_000}]}), TOO_MANY),
     "a deny list in TOML": ("toml", f'name = "p"\ntool_rules = [{{deny = {["t"] * 40_000}}}]', TOO_MANY),
     "prices": ("yaml", written({"prices": {f"m{n}": PRICE for n in range(12_000)}}), TOO_MANY),
@@ -107,12 +93,9 @@ HUGE: dict[str, tuple[str, str, str]] = {
     "JSON": ("json", written({"metadata": {"x": "y" * 1_000_000}}), "longer than 1,000,000 characters"),
     "TOML": ("toml", f'name = "{"y" * 1_000_000}"', "longer than 1,000,000 characters"),
     "a bomb": ("yaml", bomb("[%s]"), "stand for too much text"),
-    "a regex": (
-        "yaml",
-        written({"virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1,900}){1,900}" * 20_000, "as": "x"}]}),
-        "bad regular expression",
-    ),
-}
+    "a regex": ("yaml", written({"virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1,900}){1,900}" * 20_000,
+        "as": "x"}]}), "bad regular expression"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HUGE)
@@ -160,27 +143,17 @@ def test_a_text_made_to_cost_much_is_one_clear_error(name: str) -> None:
 
 READ: dict[str, dict[str, Any]] = {
     "aliases that double": {"aliases": doubling(60), "tool_rules": [{"deny": ["a0"]}]},
-    "a chain of aliases": {
-        "aliases": {f"a{n}": [f"a{n + 1}"] for n in range(3_000)},
-        "tool_rules": [{"deny": ["a0"]}],
-    },
+    "a chain of aliases": {"aliases": {f"a{n}": [f"a{n + 1}"] for n in range(3_000)},
+        "tool_rules": [{"deny": ["a0"]}]},
     "an alias for its own name": {"aliases": {"Bash": ["bash", "shell"]}, "tool_rules": [{"deny": ["bash"]}]},
     "globs of many wildcards": {"tool_rules": [{"deny": ["*".join(LETTERS[:20]), "*".join(LETTERS[::-1][:20])]}]},
     "wildcards alone": {"tool_rules": [{"allow": ["*" * 24]}, {"deny": ["?" * 500]}]},
     "a long list": {"tool_rules": [{"deny": [f"t{n}" for n in range(5_000)]}]},
     "many nets": {"nets": [f"limit a{n} to 10000 per b{n}" for n in range(100)]},
     "a long path": {"virtual_tools": [{"tool": "a", "path": "$" + "[*]" * 1_000, "match": "x", "as": "b"}]},
-    "conditions within conditions": {
-        "rules": [
-            {
-                "type": "blocklist",
-                "tools": [
-                    {"tool": "a", "where": [nested({"path": "$.x", "exists": True}, 20, lambda v: {"not": [v]})]}
-                ],
-            }
-        ]
-    },
-}
+    "conditions within conditions": {"rules": [{"type": "blocklist",
+        "tools": [{"tool": "a", "where": [nested({"path": "$.x", "exists": True}, 20, lambda v: {"not": [v]})]}]}]},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READ)
@@ -205,15 +178,11 @@ def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
     assert denied == ["a3", "b"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("bash ", " bash", "bash\u00a0", "ba\u200bsh", "b\u0430sh", "Bash(git push:*)", "bash(*)", "{bash,ls}"),
-        *("bash|ls", "bash,ls", "/bash/", "^bash$", "!bash", "ba\\sh"),
-        *('"bash"', "bash;ls", "[bash]", ".*", "git push", "\uff42ash"),
-    ],
-    ids=ascii,
-)
+@pytest.mark.parametrize("name", [
+    *("bash ", " bash", "bash\u00a0", "ba\u200bsh", "b\u0430sh", "Bash(git push:*)", "bash(*)", "{bash,ls}"),
+    *("bash|ls", "bash,ls", "/bash/", "^bash$", "!bash", "ba\\sh"),
+    *('"bash"', "bash;ls", "[bash]", ".*", "git push", "\uff42ash"),
+], ids=ascii)  # fmt: skip
 def test_a_name_that_no_tool_has_is_reported(name: str) -> None:
     """It denies nothing: a client's permission, a regular expression, a letter that looks like another."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))

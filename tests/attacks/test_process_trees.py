@@ -217,13 +217,10 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
     assert sleepers(71006) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        *(("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)),
-        *(("kill -9 0", -9), ("kill -HUP $PPID; kill -INT $PPID; exit 7", 7)),
-    ],
-)
+@pytest.mark.parametrize(("line", "code"), [
+    *(("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)),
+    *(("kill -9 0", -9), ("kill -HUP $PPID; kill -INT $PPID; exit 7", 7)),
+])  # fmt: skip
 async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
     """For a command of a run, and for a client."""
     commands = Subprocesses(uuid4().hex)

@@ -138,16 +138,12 @@ def test_the_web_api_and_its_streams_have_none(planted_store: Planted) -> None:
 
 COMMANDS = [
     *([name, *more] for name in ("runs", "watch", "approvals", "tail") for more in ((), ("--json",))),
-    *(
-        [name, run, *more]
-        for name in ("show", "explain")
-        for run in ("ended", "waits", "created")
-        for more in ((), ("--json",))
-    ),
+    *([name, run, *more] for name in ("show", "explain") for run in ("ended", "waits", "created") for more in ((),
+        ("--json",))),
     *(["tail", "-f", "--run", "ended", "-n", "999", *more] for more in ((), ("--json",))),
     ["export"],
     ["store"],
-]
+]  # fmt: skip
 
 
 def test_commands_have_none(planted_store: Planted, capfd: pytest.CaptureFixture[str]) -> None:

@@ -88,19 +88,16 @@ def test_a_token_allows_its_roles_only(site: Site, token: str, allowed: set[str]
             assert (status == 403) is (op.role not in allowed), op.name
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        None,
-        "",
-        "evil.example",
-        "evil.example:{port}",
-        "127.0.0.1",
-        "127.0.0.1:1",
-        "127.0.0.1.evil.example:{port}",
-        "0.0.0.0:{port}",
-    ],
-)
+@pytest.mark.parametrize("host", [
+    None,
+    "",
+    "evil.example",
+    "evil.example:{port}",
+    "127.0.0.1",
+    "127.0.0.1:1",
+    "127.0.0.1.evil.example:{port}",
+    "0.0.0.0:{port}",
+])  # fmt: skip
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/openapi.json", "/page/app.js"])
 def test_another_name_of_this_server_reaches_nothing(site: Site, host: str | None, path: str) -> None:
     """DNS rebinding: a page's own name that is made to lead here."""
@@ -119,16 +116,12 @@ def test_this_machines_names_of_itself_reach_it(site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["websocket", "h2c", "TLS/1.0"])
-@pytest.mark.parametrize(
-    ("path", "more", "status"),
-    [
-        ("/", {}, 200),
-        ("/api/me", {}, 200),
-        ("/api/me", {"Authorization": "Bearer none"}, 401),
-        ("/", {"Host": "evil.example"}, 421),
-    ],
-    ids=["page", "api", "no token", "another name"],
-)
+@pytest.mark.parametrize(("path", "more", "status"), [
+    ("/", {}, 200),
+    ("/api/me", {}, 200),
+    ("/api/me", {"Authorization": "Bearer none"}, 401),
+    ("/", {"Host": "evil.example"}, 421),
+], ids=["page", "api", "no token", "another name"])  # fmt: skip
 def test_a_wish_for_another_protocol_changes_no_answer(
     site: Site, protocol: str, path: str, more: dict[str, str], status: int
 ) -> None:
@@ -147,17 +140,14 @@ def test_two_hosts_reach_nothing(site: Site) -> None:
         assert answer.split()[1] in ("421", "400")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": ""},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-    ],
-)
+@pytest.mark.parametrize("headers", [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": ""},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+])  # fmt: skip
 def test_another_sites_page_may_not_ask(site: Site, headers: dict[str, str]) -> None:
     """Not even with a good token; another port of this machine is another site too."""
     assert site.ask("GET", "/api/me", headers=headers).status == 403
@@ -179,18 +169,15 @@ def test_what_a_form_can_send_is_refused(site: Site, kind: str | None) -> None:
     assert site.ask("POST", "/api/runs/run_x/cancel", body={}, headers={"Content-Type": kind}).status == 400
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/page/../identities.py",
-        "/page/..%2fidentities.py",
-        "/page/%2e%2e/identities.py",
-        "/page/..%5cidentities.py",
-        "/page//etc/passwd",
-        "/page/%00",
-        "/../../etc/passwd",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/page/../identities.py",
+    "/page/..%2fidentities.py",
+    "/page/%2e%2e/identities.py",
+    "/page/..%5cidentities.py",
+    "/page//etc/passwd",
+    "/page/%00",
+    "/../../etc/passwd",
+])  # fmt: skip
 def test_no_other_file_is_shown(site: Site, path: str) -> None:
     """The page's files are known by name; nothing is looked up on the disk."""
     answer = site.ask("GET", path, token=None)

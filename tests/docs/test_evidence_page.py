@@ -24,15 +24,10 @@ NO_CLAIM = ("What nothing stops", "More")
 PROMISES_NOTHING = (
     *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
     *("The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
-    *(
-        "What proctor stops, and what it can't",
-        "It trusts only",
-        "Assume that the model",
-        "Each claim on this page",
-    ),
+    *("What proctor stops, and what it can't", "It trusts only", "Assume that the model", "Each claim on this page"),
     *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
     "the events from that commit on are lost",
-)
+)  # fmt: skip
 """The other sentences, by what they hold: summaries, how to go on, what is assumed, what is not promised."""
 ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
 

@@ -106,19 +106,16 @@ async def _shows_the_page(store: Store) -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(
-    "waiting",
-    [
-        _answers,
-        _kills,
-        _starts_where_another_is_being_ended,
-        _queues_where_too_many_wait,
-        _follows_a_lost_run,
-        _cancels_for_an_approval,
-        _starts_what_was_tried_before,
-        _shows_the_page,
-    ],
-)
+@pytest.mark.parametrize("waiting", [
+    _answers,
+    _kills,
+    _starts_where_another_is_being_ended,
+    _queues_where_too_many_wait,
+    _follows_a_lost_run,
+    _cancels_for_an_approval,
+    _starts_what_was_tried_before,
+    _shows_the_page,
+])  # fmt: skip
 async def test_who_waits_asks_again_in_measure(
     waiting: Callable[[Store], Awaitable[None]], autojump_clock: trio.testing.MockClock
 ) -> None:

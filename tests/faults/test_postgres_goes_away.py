@@ -334,15 +334,11 @@ async def test_a_server_that_is_read_only_for_a_while_is_written_to_again(server
 CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        ["UPDATE replaced.store SET store_id = 'other'", CUT_OFF],
-        ["DROP SCHEMA replaced CASCADE", CUT_OFF],
-        ["DROP SCHEMA replaced CASCADE"],
-    ],
-    ids=["another", "none, seen anew", "none"],
-)
+@pytest.mark.parametrize("changes", [
+    ["UPDATE replaced.store SET store_id = 'other'", CUT_OFF],
+    ["DROP SCHEMA replaced CASCADE", CUT_OFF],
+    ["DROP SCHEMA replaced CASCADE"],
+], ids=["another", "none, seen anew", "none"])  # fmt: skip
 def test_a_store_is_gone_after_its_database_was_restored_elsewhere(
     server: OwnServer, tmp_path: Path, changes: list[str]
 ) -> None:

@@ -19,15 +19,7 @@ import anyio
 import msgspec
 
 from proctor.policies import Policy, parse_policies
-from proctor.policies.events import (
-    Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Adapter
@@ -55,12 +47,12 @@ class Played(msgspec.Struct):
     """What really ran, as (tool, number), and what is recorded."""
 
     ran: Ran
-    events: list[Event]
+    events: list[ev.Event]
 
 
-def outcomes(events: Sequence[Event]) -> list[str]:
+def outcomes(events: Sequence[ev.Event]) -> list[str]:
     """The outcomes of calls, in order; a start that the gate did not permit is one."""
-    kinds = (ToolCallCompleted, ToolCallFailed, ToolCallStarted)
+    kinds = (ev.ToolCallCompleted, ev.ToolCallFailed, ev.ToolCallStarted)
     return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
 
@@ -102,11 +94,11 @@ async def supervised(adapters: list[Adapter], policies: list[Policy], ran: Ran) 
     return Played(ran, [event async for event in store.read(session_id)])
 
 
-def of_commands(log: Path, events: list[Event]) -> Played:
+def of_commands(log: Path, events: list[ev.Event]) -> Played:
     """What command lines did, and their starts as those of the acts they are."""
 
-    def act(event: Event) -> Event:
-        if not isinstance(event, ToolCallStarted):
+    def act(event: ev.Event) -> ev.Event:
+        if not isinstance(event, ev.ToolCallStarted):
             return event
         tool, n = re.findall(r"echo (\w+) (\d+)", str(event.tool_input))[0]
         return msgspec.structs.replace(event, tool_name=tool, tool_input={"n": int(n)})
@@ -161,12 +153,14 @@ def found(played: Played) -> Iterator[str]:
     if len(played.ran) > MOST:
         yield f"{len(played.ran)} calls ran of {MOST}"
     started = Counter(
-        (event.tool_name, int(event.tool_input["n"])) for event in played.events if isinstance(event, ToolCallStarted)
+        (event.tool_name, int(event.tool_input["n"]))
+        for event in played.events
+        if isinstance(event, ev.ToolCallStarted)
     )
     if unrecorded := ran - started:
         yield f"ran without a start in the record: {dict(unrecorded)}"
     ends = Counter(
-        event.run_id for event in played.events if isinstance(event, RunCompleted | RunFailed | RunCancelled)
+        event.run_id for event in played.events if isinstance(event, ev.RunCompleted | ev.RunFailed | ev.RunCancelled)
     )
     for run_id in {event.run_id for event in played.events}:
         if ends[run_id] != 1:

@@ -87,33 +87,16 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
 VALUES: Final[dict[str, list[Any]]] = {
     "id": ["k1", "k2", 7, "7", None, "", "é", "k\n1", "07", ["k1", "k2"], ["k1", 7]],
     "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5], 6, "05", 5.0, -0.0, 1e308, {"n": 5}],
-    "line": [
-        "git push",
-        "ls",
-        "git status",
-        "rm x",
-        "echo git push",
-        ["git", "push"],
-        ["git push"],
-        "ls && git push",
-        "",
-        "git push\n",
-        "x\ngit push",
-        "\u212a\n😂",
-        "k😀",
-    ],
+    "line": ["git push", "ls", "git status", "rm x", "echo git push", ["git", "push"], ["git push"], "ls && git push",
+        "", "git push\n", "x\ngit push", "\u212a\n😂", "k😀"],
     "file": ["/srv/data/x", "/etc/p", "/srv/y", "../x", "rel", ["/srv/data/x", "/etc/q"]],
     "to": [["x@a.com"], ["x@a.com", "y@a.com"], "x@a.com", ["x@a.com", "e@b.com"], [], "e@b.com", [["x@a.com"]]],
     "cmd": ["git push", "ls", "rm -rf x"],
     "new": ["/srv/data/x", "/etc/p", None, ["/srv/y", "/etc/q"]],
-    "changes": [
-        [{"kind": "update", "path": "/srv/data/x"}],
-        [{"kind": "other", "path": "/etc/p"}],
-        [{"kind": "update", "path": "/etc/p"}, {"kind": "update", "path": "/srv/y"}],
-        [{"kind": "update"}],
-        "update",
-    ],
-}
+    "changes": [[{"kind": "update", "path": "/srv/data/x"}], [{"kind": "other", "path": "/etc/p"}],
+        [{"kind": "update", "path": "/etc/p"}, {"kind": "update", "path": "/srv/y"}], [{"kind": "update"}],
+        "update"],
+}  # fmt: skip
 """What calls carry; brute force takes two, mostly the first, walks all."""
 OUTPUTS: Final[list[Any]] = [
     "done",

@@ -8,21 +8,15 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 
 AREAS: Final[dict[str, tuple[str, ...]]] = {
-    "gate": (
-        *("supervisor/machine/gate.py", "supervisor/machine/pending_approvals.py"),
+    "gate": (*("supervisor/machine/gate.py", "supervisor/machine/pending_approvals.py"),
         *("policies/monitor/call_table.py", "supervisor/machine/event_factory.py"),
-        *("supervisor/machine/interface.py", "supervisor/run/callbacks.py", "adapters/kit/gate.py"),
-    ),
+        *("supervisor/machine/interface.py", "supervisor/run/callbacks.py", "adapters/kit/gate.py")),
     "machine": ("supervisor/machine/**/*.py",),
     "journal": ("supervisor/run/journal.py", "supervisor/machine/run_state.py", "supervisor/run/services.py"),
-    "cancel": (
-        *("supervisor/run/provider_session.py", "supervisor/run/actor.py", "supervisor/run/tasks.py"),
-        "supervisor/run/services.py",
-    ),
-    "limits": (
-        *("policies/monitor/usage.py", "policies/monitor/*_checker.py", "policies/monitor/handlers.py"),
-        *("policies/limits.py", "policies/events/run_context.py"),
-    ),
+    "cancel": (*("supervisor/run/provider_session.py", "supervisor/run/actor.py", "supervisor/run/tasks.py"),
+        "supervisor/run/services.py"),
+    "limits": (*("policies/monitor/usage.py", "policies/monitor/*_checker.py", "policies/monitor/handlers.py"),
+        *("policies/limits.py", "policies/events/run_context.py")),
     "rules": ("policies/rules/*.py",),
     "monitor": ("policies/monitor/*.py",),
     "control": ("supervisor/control/*.py", "supervisor/run/*.py"),
@@ -34,7 +28,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
     "operations": ("adapters/operations/*.py",),
     "web": ("adapters/web/*.py",),
-}
+}  # fmt: skip
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
 
 OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {

@@ -161,49 +161,31 @@ FAMILIES: dict[str, SearchStrategy[Any]] = {
     "count in a window": rule("count", {"tool": selectors, "max": small, "within_turns": small}, {"of": ofs}),
     "count at least": rule("count", {"tool": selectors, "min": small}, {"exact": st.integers(0, 2), "of": ofs}),
     "max_calls": rule("max_calls", {"tool": selectors, "max": st.integers(0, 2)}),
-    "before": rule(
-        "before", {"first": selectors, "then": selectors}, {"first_must": st.sampled_from(["started", "completed"])}
-    ),
+    "before": rule("before", {"first": selectors, "then": selectors},
+        {"first_must": st.sampled_from(["started", "completed"])}),
     "immediately_before": rule("immediately_before", {"first": selectors, "then": selectors}),
     "after": rule("after", {"trigger": selectors, "then": selectors}, {"within": small}),
     "eventually": rule("eventually", {"tool": selectors, "within": small}, key=False),
     "never_after": rule("never_after", {"trigger": selectors, "forbidden": selectors}),
     "forbids_after": rule("forbids_after", {"tool": selectors, "tools": lists}),
     "sequence": rule("sequence", {"tools": st.lists(selectors, min_size=1, max_size=3)}, {"strict": st.booleans()}),
-    "forbidden_sequence with gaps": rule(
-        "forbidden_sequence",
-        {"sequence": st.lists(plain, min_size=2, max_size=3), "adjacency": st.just("any")},
-        key=False,
-    ),
-    "forbidden_sequence": rule(
-        "forbidden_sequence",
-        {"sequence": st.lists(selectors, min_size=1, max_size=3)},
-        {"adjacency": st.sampled_from(["strict", "any"])},
-    ),
-    "precondition": rule(
-        "precondition", {"tool": selectors, "requires": st.lists(requirements, min_size=1, max_size=2)}
-    ),
-    "precondition bound to one call": rule(
-        "precondition", {"tool": plain, "requires": st.lists(bound, min_size=1, max_size=1)}, key=False
-    ),
-    "precondition on outputs": rule(
-        "precondition", {"tool": plain, "requires": st.lists(answered, min_size=1, max_size=1)}, key=False
-    ),
-    "provenance": rule(
-        "provenance",
-        {
-            "tool": selectors,
-            "path": st.sampled_from(["$.o", "$.t", "$"]),
-            "from": st.lists(sources, min_size=1, max_size=2),
-        },
-        {"except": st.just([2]), "extract": st.just(r"\w")},
-    ),
+    "forbidden_sequence with gaps": rule("forbidden_sequence",
+        {"sequence": st.lists(plain, min_size=2, max_size=3), "adjacency": st.just("any")}, key=False),
+    "forbidden_sequence": rule("forbidden_sequence", {"sequence": st.lists(selectors, min_size=1, max_size=3)},
+        {"adjacency": st.sampled_from(["strict", "any"])}),
+    "precondition": rule("precondition", {"tool": selectors,
+        "requires": st.lists(requirements, min_size=1, max_size=2)}),
+    "precondition bound to one call": rule("precondition",
+        {"tool": plain, "requires": st.lists(bound, min_size=1, max_size=1)}, key=False),
+    "precondition on outputs": rule("precondition",
+        {"tool": plain, "requires": st.lists(answered, min_size=1, max_size=1)}, key=False),
+    "provenance": rule("provenance", {"tool": selectors, "path": st.sampled_from(["$.o", "$.t", "$"]),
+        "from": st.lists(sources, min_size=1, max_size=2)}, {"except": st.just([2]), "extract": st.just(r"\w")}),
     "loop": loops(),
     "max_parallel": rule("max_parallel", {"max": st.integers(0, 2)}, {"tool": selectors}),
-    "circuit_breaker": st.one_of(
-        rule("circuit_breaker", {"consecutive": small}, {"total": small}), rule("circuit_breaker", {"total": small})
-    ),
-}
+    "circuit_breaker": st.one_of(rule("circuit_breaker", {"consecutive": small}, {"total": small}),
+        rule("circuit_breaker", {"total": small})),
+}  # fmt: skip
 """Well-typed rules of each family; one with several ways to judge has a name for each, the type first."""
 
 tool_rules = st.one_of(st.fixed_dictionaries({"allow": lists}), st.fixed_dictionaries({"deny": lists}))

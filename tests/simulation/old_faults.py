@@ -48,20 +48,16 @@ async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
 OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a start is not one unit": lambda: changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
     "a cancel of a starting run is lost": lambda: changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
-    "an append is stored twice": lambda: changed(
-        (memory_store, "unit_start", lambda events: 0), (journal, "ANSWER_S", 5.0)
-    ),
-    "an end is never written": lambda: changed(
-        (journal.Journal, "settle", _never_settles), (journal, "ANSWER_S", 5.0)
-    ),
-    "a reservation of a dead owner is lost": lambda: changed(
-        (memory_tables.Claims, "holds", lambda self, run_id, epoch: self._holds(epoch))
-    ),
+    "an append is stored twice": lambda: changed((memory_store, "unit_start", lambda events: 0),
+        (journal, "ANSWER_S", 5.0)),
+    "an end is never written": lambda: changed((journal.Journal, "settle", _never_settles),
+        (journal, "ANSWER_S", 5.0)),
+    "a reservation of a dead owner is lost": lambda: changed((memory_tables.Claims, "holds", lambda self, run_id,
+        epoch: self._holds(epoch))),
     "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
     "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ())),
-    "a worker asks without end": lambda: changed(
-        (Starts, "is_put_off", lambda self, session_id: False), (queue, "_RUNNING", RunFilter(begins="?"))
-    ),
+    "a worker asks without end": lambda: changed((Starts, "is_put_off", lambda self, session_id: False),
+        (queue, "_RUNNING", RunFilter(begins="?"))),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
-}
+}  # fmt: skip
 """What each does to the supervisor while inside."""

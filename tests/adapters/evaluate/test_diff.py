@@ -23,18 +23,15 @@ def block(tool: str, action: str = "deny") -> dict[str, Any]:
     return {"type": "blocklist", "id": f"no-{tool}", "tools": [tool], "action": action}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "changes"),
-    [
-        ([], [block("bash")], ["newly_refused"]),
-        ([block("bash")], [], ["newly_allowed"]),
-        ([block("bash", "warn")], [block("bash")], ["newly_refused"]),
-        ([block("bash")], [block("bash", "cancel")], ["other_action"]),
-        ([block("bash")], [{**block("bash"), "id": "renamed"}], ["other_rules"]),
-        ([block("bash")], [block("bash")], []),
-        ([block("bash")], [block("bash"), block("mail")], []),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "changes"), [
+    ([], [block("bash")], ["newly_refused"]),
+    ([block("bash")], [], ["newly_allowed"]),
+    ([block("bash", "warn")], [block("bash")], ["newly_refused"]),
+    ([block("bash")], [block("bash", "cancel")], ["other_action"]),
+    ([block("bash")], [{**block("bash"), "id": "renamed"}], ["other_rules"]),
+    ([block("bash")], [block("bash")], []),
+    ([block("bash")], [block("bash"), block("mail")], []),
+])  # fmt: skip
 def test_calls_judged_otherwise_are_named_with_what_changed(
     make_session: MakeSession, policy: Compile, old: list[Any], new: list[Any], changes: list[str]
 ) -> None:

@@ -263,14 +263,10 @@ LEFT_OUT: dict[Any, dict[str, str]] = {
 }
 """What only a supervisor, and its handle, can be asked, and why."""
 ADDED: dict[Any, dict[str, str]] = {
-    Fleet: {
-        "drain": "of workers on a cluster",
-        "handle": "runs outlive whoever put them down",
-        "status": "of workers on a cluster",
-        "up": "of workers on a cluster",
-    },
+    Fleet: {"drain": "of workers on a cluster", "handle": "runs outlive whoever put them down",
+        "status": "of workers on a cluster", "up": "of workers on a cluster"},
     FleetHandle: {"info": "the store is asked, so it is awaited"},
-}
+}  # fmt: skip
 """What only a fleet, and its handle, can be asked, and why."""
 OTHERWISE = {
     "approvals": "the store is asked, so it is awaited",

@@ -125,15 +125,12 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
     assert left.status == "created"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"adapter": "nobody"}, "no adapter is called `nobody`"),
-        ({"adapter": "broken"}, "no such thing"),
-        ({"options": {"script": {"steps": 7}}}, "could not be started"),
-        ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "reason"), [
+    ({"adapter": "nobody"}, "no adapter is called `nobody`"),
+    ({"adapter": "broken"}, "no such thing"),
+    ({"options": {"script": {"steps": 7}}}, "could not be started"),
+    ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
+])  # fmt: skip
 async def test_what_can_start_nowhere_is_ended_with_the_reason(
     store: SQLiteStore, wrong: dict[str, Any], reason: str
 ) -> None:

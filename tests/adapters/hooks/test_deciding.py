@@ -232,15 +232,12 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
 RM = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
 
 
-@pytest.mark.parametrize(
-    ("policy", "verdict", "broken"),
-    [
-        ("{name: p}", "allow", {"input_changed"}),
-        ("{name: p, on_violation: warn, rules: [{type: blocklist, tools: [Read]}]}", "allow", {"input_changed"}),
-        (f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{RM}]}}]}}", "allow", {"input_changed", "deny-1"}),
-        ("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}", "ask", {"input_changed", "deny-1"}),
-    ],
-)
+@pytest.mark.parametrize(("policy", "verdict", "broken"), [
+    ("{name: p}", "allow", {"input_changed"}),
+    ("{name: p, on_violation: warn, rules: [{type: blocklist, tools: [Read]}]}", "allow", {"input_changed"}),
+    (f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{RM}]}}]}}", "allow", {"input_changed", "deny-1"}),
+    ("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}", "ask", {"input_changed", "deny-1"}),
+])  # fmt: skip
 async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_became(
     session: Any, policy: str, verdict: str, broken: set[str]
 ) -> None:

@@ -82,18 +82,15 @@ def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
     assert hooked.store.stat().st_size > 20_000_000
 
 
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        ("no policy", "policy.yaml: cannot read the file"),
-        ("bad policy", "policy.yaml:2:8: expected a list"),
-        ("no folder", "there is no store at"),
-        ("folder", "is a directory"),
-        ("no store", "is not a proctor store"),
-        ("context", "install the hook again"),
-        ("option", "install the hook again"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "why"), [
+    ("no policy", "policy.yaml: cannot read the file"),
+    ("bad policy", "policy.yaml:2:8: expected a list"),
+    ("no folder", "there is no store at"),
+    ("folder", "is a directory"),
+    ("no store", "is not a proctor store"),
+    ("context", "install the hook again"),
+    ("option", "install the hook again"),
+])  # fmt: skip
 def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, broken: str, why: str) -> None:
     """Each is named to the person, and not to the model."""
     if broken == "no policy":

@@ -51,50 +51,19 @@ def answer(text: str, name: str, value: str) -> str:
 
 
 CLAUDE = {
-    "permissions": {
-        "allow": [
-            "Bash(git status:*)",
-            "Bash(npm run test)",
-            "Bash(git * main)",
-            "Edit(src/**)",
-            "WebFetch(domain:docs.python.org)",
-            "mcp__github",
-            "Skill(pdf)",
-            "Write(docs/**)",
-        ],
-        "ask": ["Bash(npm publish:*)"],
-        "deny": [
-            "Bash(git push *)",
-            "Read(./.env)",
-            "Read(secrets/**)",
-            "Read(**/*.pem)",
-            "Write(x/**/y)",
-            "Agent(Explore)",
-        ],
-        "defaultMode": "default",
-        "additionalDirectories": ["../docs"],
-    }
-}
+    "permissions": {"allow": ["Bash(git status:*)", "Bash(npm run test)", "Bash(git * main)", "Edit(src/**)",
+        "WebFetch(domain:docs.python.org)", "mcp__github", "Skill(pdf)", "Write(docs/**)"],
+        "ask": ["Bash(npm publish:*)"], "deny": ["Bash(git push *)", "Read(./.env)", "Read(secrets/**)",
+        "Read(**/*.pem)", "Write(x/**/y)", "Agent(Explore)"], "defaultMode": "default",
+        "additionalDirectories": ["../docs"]},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("https://evil.example", "http://a.evil.example:8/x", "https://EVIL.example./x", "https:evil.example"),
-        *(
-            "https:\\\\evil.example\\x",
-            "https://a@evil.example",
-            "https://a\\@evil.example",
-            "https://e%76il.example/x",
-        ),
-        *(
-            "https://ev\til.example",
-            "https://\uff45vil.example",
-            "https://evil\u3002example",
-            " https://evil.example",
-        ),
-    ],
-)
+@pytest.mark.parametrize("url", [
+    *("https://evil.example", "http://a.evil.example:8/x", "https://EVIL.example./x", "https:evil.example"),
+    *("https:\\\\evil.example\\x", "https://a@evil.example", "https://a\\@evil.example", "https://e%76il.example/x"),
+    *("https://ev\til.example", "https://\uff45vil.example", "https://evil\u3002example", " https://evil.example"),
+])  # fmt: skip
 def test_a_domain_that_an_agent_denies_is_denied_in_every_spelling(home: Path, url: str) -> None:
     """As an agent reads the address; other domains are not."""
     written(home / ".claude/settings.json", {"permissions": {"deny": ["WebFetch(domain:evil.example)"]}})
@@ -137,97 +106,36 @@ OPENCODE = """{
 CURSOR = {"permissions": {"allow": ["Shell(git:status)", "Read(src/**)", "Mcp(github:*)"], "deny": ["Shell(rm)"]}}
 
 CASES: dict[str, tuple[dict[str, Any], dict[tuple[str, str], str], list[str]]] = {
-    "claude": (
-        {"work/.claude/settings.json": CLAUDE},
-        {
-            ("bash", "git status -s"): "allow",
-            ("bash", "cd x && git status"): "ask",
-            ("bash", "git status; git push origin"): "deny",
-            ("bash", "sh -c 'git push'"): "deny",
-            ("bash", "npm run test"): "allow",
-            ("bash", "npm run test:all"): "ask",
-            ("bash", "git merge main"): "allow",
-            ("bash", "git merge $(x) main"): "ask",
-            ("bash", "npm publish"): "ask",
-            ("bash", "cat .env"): "deny",
-            ("read", "/w/a.py"): "allow",
-            ("read", "/w/.env"): "deny",
-            ("read", "x/../secrets/k"): "deny",
-            ("read", "/etc/passwd"): "ask",
-            ("read", "k.pem"): "deny",
-            ("read", "/w/a/b/k.pem"): "deny",
-            ("bash", "cat k.pem"): "deny",
-            ("write", "x/y"): "deny",
-            ("write", "x/a/b/y"): "deny",
-            ("write", "docs/a"): "ask",
-            ("edit", "src/a.py"): "allow",
-            ("edit", "src/../a.py"): "ask",
-            ("fetch", "https://docs.python.org/3"): "allow",
-            ("fetch", "https://docs.python.org:80@evil.com/"): "ask",
-            ("fetch", "https://docs.python.org.evil.com/"): "ask",
-            ("mcp__github__get_issue", ""): "allow",
-            ("Agent", ""): "deny",
-            ("Skill", ""): "ask",
-            ("TodoWrite", ""): "allow",
-        },
-        ["additionalDirectories", "Skill(pdf)", "Write(docs/**)"],
-    ),
-    "codex": (
-        {"home/.codex/config.toml": CODEX, "home/.codex/rules/default.rules": RULES},
-        {
-            ("bash", "git diff"): "allow",
-            ("bash", "git push"): "deny",
-            ("bash", "git status && git push"): "deny",
-            ("bash", "npm publish"): "ask",
-            ("bash", "make"): "ask",
-            ("write", "a.py"): "allow",
-            ("write", "/data/x"): "allow",
-            ("write", "/etc/x"): "ask",
-        },
-        ["a policy has no sandbox", "host_executable"],
-    ),
-    "gemini": (
-        {
-            "home/.gemini/policies/mine.toml": GEMINI,
-            "work/.gemini/settings.json": {"tools": {"exclude": ["web_fetch"], "allowed": ["read_file"]}},
-        },
-        {
-            ("bash", "git status"): "allow",
-            ("bash", "git status && npm test"): "allow",
-            ("bash", "make"): "deny",
-            ("fetch", "https://x"): "deny",
-            ("read", "a"): "allow",
-            ("write", "x"): "ask",
-        },
-        ["argsPattern"],
-    ),
-    "opencode": (
-        {"work/opencode.json": OPENCODE},
-        {
-            ("bash", "git status"): "allow",
-            ("bash", "git status -s"): "ask",
-            ("bash", "npm test"): "allow",
-            ("bash", "npm publish x"): "deny",
-            ("edit", "src/a"): "allow",
-            ("edit", "b"): "deny",
-            ("fetch", "https://x"): "allow",
-            ("read", "a"): "ask",
-        },
-        ["where nothing is said"],
-    ),
-    "cursor": (
-        {"home/.cursor/cli-config.json": CURSOR, "work/.cursor/permissions.json": {"terminalAllowlist": ["ls"]}},
-        {
-            ("bash", "git status"): "allow",
-            ("bash", "ls | rm x"): "deny",
-            ("bash", "ls -l"): "allow",
-            ("bash", "git push"): "ask",
-            ("read", "src/a"): "allow",
-            ("mcp__github__x", ""): "allow",
-        },
-        [],
-    ),
-}
+    "claude": ({"work/.claude/settings.json": CLAUDE},
+        {("bash", "git status -s"): "allow", ("bash", "cd x && git status"): "ask",
+        ("bash", "git status; git push origin"): "deny", ("bash", "sh -c 'git push'"): "deny",
+        ("bash", "npm run test"): "allow", ("bash", "npm run test:all"): "ask", ("bash", "git merge main"): "allow",
+        ("bash", "git merge $(x) main"): "ask", ("bash", "npm publish"): "ask", ("bash", "cat .env"): "deny",
+        ("read", "/w/a.py"): "allow", ("read", "/w/.env"): "deny", ("read", "x/../secrets/k"): "deny",
+        ("read", "/etc/passwd"): "ask", ("read", "k.pem"): "deny", ("read", "/w/a/b/k.pem"): "deny",
+        ("bash", "cat k.pem"): "deny", ("write", "x/y"): "deny", ("write", "x/a/b/y"): "deny",
+        ("write", "docs/a"): "ask", ("edit", "src/a.py"): "allow", ("edit", "src/../a.py"): "ask",
+        ("fetch", "https://docs.python.org/3"): "allow", ("fetch", "https://docs.python.org:80@evil.com/"): "ask",
+        ("fetch", "https://docs.python.org.evil.com/"): "ask", ("mcp__github__get_issue", ""): "allow",
+        ("Agent", ""): "deny", ("Skill", ""): "ask", ("TodoWrite", ""): "allow"},
+        ["additionalDirectories", "Skill(pdf)", "Write(docs/**)"]),
+    "codex": ({"home/.codex/config.toml": CODEX, "home/.codex/rules/default.rules": RULES},
+        {("bash", "git diff"): "allow", ("bash", "git push"): "deny", ("bash", "git status && git push"): "deny",
+        ("bash", "npm publish"): "ask", ("bash", "make"): "ask", ("write", "a.py"): "allow",
+        ("write", "/data/x"): "allow", ("write", "/etc/x"): "ask"}, ["a policy has no sandbox", "host_executable"]),
+    "gemini": ({"home/.gemini/policies/mine.toml": GEMINI,
+        "work/.gemini/settings.json": {"tools": {"exclude": ["web_fetch"], "allowed": ["read_file"]}}},
+        {("bash", "git status"): "allow", ("bash", "git status && npm test"): "allow", ("bash", "make"): "deny",
+        ("fetch", "https://x"): "deny", ("read", "a"): "allow", ("write", "x"): "ask"}, ["argsPattern"]),
+    "opencode": ({"work/opencode.json": OPENCODE},
+        {("bash", "git status"): "allow", ("bash", "git status -s"): "ask", ("bash", "npm test"): "allow",
+        ("bash", "npm publish x"): "deny", ("edit", "src/a"): "allow", ("edit", "b"): "deny",
+        ("fetch", "https://x"): "allow", ("read", "a"): "ask"}, ["where nothing is said"]),
+    "cursor": ({"home/.cursor/cli-config.json": CURSOR,
+        "work/.cursor/permissions.json": {"terminalAllowlist": ["ls"]}},
+        {("bash", "git status"): "allow", ("bash", "ls | rm x"): "deny", ("bash", "ls -l"): "allow",
+        ("bash", "git push"): "ask", ("read", "src/a"): "allow", ("mcp__github__x", ""): "allow"}, []),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -292,40 +200,25 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
         assert STRICT[answer(text, name, value)] >= STRICT[found.decide(name, value)], (name, value, text)
 
 
-@pytest.mark.parametrize(
-    ("agent", "file", "text", "says"),
-    [
-        ("claude", "work/.claude/settings.json", "{", "cannot be read"),
-        ("claude", "work/.claude/settings.json", '{"permissions": []}', "`permissions` is a table"),
-        (
-            "claude",
-            "work/.claude/settings.json",
-            '{"permissions": {"deny": "Bash"}}',
-            "`permissions.deny` is a list of texts",
-        ),
-        (
-            "claude",
-            "work/.claude/settings.json",
-            '{"permissions": {"deny": ["Bash(x"]}}',
-            "`Bash(x` is no permission rule",
-        ),
-        ("codex", "home/.codex/config.toml", "sandbox_mode = ", "cannot be read"),
-        ("codex", "home/.codex/rules/a.rules", "prefix_rule(pattern=x)", "not a file of rules"),
-        ("codex", "home/.codex/rules/a.rules", "(" * 9_999, "not a file of rules"),
-        ("codex", "home/.codex/rules/a.rules", "-" * 99_999 + "1", "not a file of rules"),
-        ("codex", "home/.codex/config.toml", f"a = {'[' * 9_999}", "nested too deeply"),
-        ("gemini", "work/.gemini/settings.json", "[" * 99_999, "nested too deeply"),
-        (
-            "gemini",
-            "home/.gemini/policies/a.toml",
-            '[[rule]]\ndecision = "maybe"',
-            "is allow, deny or ask_user, not `maybe`",
-        ),
-        ("opencode", "work/opencode.json", '{"permission": {"bash": "never"}}', "is allow, ask or deny, not `never`"),
-        ("cursor", "work/.cursor/cli.json", '{"permissions": {"allow": ["ls"]}}', "`ls` is no permission"),
-        ("claude", "work/other", "", "there are no settings of claude"),
-    ],
-)
+@pytest.mark.parametrize(("agent", "file", "text", "says"), [
+    ("claude", "work/.claude/settings.json", "{", "cannot be read"),
+    ("claude", "work/.claude/settings.json", '{"permissions": []}', "`permissions` is a table"),
+    ("claude", "work/.claude/settings.json", '{"permissions": {"deny": "Bash"}}',
+        "`permissions.deny` is a list of texts"),
+    ("claude", "work/.claude/settings.json", '{"permissions": {"deny": ["Bash(x"]}}',
+        "`Bash(x` is no permission rule"),
+    ("codex", "home/.codex/config.toml", "sandbox_mode = ", "cannot be read"),
+    ("codex", "home/.codex/rules/a.rules", "prefix_rule(pattern=x)", "not a file of rules"),
+    ("codex", "home/.codex/rules/a.rules", "(" * 9_999, "not a file of rules"),
+    ("codex", "home/.codex/rules/a.rules", "-" * 99_999 + "1", "not a file of rules"),
+    ("codex", "home/.codex/config.toml", f"a = {'[' * 9_999}", "nested too deeply"),
+    ("gemini", "work/.gemini/settings.json", "[" * 99_999, "nested too deeply"),
+    ("gemini", "home/.gemini/policies/a.toml", '[[rule]]\ndecision = "maybe"',
+        "is allow, deny or ask_user, not `maybe`"),
+    ("opencode", "work/opencode.json", '{"permission": {"bash": "never"}}', "is allow, ask or deny, not `never`"),
+    ("cursor", "work/.cursor/cli.json", '{"permissions": {"allow": ["ls"]}}', "`ls` is no permission"),
+    ("claude", "work/other", "", "there are no settings of claude"),
+])  # fmt: skip
 def test_settings_that_cannot_be_read_are_an_error_that_names_them(
     home: Path, agent: str, file: str, text: str, says: str
 ) -> None:

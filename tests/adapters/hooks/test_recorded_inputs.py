@@ -78,15 +78,10 @@ PUSH = "Leave pushing to a person."
 REFUSED: dict[str, Any] = {
     "cursor": {"permission": "deny", "agent_message": PUSH},
     "copilot": {"permissionDecision": "deny", "permissionDecisionReason": PUSH},
-    "codex": {
-        "hookSpecificOutput": {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": "deny",
-            "permissionDecisionReason": PUSH,
-        }
-    },
+    "codex": {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
+        "permissionDecisionReason": PUSH}},
     "gemini": {"decision": "deny", "reason": PUSH},
-}
+}  # fmt: skip
 OPENED: dict[str, Any] = {
     "cursor": {"permission": "allow"},
     "copilot": {

@@ -42,15 +42,12 @@ def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
 COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it first"
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        *((text, r"settings\.json") for text in ("{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}')),
-        (f'{{"a": {"9" * 5_000}}}', "a number has too many digits"),
-        ('{"a":' * 100_000, "nested too deeply"),
-        *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    *((text, r"settings\.json") for text in ("{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}')),
+    (f'{{"a": {"9" * 5_000}}}', "a number has too many digits"),
+    ('{"a":' * 100_000, "nested too deeply"),
+    *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
+])  # fmt: skip
 def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
     """The person is told which file to repair, and where a comment stands, which would be lost."""
     path = tmp_path / "settings.json"

@@ -81,15 +81,12 @@ def test_aliases_are_followed_as_the_gate_follows_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "amp"])
-@pytest.mark.parametrize(
-    ("policies", "taken"),
-    [
-        ([{"tool_rules": [{"deny": SHELL, "action": "warn"}]}], False),
-        ([{"tool_rules": [{"deny": SHELL}], "on_violation": "request_approval"}], False),
-        ([{"tool_rules": [{"deny": SHELL}], "on_violation": "warn"}, {"on_violation": "deny"}], True),
-        ([{"tool_rules": [{"deny": SHELL, "when": [{"path": "$.tenant", "equals": "a"}]}]}], False),
-    ],
-)
+@pytest.mark.parametrize(("policies", "taken"), [
+    ([{"tool_rules": [{"deny": SHELL, "action": "warn"}]}], False),
+    ([{"tool_rules": [{"deny": SHELL}], "on_violation": "request_approval"}], False),
+    ([{"tool_rules": [{"deny": SHELL}], "on_violation": "warn"}, {"on_violation": "deny"}], True),
+    ([{"tool_rules": [{"deny": SHELL, "when": [{"path": "$.tenant", "equals": "a"}]}]}], False),
+])  # fmt: skip
 def test_a_tool_is_taken_away_where_the_stack_refuses_its_calls_in_every_run(
     name: str, policies: list[dict[str, Any]], taken: bool
 ) -> None:
@@ -170,14 +167,11 @@ class Pieces:
         """Nothing to close."""
 
 
-@pytest.mark.parametrize(
-    ("pieces", "lines"),
-    [
-        ([b"a\nb", b"c\n"], [b"a", b"bc", b""]),
-        ([b"a", b"b", b"\n\n", b"rest"], [b"ab", b"", b"rest"]),
-        ([], [b""]),
-    ],
-)
+@pytest.mark.parametrize(("pieces", "lines"), [
+    ([b"a\nb", b"c\n"], [b"a", b"bc", b""]),
+    ([b"a", b"b", b"\n\n", b"rest"], [b"ab", b"", b"rest"]),
+    ([], [b""]),
+])  # fmt: skip
 async def test_lines_are_put_together_from_pieces(pieces: list[bytes], lines: list[bytes]) -> None:
     """What the stream ends with is the last."""
     assert [line async for line in ByteLines(Pieces(*pieces))] == lines  # type: ignore[arg-type]

@@ -199,15 +199,12 @@ def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
     assert recorded_tools([events.RunStarted(metadata={"portable_tools": "nonsense"})]) == ()
 
 
-@pytest.mark.parametrize(
-    ("adapter", "own"),
-    [
-        (ClaudeAdapter(), "Bash"),
-        (CodexAdapter(), "shell"),
-        (AmpAdapter(), "Bash"),
-        (AcpAdapter(["opencode", "acp"]), "execute"),
-    ],
-)
+@pytest.mark.parametrize(("adapter", "own"), [
+    (ClaudeAdapter(), "Bash"),
+    (CodexAdapter(), "shell"),
+    (AmpAdapter(), "Bash"),
+    (AcpAdapter(["opencode", "acp"]), "execute"),
+])  # fmt: skip
 def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: str) -> None:
     """And where it works; a rule about a command holds for a call that names its command otherwise."""
     can = adapter.capabilities
@@ -290,21 +287,18 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     assert recorded_tools(calls) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "answer"),
-    [
-        ("execute", {"command": "git", "args": ["push"]}, ("deny", "deny")),
-        ("execute", {"command": "git status", "cwd": "/w", "timeout": 5}, ("allow", "allow")),
-        ("execute", {"title": "git status"}, ("allow", "allow")),
-        ("execute", {"title": "git", "raw": ["git", "push"]}, ("deny", "deny")),
-        ("execute", {"command": "touch ../a", "directories": ["/"], "patterns": ["/*"]}, ("allow", "allow")),
-        ("execute", {"command": "git push", "directories": ["/"], "patterns": ["/*"]}, ("deny", "allow")),
-        ("edit", {"filePath": "a", "newString": "x", "root": "/etc"}, ("deny", "allow")),
-        ("edit", {"filePath": "a", "newString": "x", "filepath": "/w/a", "parentDir": "/w"}, ("allow", "allow")),
-        ("edit", {"filePath": "a", "newString": "x", "filepath": "/b", "parentDir": "/"}, ("deny", "allow")),
-        ("edit", {"filePath": "a", "newString": "x", "replaceAll": True}, ("allow", "allow")),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "answer"), [
+    ("execute", {"command": "git", "args": ["push"]}, ("deny", "deny")),
+    ("execute", {"command": "git status", "cwd": "/w", "timeout": 5}, ("allow", "allow")),
+    ("execute", {"title": "git status"}, ("allow", "allow")),
+    ("execute", {"title": "git", "raw": ["git", "push"]}, ("deny", "deny")),
+    ("execute", {"command": "touch ../a", "directories": ["/"], "patterns": ["/*"]}, ("allow", "allow")),
+    ("execute", {"command": "git push", "directories": ["/"], "patterns": ["/*"]}, ("deny", "allow")),
+    ("edit", {"filePath": "a", "newString": "x", "root": "/etc"}, ("deny", "allow")),
+    ("edit", {"filePath": "a", "newString": "x", "filepath": "/w/a", "parentDir": "/w"}, ("allow", "allow")),
+    ("edit", {"filePath": "a", "newString": "x", "filepath": "/b", "parentDir": "/"}, ("deny", "allow")),
+    ("edit", {"filePath": "a", "newString": "x", "replaceAll": True}, ("allow", "allow")),
+])  # fmt: skip
 def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
     name: str, given: dict[str, Any], answer: tuple[str, str]
 ) -> None:

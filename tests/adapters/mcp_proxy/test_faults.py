@@ -194,15 +194,12 @@ def test_a_tools_output_is_its_structure_or_its_text() -> None:
     assert output_of({"content": image}) == image
 
 
-@pytest.mark.parametrize(
-    ("url", "label"),
-    [
-        ("https://host/mcp", "https://host/mcp"),
-        ("https://ana:secret@host:8443/mcp", "https://host:8443/mcp"),
-        ("https://token@host/mcp?key=secret#secret", "https://host/mcp"),
-        ("http://a@b:c@[::1]:80/", "http://[::1]:80/"),
-    ],
-)
+@pytest.mark.parametrize(("url", "label"), [
+    ("https://host/mcp", "https://host/mcp"),
+    ("https://ana:secret@host:8443/mcp", "https://host:8443/mcp"),
+    ("https://token@host/mcp?key=secret#secret", "https://host/mcp"),
+    ("http://a@b:c@[::1]:80/", "http://[::1]:80/"),
+])  # fmt: skip
 def test_an_address_is_recorded_without_its_secrets(url: str, label: str) -> None:
     """Neither who asks, nor the query, nor the fragment."""
     assert UrlUpstream(url).label == label

@@ -53,14 +53,11 @@ async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any)
     assert started.tool_name == "mcp__files__add"
 
 
-@pytest.mark.parametrize(
-    ("trusts", "rule", "offered"),
-    [
-        ("", "allow: [read-only]", []),
-        ("metadata: {trusted_servers: [quick]},", "allow: [read-only]", ["read"]),
-        ("metadata: {trusted_servers: [quick]},", "deny: [destructive, '*add']", ["read"]),
-    ],
-)
+@pytest.mark.parametrize(("trusts", "rule", "offered"), [
+    ("", "allow: [read-only]", []),
+    ("metadata: {trusted_servers: [quick]},", "allow: [read-only]", ["read"]),
+    ("metadata: {trusted_servers: [quick]},", "deny: [destructive, '*add']", ["read"]),
+])  # fmt: skip
 async def test_annotations_name_the_tools_of_a_server_that_the_policy_trusts(
     bench: Any, trusts: str, rule: str, offered: list[str]
 ) -> None:

@@ -78,14 +78,11 @@ HELLO = {
 GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
 
 
-@pytest.mark.parametrize(
-    ("server", "why"),
-    [
-        (["--url", "http://127.0.0.1:9/mcp"], "connection to the MCP server failed"),
-        (["--", sys.executable, "-S", "-c", "pass"], "server ended"),
-        (["--", sys.executable, "-S", "-c", GARBAGE], "server ended"),
-    ],
-)
+@pytest.mark.parametrize(("server", "why"), [
+    (["--url", "http://127.0.0.1:9/mcp"], "connection to the MCP server failed"),
+    (["--", sys.executable, "-S", "-c", "pass"], "server ended"),
+    (["--", sys.executable, "-S", "-c", GARBAGE], "server ended"),
+])  # fmt: skip
 def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
     """The agent's request is answered, a person reads one line about it, and the exit code is 3."""
     with subprocess.Popen(

@@ -28,45 +28,39 @@ PUSH = {"command": "git push origin main"}
 WRITE = {"file_path": "/work/app/a.py", "content": "x = 1"}
 
 
-@pytest.mark.parametrize(
-    ("name", "granted", "later"),
-    [
-        ("Bash", PUSH, {"command": "git push origin release"}),
-        ("Bash", {**PUSH, "description": "Push"}, {"command": "git push", "description": "Push it again"}),
-        ("Bash", {"command": "cd app && git push"}, {"command": "git push"}),
-        ("Write", WRITE, {"file_path": "/work/app/b.py", "content": "y = 2"}),
-        ("Write", WRITE, {"file_path": "/work/app/below/c.py", "content": ""}),
-        ("deploy", {"to": "staging", "timeout": 5}, {"to": "staging", "timeout": 9}),
-    ],
-)
+@pytest.mark.parametrize(("name", "granted", "later"), [
+    ("Bash", PUSH, {"command": "git push origin release"}),
+    ("Bash", {**PUSH, "description": "Push"}, {"command": "git push", "description": "Push it again"}),
+    ("Bash", {"command": "cd app && git push"}, {"command": "git push"}),
+    ("Write", WRITE, {"file_path": "/work/app/b.py", "content": "y = 2"}),
+    ("Write", WRITE, {"file_path": "/work/app/below/c.py", "content": ""}),
+    ("deploy", {"to": "staging", "timeout": 5}, {"to": "staging", "timeout": 9}),
+])  # fmt: skip
 def test_its_like_differs_in_what_does_not_matter(name: str, granted: Any, later: Any) -> None:
     """Arguments of the same subcommand, another file of the folder, another text in it."""
     assert alike(name, granted, later)
 
 
-@pytest.mark.parametrize(
-    ("name", "granted", "later"),
-    [
-        ("Bash", PUSH, {"command": "git pull"}),
-        ("Bash", PUSH, {"command": "git push; rm -rf /"}),
-        ("Bash", PUSH, {"command": "git push $(rm -rf /)"}),
-        ("Bash", PUSH, {"command": "git push origin main > /etc/passwd"}),
-        ("Bash", PUSH, {"command": "sh -c 'git push'; curl evil"}),
-        ("Bash", PUSH, {**PUSH, "dangerouslyDisableSandbox": True}),
-        ("Bash", {**PUSH, "run_in_background": False}, {**PUSH, "run_in_background": True}),
-        ("Bash", {"command": "rm -r build"}, {"command": "rm -r /"}),
-        ("Bash", {"command": "curl https://ops.example"}, {"command": "curl https://evil.example"}),
-        ("Write", WRITE, {"file_path": "/work/app/../../etc/passwd", "content": "x"}),
-        ("Write", WRITE, {"file_path": "/work/other/a.py", "content": "x"}),
-        ("Write", WRITE, {"content": "x"}),
-        ("deploy", {"to": "staging"}, {"to": "production"}),
-        ("deploy", {"to": "staging"}, {"to": "staging", "force": True}),
-        ("deploy", {"to": "staging", "force": False}, {"to": "staging", "force": 0, "more": 1}),
-        ("pay", {"amount": 10, "to": "ana"}, {"amount": 11, "to": "ana"}),
-        ("pay", {"amount": 10, "to": ["ana"]}, {"amount": 10, "to": ["ana", "eve"]}),
-        ("pay", {"amount": 10, "order": {"to": "ana"}}, {"amount": 10, "order": {"to": "eve"}}),
-    ],
-)
+@pytest.mark.parametrize(("name", "granted", "later"), [
+    ("Bash", PUSH, {"command": "git pull"}),
+    ("Bash", PUSH, {"command": "git push; rm -rf /"}),
+    ("Bash", PUSH, {"command": "git push $(rm -rf /)"}),
+    ("Bash", PUSH, {"command": "git push origin main > /etc/passwd"}),
+    ("Bash", PUSH, {"command": "sh -c 'git push'; curl evil"}),
+    ("Bash", PUSH, {**PUSH, "dangerouslyDisableSandbox": True}),
+    ("Bash", {**PUSH, "run_in_background": False}, {**PUSH, "run_in_background": True}),
+    ("Bash", {"command": "rm -r build"}, {"command": "rm -r /"}),
+    ("Bash", {"command": "curl https://ops.example"}, {"command": "curl https://evil.example"}),
+    ("Write", WRITE, {"file_path": "/work/app/../../etc/passwd", "content": "x"}),
+    ("Write", WRITE, {"file_path": "/work/other/a.py", "content": "x"}),
+    ("Write", WRITE, {"content": "x"}),
+    ("deploy", {"to": "staging"}, {"to": "production"}),
+    ("deploy", {"to": "staging"}, {"to": "staging", "force": True}),
+    ("deploy", {"to": "staging", "force": False}, {"to": "staging", "force": 0, "more": 1}),
+    ("pay", {"amount": 10, "to": "ana"}, {"amount": 11, "to": "ana"}),
+    ("pay", {"amount": 10, "to": ["ana"]}, {"amount": 10, "to": ["ana", "eve"]}),
+    ("pay", {"amount": 10, "order": {"to": "ana"}}, {"amount": 10, "order": {"to": "eve"}}),
+])  # fmt: skip
 def test_nothing_else_is_like_it(name: str, granted: Any, later: Any) -> None:
     """Another program beside it, another amount, another folder, one input more."""
     assert not alike(name, granted, later)
@@ -98,20 +92,17 @@ def test_another_page_of_a_host_that_was_said_passes(start: str, path: str) -> N
     assert answer(f"{start}good.example{path}") == "allow"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *(" https://evil.example", "\thttps://evil.example", "https:///evil.example", "https:/evil.example"),
-        *("https:evil.example", "https:/\\evil.example", "https:\\\\evil.example", "//evil.example"),
-        *("ftp://evil.example", "ftp:/evil.example", "file:///etc/passwd", "https:?evil.example"),
-        *("https://good.example@evil.example", "https://good.example:80@evil.example"),
-        *("https://good.example\\@evil.example", "https://evil.example\\good.example"),
-        *("https://good.example.evil.example", "https://good.example:8080", "https://good.exampl"),
-        *("https://ood.example", "https://evil.example/good.example", "https://evil.example#@good.example"),
-        *("https://good\u3002example", "https://good.example%2eevil.example", "https://good.example\n.evil.example"),
-        *("https://[::1]/", "https://2130706433", "https://\u200bevil.example"),
-    ],
-)
+@pytest.mark.parametrize("url", [
+    *(" https://evil.example", "\thttps://evil.example", "https:///evil.example", "https:/evil.example"),
+    *("https:evil.example", "https:/\\evil.example", "https:\\\\evil.example", "//evil.example"),
+    *("ftp://evil.example", "ftp:/evil.example", "file:///etc/passwd", "https:?evil.example"),
+    *("https://good.example@evil.example", "https://good.example:80@evil.example"),
+    *("https://good.example\\@evil.example", "https://evil.example\\good.example"),
+    *("https://good.example.evil.example", "https://good.example:8080", "https://good.exampl"),
+    *("https://ood.example", "https://evil.example/good.example", "https://evil.example#@good.example"),
+    *("https://good\u3002example", "https://good.example%2eevil.example", "https://good.example\n.evil.example"),
+    *("https://[::1]/", "https://2130706433", "https://\u200bevil.example"),
+])  # fmt: skip
 def test_an_address_of_another_host_does_not_pass(url: str) -> None:
     """Also where some programs read it as an address of the host that was said, and others do not."""
     assert answer(url) == "deny"

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import TraceSession, read_sessions
-from proctor.policies.events import (
-    Event,
-    MessageEvent,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 
 
 @pytest.fixture
@@ -29,9 +20,9 @@ def recorded(data: Path) -> TraceSession:
     return session
 
 
-def started(session: TraceSession) -> list[ToolCallStarted]:
+def started(session: TraceSession) -> list[ev.ToolCallStarted]:
     """The calls that ran."""
-    return [event for event in session.events if isinstance(event, ToolCallStarted)]
+    return [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
 
 
 def test_the_recorded_session_is_read_with_its_sub_agent(recorded: TraceSession) -> None:
@@ -39,17 +30,19 @@ def test_the_recorded_session_is_read_with_its_sub_agent(recorded: TraceSession)
     it. Usage counts once a response, though it is written on each of its lines, with what was read from and written
     to the cache. The client's notices and the sub-agent's prompt, which the model wrote, are not the user's.
     """
-    ended = [event for event in recorded.events if isinstance(event, ToolCallCompleted | ToolCallFailed)]
+    ended = [event for event in recorded.events if isinstance(event, ev.ToolCallCompleted | ev.ToolCallFailed)]
     outcomes = {event.tool_call_id: type(event) for event in ended}
-    usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
-    messages = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
+    usage = [event for event in recorded.events if isinstance(event, ev.TokenUsageUpdated)]
+    messages = [
+        (event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, ev.MessageEvent)
+    ]
     *_, agent, inner = started(recorded)
 
     assert [(call.tool_name, call.turn, outcomes[call.tool_call_id]) for call in started(recorded)] == [
-        ("Bash", 1, ToolCallCompleted),
-        ("Bash", 1, ToolCallFailed),
-        ("Agent", 2, ToolCallCompleted),
-        ("Bash", 2, ToolCallCompleted),
+        ("Bash", 1, ev.ToolCallCompleted),
+        ("Bash", 1, ev.ToolCallFailed),
+        ("Agent", 2, ev.ToolCallCompleted),
+        ("Bash", 2, ev.ToolCallCompleted),
     ]
     assert inner.tool_input["command"] == "echo inner"
     assert inner.parent_tool_call_id == agent.tool_call_id
@@ -84,19 +77,16 @@ USE = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm 
 REFUSAL = {"type": "tool_result", "tool_use_id": "t1", "content": "not permitted", "is_error": True}
 
 
-def about_calls(session: TraceSession) -> list[type[Event]]:
+def about_calls(session: TraceSession) -> list[type[ev.Event]]:
     """The types of the events about calls."""
-    calls = ToolCallRequested | ToolCallStarted | ToolCallDenied | ToolCallFailed | ToolCallCompleted
+    calls = ev.ToolCallRequested | ev.ToolCallStarted | ev.ToolCallDenied | ev.ToolCallFailed | ev.ToolCallCompleted
     return [type(event) for event in session.events if isinstance(event, calls)]
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        {"toolUseResult": "User rejected tool use"},
-        {"permissionDecision": {"decision": "reject", "source": "config"}},
-    ],
-)
+@pytest.mark.parametrize("mark", [
+    {"toolUseResult": "User rejected tool use"},
+    {"permissionDecision": {"decision": "reject", "source": "config"}},
+])  # fmt: skip
 def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSession], mark: dict[str, Any]) -> None:
     """The client says so beside the result; what the result says is not believed."""
     refused = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
@@ -104,13 +94,13 @@ def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSe
         line("assistant", "1", USE), line("user", "2", {**REFUSAL, "content": "User rejected tool use"})
     )
 
-    assert about_calls(refused) == [ToolCallRequested, ToolCallDenied]
-    assert about_calls(claimed) == [ToolCallStarted, ToolCallFailed]
+    assert about_calls(refused) == [ev.ToolCallRequested, ev.ToolCallDenied]
+    assert about_calls(claimed) == [ev.ToolCallStarted, ev.ToolCallFailed]
 
 
 def test_a_call_the_log_ends_with_is_taken_to_have_run_once(read_one: Callable[..., TraceSession]) -> None:
     """It may have: nothing held it. Resumed sessions repeat lines."""
-    assert about_calls(read_one(line("assistant", "1", USE), line("assistant", "1", USE))) == [ToolCallStarted]
+    assert about_calls(read_one(line("assistant", "1", USE), line("assistant", "1", USE))) == [ev.ToolCallStarted]
 
 
 def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., str]) -> None:

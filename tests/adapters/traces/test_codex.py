@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import TraceSession, read_sessions
-from proctor.policies.events import (
-    MessageSent,
-    RunCancelled,
-    RunCompleted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    ToolEvent,
-    ToolOutcome,
-)
+from proctor.policies import events as ev
 
 
 @pytest.fixture
@@ -33,8 +23,8 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
     """MCP tools are named as the model sees them; the one a person refused was only asked for. Exit codes decide
     between completed and failed, and are no part of the output, as what else the client writes around it.
     """
-    calls = [event for event in recorded.events if isinstance(event, ToolEvent)]
-    outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}
+    calls = [event for event in recorded.events if isinstance(event, ev.ToolEvent)]
+    outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ev.ToolOutcome)}
     failed, echoed = outcomes["call_fail"], outcomes["call_mcp"]
 
     assert [(call.type, call.tool_name, call.turn) for call in calls] == [
@@ -52,9 +42,9 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
         "call_patch": "tool_call_completed",
         "call_mcp": "tool_call_completed",
     }
-    assert isinstance(failed, ToolCallFailed)
+    assert isinstance(failed, ev.ToolCallFailed)
     assert failed.error == "two\n"
-    assert isinstance(echoed, ToolCallCompleted)
+    assert isinstance(echoed, ev.ToolCallCompleted)
     assert echoed.tool_output == "said a"
 
 
@@ -62,15 +52,17 @@ def test_what_else_was_recorded_is_found_once(recorded: TraceSession) -> None:
     """Each message and each response's usage, though the rollout has them twice; what the client inserts is not the
     user's. Its command lines are bash's, and its last task has ended.
     """
-    contents = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
-    usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
+    contents = [
+        event.content for event in recorded.events if isinstance(event, ev.MessageSent) and event.role == "user"
+    ]
+    usage = [event for event in recorded.events if isinstance(event, ev.TokenUsageUpdated)]
 
     assert contents == ["Write a greeting into hello.txt", "Thank you"]
     assert len(usage) == 6
     assert (usage[0].input_tokens, usage[0].cache_read_tokens, usage[0].model) == (1000, 400, "gpt-5.5")
     assert recorded.metadata["shell"] == "bash"
     assert recorded.complete
-    assert isinstance(recorded.events[-1], RunCompleted)
+    assert isinstance(recorded.events[-1], ev.RunCompleted)
 
 
 def line(kind: str, **payload: Any) -> dict[str, Any]:
@@ -82,17 +74,14 @@ META = line("session_meta", id="s")
 CALL = line("response_item", type="function_call", name="shell", arguments='{"command": ["ls"]}', call_id="c")
 
 
-@pytest.mark.parametrize(
-    ("output", "kind", "value"),
-    [
-        ('{"output": "hi\\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}', "completed", "hi\n"),
-        ('{"output": "no", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}', "failed", "no"),
-        ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", "no"),
-        ({"content": "no", "success": False}, "failed", "no"),
-        ("exec command rejected by user", "denied", None),
-        ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
-    ],
-)
+@pytest.mark.parametrize(("output", "kind", "value"), [
+    ('{"output": "hi\\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}', "completed", "hi\n"),
+    ('{"output": "no", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}', "failed", "no"),
+    ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", "no"),
+    ({"content": "no", "success": False}, "failed", "no"),
+    ("exec command rejected by user", "denied", None),
+    ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
+])  # fmt: skip
 def test_outputs_of_older_clients_are_understood(
     read_one: Callable[..., TraceSession], output: Any, kind: str, value: Any
 ) -> None:
@@ -114,7 +103,7 @@ def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the
 
     session = read_one(META, sent("<environment_context>x</environment_context>"), sent("hello"))
 
-    roles = [event.role for event in session.events if isinstance(event, MessageSent)]
+    roles = [event.role for event in session.events if isinstance(event, ev.MessageSent)]
     assert roles == ["system", "user"]
 
 
@@ -130,22 +119,19 @@ def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Tra
     repeated = read_one(META, limits_only, count, count)
     session = read_one(META, *(line("event_msg", type="token_count", info={"total_token_usage": t}) for t in totals))
 
-    assert sum(isinstance(event, TokenUsageUpdated) for event in repeated.events) == 1
-    found = [event for event in session.events if isinstance(event, TokenUsageUpdated)]
+    assert sum(isinstance(event, ev.TokenUsageUpdated) for event in repeated.events) == 1
+    found = [event for event in session.events if isinstance(event, ev.TokenUsageUpdated)]
     assert [(event.scope, event.input_tokens, event.output_tokens) for event in found] == [
         ("cumulative", 5, 1),
         ("cumulative", 9, 2),
     ]
 
 
-@pytest.mark.parametrize(
-    ("ends", "complete", "last"),
-    [
-        (["task_started", "task_complete"], True, RunCompleted),
-        (["task_started", "turn_aborted"], True, RunCancelled),
-        (["task_started"], False, None),
-    ],
-)
+@pytest.mark.parametrize(("ends", "complete", "last"), [
+    (["task_started", "task_complete"], True, ev.RunCompleted),
+    (["task_started", "turn_aborted"], True, ev.RunCancelled),
+    (["task_started"], False, None),
+])  # fmt: skip
 def test_how_the_last_task_ended_is_how_the_session_ended(
     read_one: Callable[..., TraceSession], ends: list[str], complete: bool, last: type | None
 ) -> None:
@@ -165,7 +151,7 @@ def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., TraceS
         line("response_item", type="web_search_call", id="w", action={"type": "search", "query": "q"}),
     )
 
-    calls = [event for event in session.events if isinstance(event, ToolCallStarted)]
+    calls = [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
     assert [(call.tool_name, call.tool_input) for call in calls] == [
         ("shell", {"command": "ls"}),
         ("web_search", {"query": "q"}),

@@ -10,15 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import TraceError, TraceSession, read_sessions
-from proctor.policies.events import (
-    MessageEvent,
-    MessageSent,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 
 SECOND = 1_000_000_000
 
@@ -77,14 +69,14 @@ def test_a_trace_is_read_in_the_order_things_happened(read_one: Callable[..., Tr
         "token_usage_updated",
     ]
     first = session.events[2]
-    assert isinstance(first, ToolCallStarted)
+    assert isinstance(first, ev.ToolCallStarted)
     assert (first.tool_call_id, first.tool_name, first.tool_input, first.turn) == (
         "call-a",
         "look",
         {"at": "sky"},
         1,
     )
-    done = next(e for e in session.events if isinstance(e, ToolCallCompleted) and e.tool_call_id == "call-a")
+    done = next(e for e in session.events if isinstance(e, ev.ToolCallCompleted) and e.tool_call_id == "call-a")
     assert done.tool_output == '{"n": 1}'
     assert first.at is not None
     assert first.at.timestamp() == 3
@@ -150,8 +142,8 @@ def test_a_failed_span_is_a_failed_call_or_run(read_one: Callable[..., TraceSess
 
     events = read_one(root, by_status, by_type).events
 
-    assert [event.error for event in events if isinstance(event, ToolCallFailed)] == ["no network", "TimeoutError"]
-    assert isinstance(events[-1], RunFailed)
+    assert [event.error for event in events if isinstance(event, ev.ToolCallFailed)] == ["no network", "TimeoutError"]
+    assert isinstance(events[-1], ev.RunFailed)
     assert events[-1].error == "out of money"
 
 
@@ -167,13 +159,13 @@ def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[
         chat("c2", 10, 11),
     )
 
-    calls = [event for event in session.events if isinstance(event, ToolCallStarted)]
+    calls = [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
     assert [(call.tool_call_id, call.turn, call.parent_tool_call_id) for call in calls] == [
         ("call-agent", 1, None),
         ("call-deep", 1, "call-agent"),
     ]
     assert types(session).count("turn_started") == 2
-    assert [event.role for event in session.events if isinstance(event, MessageSent)] == ["assistant"]
+    assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == ["assistant"]
 
 
 def messages(*parts: tuple[str, dict[str, Any]]) -> str:
@@ -193,7 +185,7 @@ def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..
         chat("c2", 4, 5, input__messages=messages(ask, answer, more)),
     )
 
-    contents = [event.content for event in session.events if isinstance(event, MessageEvent)]
+    contents = [event.content for event in session.events if isinstance(event, ev.MessageEvent)]
     assert contents == ["who?", "me", "and why?"]
 
 
@@ -233,26 +225,20 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
     bare = {**chat("c", 2, 3), "attributes": {"gen_ai.operation.name": "chat"}}
 
     def counted(session: TraceSession) -> list[int]:
-        return [event.input_tokens for event in session.events if isinstance(event, TokenUsageUpdated)]
+        return [event.input_tokens for event in session.events if isinstance(event, ev.TokenUsageUpdated)]
 
     assert counted(read_one(total, chat("c", 2, 3))) == [10]
     assert counted(read_one(total, bare)) == [99]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]},
-            "not an OpenTelemetry span: it has no id",
-        ),
-        ({"resourceSpans": 3}, "its layout is a different one; `--format` names other formats"),
-        (b"3", "neither an object nor a list"),
-        ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is not a time"),
-        ({**ROOT, "attributes": {}}, "no GenAI spans"),
-        (b'{"a": ', "not JSON"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]}, "not an OpenTelemetry span: it has no id"),
+    ({"resourceSpans": 3}, "its layout is a different one; `--format` names other formats"),
+    (b"3", "neither an object nor a list"),
+    ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is not a time"),
+    ({**ROOT, "attributes": {}}, "no GenAI spans"),
+    (b'{"a": ', "not JSON"),
+])  # fmt: skip
 def test_what_is_no_genai_trace_is_an_error(write: Callable[..., str], content: Any, message: str) -> None:
     """With file and line."""
     with pytest.raises(TraceError, match=message) as caught:

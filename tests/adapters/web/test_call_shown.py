@@ -38,20 +38,14 @@ def test_a_command_line_is_taken_apart() -> None:
     assert words.rest == {"workdir": "/w"}
 
 
-@pytest.mark.parametrize(
-    ("name", "input", "tools"),
-    [
-        ("Edit", {"file_path": "f", "old_string": "a\nb\n", "new_string": "a\nc\n"}, client_tools.CLAUDE_TOOLS),
-        ("edit_file", {"path": "f", "old_str": "a\nb\n", "new_str": "a\nc\n"}, client_tools.AMP_TOOLS),
-        ("edit", {"filePath": "f", "oldString": "a\nb\n", "newString": "a\nc\n"}, client_tools.ACP_TOOLS),
-        ("edit", {"diffs": [{"path": "f", "old_text": "a\nb\n", "new_text": "a\nc\n"}]}, client_tools.ACP_TOOLS),
-        (
-            "MultiEdit",
-            {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]},
-            client_tools.CLAUDE_TOOLS,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "input", "tools"), [
+    ("Edit", {"file_path": "f", "old_string": "a\nb\n", "new_string": "a\nc\n"}, client_tools.CLAUDE_TOOLS),
+    ("edit_file", {"path": "f", "old_str": "a\nb\n", "new_str": "a\nc\n"}, client_tools.AMP_TOOLS),
+    ("edit", {"filePath": "f", "oldString": "a\nb\n", "newString": "a\nc\n"}, client_tools.ACP_TOOLS),
+    ("edit", {"diffs": [{"path": "f", "old_text": "a\nb\n", "new_text": "a\nc\n"}]}, client_tools.ACP_TOOLS),
+    ("MultiEdit", {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]},
+        client_tools.CLAUDE_TOOLS),
+])  # fmt: skip
 def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
     """Removed lines, added lines, and those around them; together they show the whole input."""
     found = shown(name, input, tools)
@@ -158,16 +152,12 @@ CALL: dict[str, Any] = {"tool_call_id": "c", "tool_name": "Bash", "tool_input": 
 FOUND = {"policy": "p", "rule": "r", "message": "it is asked about"}
 
 
-@pytest.mark.parametrize(
-    ("how", "label", "answerable", "why"),
-    [
-        ({"held": True, "input_digest": "d"}, "pending", True, ("p/r: it is asked about",)),
-        ({"held": False, "input_digest": "d"}, "approval", True, ()),
-        ({"held": False}, "approval", False, ()),
-        ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
-    ],
-    ids=["held", "for a later run", "of no call", "of a call that ran"],
-)
+@pytest.mark.parametrize(("how", "label", "answerable", "why"), [
+    ({"held": True, "input_digest": "d"}, "pending", True, ("p/r: it is asked about",)),
+    ({"held": False, "input_digest": "d"}, "approval", True, ()),
+    ({"held": False}, "approval", False, ()),
+    ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
+], ids=["held", "for a later run", "of no call", "of a call that ran"])  # fmt: skip
 def test_an_approval_is_answered_where_the_answer_can_count(
     how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
 ) -> None:
@@ -187,17 +177,14 @@ def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
     assert [item.tool_input for item in map(items.of, events) if item] == [{"command": "ls"}, None, {"command": "rm"}]
 
 
-@pytest.mark.parametrize(
-    ("event", "tone", "text"),
-    [
-        (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="observed"), "care", "(observed)"),
-        (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="prevented"), "bad", "(prevented)"),
-        (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, reserved=2, granted=True), "soft", "2 reserved"),
-        (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, granted=False), "care", "nothing can be reserved"),
-        (ev.TokenUsageUpdated(input_tokens=5, scope="cumulative"), "soft", "5 in, 0 out so far"),
-        (ev.TokenUsageUpdated(input_tokens=5), "soft", "+ 5 in, 0 out"),
-    ],
-)
+@pytest.mark.parametrize(("event", "tone", "text"), [
+    (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="observed"), "care", "(observed)"),
+    (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="prevented"), "bad", "(prevented)"),
+    (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, reserved=2, granted=True), "soft", "2 reserved"),
+    (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, granted=False), "care", "nothing can be reserved"),
+    (ev.TokenUsageUpdated(input_tokens=5, scope="cumulative"), "soft", "5 in, 0 out so far"),
+    (ev.TokenUsageUpdated(input_tokens=5), "soft", "+ 5 in, 0 out"),
+])  # fmt: skip
 def test_what_was_refused_or_used_up_stands_out(event: ev.Event, tone: str, text: str) -> None:
     """What was only observed is no refusal; a total is told from what came on top."""
     item = TimelineItems().of(event)

@@ -212,17 +212,14 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         assert run["waiting"] == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "why"),
-    [
-        ("notify: {to: ['nonsense://x']}\n", 0o600, "an address that apprise does not know: `nonsense://...`"),
-        ("notify: {to: []}\n", 0o600, "`notify.to` names nobody"),
-        ("notify: {too: []}\n", 0o600, "unknown key `too`"),
-        ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),
-        ("notify: {to: ['json://ana:hunter2@localhost']}\n", 0o644, "chmod 600"),
-        ("notify: [", 0o600, "is not YAML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "mode", "why"), [
+    ("notify: {to: ['nonsense://x']}\n", 0o600, "an address that apprise does not know: `nonsense://...`"),
+    ("notify: {to: []}\n", 0o600, "`notify.to` names nobody"),
+    ("notify: {too: []}\n", 0o600, "unknown key `too`"),
+    ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),
+    ("notify: {to: ['json://ana:hunter2@localhost']}\n", 0o644, "chmod 600"),
+    ("notify: [", 0o600, "is not YAML"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
 def test_a_wrong_file_is_one_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, why: str

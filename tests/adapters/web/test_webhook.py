@@ -167,16 +167,12 @@ async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> 
             await receiver.until("one", "while it was down")
 
 
-@pytest.mark.parametrize(
-    ("status", "times", "more", "taken"),
-    [
-        (503, 3, {}, ["one", "two"]),
-        (None, 1, {"timeout_s": 0.2}, ["one", "two"]),
-        (302, 1, {}, ["one", "two"]),
-        (400, 3, {"refusals": 3}, ["two"]),
-    ],
-    ids=["fails", "hangs", "redirects", "refuses"],
-)
+@pytest.mark.parametrize(("status", "times", "more", "taken"), [
+    (503, 3, {}, ["one", "two"]),
+    (None, 1, {"timeout_s": 0.2}, ["one", "two"]),
+    (302, 1, {}, ["one", "two"]),
+    (400, 3, {"refusals": 3}, ["two"]),
+], ids=["fails", "hangs", "redirects", "refuses"])  # fmt: skip
 async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
     sending: Sending, status: int | None, times: int, more: dict[str, Any], taken: list[str]
 ) -> None:
@@ -289,18 +285,15 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("url", "secret", "types", "message"),
-    [
-        ("ops.example/hook", SECRET, (), "is not an address"),
-        ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
-        ("http://ops.example/hook", SECRET, (), "not encrypted"),
-        ("https://ops.example/hook", None, (), "needs a secret"),
-        ("https://ops.example/hook", "short", (), "at least 16"),
-        ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
-        ("https://ops.example/hook", SECRET, ("run_finished",), "no event type `run_finished`"),
-    ],
-)
+@pytest.mark.parametrize(("url", "secret", "types", "message"), [
+    ("ops.example/hook", SECRET, (), "is not an address"),
+    ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
+    ("http://ops.example/hook", SECRET, (), "not encrypted"),
+    ("https://ops.example/hook", None, (), "needs a secret"),
+    ("https://ops.example/hook", "short", (), "at least 16"),
+    ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
+    ("https://ops.example/hook", SECRET, ("run_finished",), "no event type `run_finished`"),
+])  # fmt: skip
 async def test_a_target_that_makes_no_sense_is_one_clear_error(
     url: str, secret: str | None, types: tuple[str, ...], message: str
 ) -> None:

@@ -168,13 +168,10 @@ tool_rules: [{deny: [{tool: Write, where: [{path: $.file_path, within: ~/kept}]}
 """
 
 
-@pytest.mark.parametrize(
-    ("whose", "moved"),
-    [
-        *((whose, moved) for whose in ("persons", "project") for moved in ("to the repository", "into what is kept")),
-        ("project", "not at all"),
-    ],
-)
+@pytest.mark.parametrize(("whose", "moved"), [
+    *((whose, moved) for whose in ("persons", "project") for moved in ("to the repository", "into what is kept")),
+    ("project", "not at all"),
+])  # fmt: skip
 def test_a_repository_does_not_say_where_home_is(armed: Armed, whose: str, moved: str) -> None:
     """A rule about `~/kept` means the home in which the hooks were installed."""
     home = Path(armed.claude.env["HOME"])

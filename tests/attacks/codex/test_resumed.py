@@ -65,17 +65,13 @@ def begin(): say({"method": "turn/started", "params": {"threadId": "t", "turn": 
 """
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "past(old); begin(); answer(); say(DONE)",
-        "begin(); past(old); answer(); say(DONE)",
-        "begin(); answer(); past(old); say(DONE)",
-        "begin(); answer(); say(DONE); past(old); past(NEW)",
-        "past(old); past(old); begin(); past(old); answer(); say(DONE); say(DONE)",
-    ],
-    ids=["before the turn", "at its beginning", "late", "after its end", "each twice"],
-)
+@pytest.mark.parametrize("script", [
+    "past(old); begin(); answer(); say(DONE)",
+    "begin(); past(old); answer(); say(DONE)",
+    "begin(); answer(); past(old); say(DONE)",
+    "begin(); answer(); say(DONE); past(old); past(NEW)",
+    "past(old); past(old); begin(); past(old); answer(); say(DONE); say(DONE)",
+], ids=["before the turn", "at its beginning", "late", "after its end", "each twice"])  # fmt: skip
 async def test_what_a_client_tells_of_earlier_turns_is_past(bench: Any, stand_in: Any, script: str) -> None:
     """Whenever it does: no call, no message, no token, and not the end of the new turn."""
     adapter = bench.adapter(codex_path=stand_in(PAST + script))
