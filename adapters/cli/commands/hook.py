@@ -302,7 +302,8 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
         if found is None:
             return False, ["there is no `codex` here to ask whether it trusts them"]
         if not found:
-            return False, ["Codex does not load them here: it does not trust this folder"]
+            why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
+            return False, [f"Codex does not load them here: {why}"]
         bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
         return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
     own = client.settings

@@ -125,5 +125,6 @@ CODEX: Final = HookClient(
     fails_open=(
         "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
+        "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",
     ),
 )

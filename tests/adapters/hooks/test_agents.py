@@ -469,3 +469,20 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> Non
     assert [file.name for file in agent.cwd.iterdir()] == ["sub"]
     assert recorded(agent.store, "run_started") == ["run_started"]
     assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 1210
+
+
+@only_codex
+def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
+    agent: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its settings go before those of a person."""
+    agent.install()
+    config = agent.home / ".codex" / "config.toml"
+    config.write_text(f'{config.read_text()}\n[projects."{agent.cwd}"]\ntrust_level = "trusted"\n')
+    brought = agent.cwd / ".codex" / "config.toml"
+    brought.parent.mkdir()
+    brought.write_text("[features]\nhooks = false\n")
+    found = agent.hook("status")
+
+    assert found == 1
+    assert "settings switch hooks off" in capsys.readouterr().out
