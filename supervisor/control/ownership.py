@@ -217,4 +217,4 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
             reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started" if run.created_at else ""
             return await end_unowned(store, run, epoch=owner.epoch, reason=reason)
 
-        return await each_ended(reversed(found), end)
+        return await each_ended(found[::-1], end)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import anyio
@@ -81,25 +82,45 @@ async def end_lost_runs(
         return await each_ended(mine, end)
 
 
+_AT_ONCE = 16
+
+
 async def each_ended(
-    runs: Iterable[RunInfo], end: Callable[[RunInfo], Awaitable[bool]], *, raises: bool = True
+    runs: Sequence[RunInfo], end: Callable[[RunInfo], Awaitable[bool]], *, raises: bool = True
 ) -> list[RunInfo]:
-    """The runs that `end` ends, each by itself: a record that cannot be read, or remains that cannot be ended, are
-    only raised if no run ended, and not without `raises`. Any other StoreError is raised at once.
+    """The runs that `end` ends, several sessions at once: a record that cannot be read, or remains that cannot be
+    ended, are only raised if no run ended, and not without `raises`. Any other StoreError is raised at once.
     """
-    ended: list[RunInfo] = []
-    failed: Exception | None = None
+    sessions: dict[str, list[RunInfo]] = {}
     for run in runs:
-        try:
-            if await end(run):
-                ended.append(run)
-        except Exception as error:
-            if isinstance(error, StoreError) and error.kind != "corrupt":
-                raise
-            failed = error
-    if raises and failed is not None and not ended:
+        sessions.setdefault(run.session_id, []).append(run)
+    left = iter(sessions.values())
+    ended: set[str] = set()
+    failed: Exception | None = None
+
+    async def end_some() -> None:
+        nonlocal failed
+        for run in chain.from_iterable(left):
+            try:
+                if await end(run):
+                    ended.add(run.run_id)
+            except Exception as error:
+                if failed is None or not _is_of_store(failed):
+                    failed = error
+                if _is_of_store(error):
+                    tasks.cancel_scope.cancel()
+                    return
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(_AT_ONCE, len(sessions))):
+            tasks.start_soon(end_some)
+    if failed is not None and (_is_of_store(failed) or (raises and not ended)):
         raise failed
-    return ended
+    return [run for run in runs if run.run_id in ended]
+
+
+def _is_of_store(error: Exception) -> bool:
+    return isinstance(error, StoreError) and error.kind != "corrupt"
 
 
 async def end_lost(store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> bool:

@@ -557,3 +557,23 @@ async def test_who_ends_more_than_a_lease_is_long_ends_all(
         await withdraw_created(store, older_than=timedelta(0), now=datetime.max.replace(tzinfo=UTC))
 
     assert [run.status for run in await store.runs()] == ["cancelled", "failed"] * 4
+
+
+class SlowClaims(MemoryStore):
+    """Takes a second for each claim, as one whose commits are slow."""
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        await anyio.sleep(1)
+        return await super().claim_run(run_id, epoch=epoch, lost=lost)
+
+
+@pytest.mark.trio
+async def test_many_runs_that_nobody_owns_are_ended_several_at_a_time(autojump_clock: trio.testing.MockClock) -> None:
+    """Those of one session one after another, as a claim of one keeps the others."""
+    store, began = SlowClaims(), trio.current_time()
+    for n in range(100):
+        await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n // 2}", created_at=datetime.now(UTC)))
+    ended = await withdraw_created(store, older_than=timedelta(0))
+
+    assert [run.run_id for run in ended] == [f"r{n}" for n in range(100)]
+    assert trio.current_time() - began < 10
