@@ -90,7 +90,7 @@ def _rounded_up(amount: float) -> float:
         return 0
     unit = 10.0 ** (math.floor(math.log10(amount)) - 1)
     rounded = math.ceil(amount / unit - 1e-9) * unit
-    return round(rounded) if rounded >= 10 else round(rounded, 6)
+    return round(rounded) if rounded >= 10 or rounded == round(rounded) else round(rounded, 6)
 
 
 def beyond_headroom(amounts: Mapping[str, float]) -> frozenset[str]:

@@ -30,8 +30,8 @@ from .observed import HOST, LINK, ObservedCall, Supplier, host_of, is_address, l
 _MOST_VALUES = 25
 """More values than this are not listed."""
 _MOST_SOURCES = 4
-_LARGEST = 2**53
-"""Larger numbers are not restricted: not every reader of a policy has them exactly."""
+LARGEST = 2**53
+"""Larger numbers are not written: not every reader of a policy has them exactly."""
 _RECURS = 2
 """A value without a known source is listed if this many sessions have it, or just one if that would disturb."""
 _PROSE = 60
@@ -195,7 +195,7 @@ def _amount(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
         largest = max(number_of(value, True) or 0 for value in use.values)
         most[use.session] = max(most.get(use.session, largest), largest)
     disturbed = beyond_headroom(most)
-    if min(amounts) < 0 or max(amounts) > _LARGEST or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
+    if min(amounts) < 0 or max(amounts) > LARGEST or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
         return None
     bound = with_headroom([*most.values()])
     where = [{"path": path, "gte": 0, "lte": bound}]
@@ -211,7 +211,7 @@ def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
     values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
     by_text = {text_of(value): value for use in uses for value in use.values}
     disturbed = _lone(values)
-    unwritable = any(is_number(value) and abs(value) > _LARGEST for value in by_text.values())
+    unwritable = any(is_number(value) and abs(value) > LARGEST for value in by_text.values())
     if unwritable or len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
         return None
     where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]

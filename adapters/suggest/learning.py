@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
-from .inputs import Use, input_entries
+from .inputs import Use, input_entries, names_in
 from .observed import ObservedCall, ObservedSession
 
 
@@ -138,9 +138,18 @@ def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -
         if not restricted and is_command:
             return []  # nothing names its command lines, and without a name all of them would be allowed
         found += restricted
+    if any(entry.kind == "command" for entry in found):
+        unnamed = {session.id for session, call in used if not _is_named(call)}
+        found[0] = msgspec.structs.replace(found[0], disturbed=found[0].disturbed | unnamed)
     acts = {path: act for _, call in used for path, act in call.acts.items()}
     found += [_never(tool, path, *act, used) for path, act in acts.items() if path not in by_path]
     return found
+
+
+def _is_named(call: ObservedCall) -> bool:
+    """Whether entries can name all commands of a call's line."""
+    lines = [line for path, role in call.roles.items() if role == "command" for line in call.inputs[path]]
+    return bool(lines) and all(isinstance(line, str) and names_in(line) for line in lines)
 
 
 def _never(tool: str, path: str, act: str, mark: str, used: list[tuple[ObservedSession, ObservedCall]]) -> Entry:

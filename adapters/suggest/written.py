@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from proctor.policies import merge_policies, parse_policies, verify
 from proctor.policies.analysis.values import placed
 from proctor.policies.values.amounts import counted
+from proctor.policies.values.json_values import is_number, scalars_in
 
 from .entries import Entry, flow
-from .inputs import names_in
+from .inputs import LARGEST, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -128,10 +129,16 @@ def _chosen(suggestion: Suggestion, sessions: Sequence[ObservedSession]) -> Iter
     chosen = 0
     for session in sorted(sessions, key=lambda each: (each.id in disturbed, len(each.calls))):
         tools = {call.tool for call in session.calls}
-        if tools & missing and tools <= allowed and len(session.calls) <= _MOST_CALLS and chosen < _TESTED:
+        short = len(session.calls) <= _MOST_CALLS and chosen < _TESTED
+        if short and tools & missing and tools <= allowed and _is_writable(session):
             missing -= tools
             chosen += 1
             yield session
+
+
+def _is_writable(session: ObservedSession) -> bool:
+    values = (value for call in session.calls for value in scalars_in([call.input, call.output]))
+    return all(not is_number(value) or abs(value) <= LARGEST for value in values)
 
 
 def _session_test(session: ObservedSession, sourced: bool) -> Iterator[str]:

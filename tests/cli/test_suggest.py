@@ -121,6 +121,15 @@ def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_lear
     assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
 
 
+def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Cli, learnt: Any, place: Path) -> None:
+    """Its session stays disturbed; nor is one a test that has a number which no file can have."""
+    odd = session("odd", "go", ("bash", {"command": "git status; $TOOL now"}, ""), ("once", {}, ""))
+    assert learnt(odd, session("large", "go", ("count", {"n": 2**70}, ""))).code == 0
+
+    assert "# 13 sessions, 13 calls; left out in turn, 1 disturbed" in place.joinpath("policy.yaml").read_text()
+    assert cli("test", "tests.yaml").code == 0
+
+
 def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
     """Twelve sessions are no chance; what follows from two others is left out."""
     learnt()

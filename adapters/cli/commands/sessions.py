@@ -343,8 +343,7 @@ def suggest(
     if tests and output:
         beside = os.path.relpath(output, Path(tests).parent)
         text = tests_text(found, observed, beside, without=())
-        if interactive:
-            text = tests_text(found, observed, beside, without=_failing(text, tests))
+        text = tests_text(found, observed, beside, without=_failing(text, tests))
         with replaced(tests) as file:
             file.write(text.encode())
     if found.dropped:
