@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from warm_proctor import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -264,14 +265,13 @@ def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: p
 
 def test_colour_is_for_terminals_that_do_not_refuse_it() -> None:
     """NO_COLOR is respected: no escape sequence is left, the words say it all. An empty one does not count."""
-    assert "\033" not in call("demo").stdout
     run = ("run", "--adapter", "shell", "--policy", "org.yaml", "echo 1")
     for command in (("check", "org.yaml"), run, ("runs",), ("explain", "last")):
-        code, shown = on_terminal(*command, NO_COLOR="1")
+        code, shown = on_terminal(*command, program=[warm_proctor()], NO_COLOR="1")
 
         assert code == 0, shown
         assert "\033" not in shown
-    assert "\033[1" in on_terminal("check", "org.yaml", NO_COLOR="")[1]
+    assert "\033[1" in on_terminal("check", "org.yaml", program=[warm_proctor()], NO_COLOR="")[1]
 
 
 ASKED = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "team.yaml", "x")
@@ -320,10 +320,12 @@ def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hook
 def test_a_terminal_of_80_columns_is_enough(cli: Cli, place: Path) -> None:
     """No line is longer: whole words, ids and times, and what is too long goes on below; only a prompt is cut."""
     cli("run", "--adapter", "shell", "--policy", "org.yaml", f"true {'and so on ' * 20}")
-    runs = on_terminal("runs", NO_COLOR="1")[1]
-    (code, demo), (_, adapters) = (on_terminal(command, NO_COLOR="1") for command in ("demo", "adapters"))
+    warm: dict[str, Any] = {"program": [warm_proctor()], "NO_COLOR": "1"}
+    (_, runs), (code, demo), (_, adapters) = (
+        on_terminal(command, **warm) for command in ("runs", "demo", "adapters")
+    )
     cli("run", "--adapter", "shell", "--policy", "org.yaml", f"echo {'word ' * 30}")
-    shown, plain = ESCAPE.sub("", on_terminal("explain", "last", NO_COLOR="1")[1]), cli("explain", "last").out
+    shown, plain = ESCAPE.sub("", on_terminal("explain", "last", **warm)[1]), cli("explain", "last").out
 
     assert code == 0
     assert [line for line in f"{demo}{runs}{adapters}".splitlines() if len(ESCAPE.sub("", line)) > 80] == []

@@ -26,7 +26,7 @@ def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli, place: Path) -> 
     demo = cli("demo")
     commands = [line.partition("#")[0].split() for line in demo.out.splitlines() if line.startswith("  proctor ")]
 
-    assert demo.code == 0
+    assert (demo.code, "\033" in demo.out) == (0, False)
     for shown in ("allowed   bash", "denied    bash", "Move them to attic/", "pending   deploy", "expired   deploy"):
         assert shown in demo.out
     assert "interrupted         org/max_total_tokens" in demo.out

@@ -8,8 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from proctor.policies import parse_policies
-from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallDenied, ToolCallRequested, TurnStarted
+from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallRequested, TurnStarted
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import Limit, Limits
@@ -98,27 +97,6 @@ async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
 
     started = [event.turn for event in result.events if isinstance(event, TurnStarted)]
     assert (result.status, started) == ("completed", [4])
-
-
-async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
-    """`bash` is its shell, `write` a patch that adds a file; what is outside the workspace is found by `$.path`."""
-    outside = {"tool": ["write", "edit"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
-    push = {"tool": "bash", "where": [{"path": "$.command", "runs": "touch"}]}
-    rules = [{"type": "blocklist", "tools": [outside, push]}]
-    (policy,) = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "rules": rules})
-    for call in (
-        bench.api.shell("c1", "ls; touch a"),
-        bench.api.shell("c2", "echo b > b"),
-        bench.api.patch("c3", "*** Add File: c.txt", "+x"),
-        bench.api.patch("c4", f"*** Add File: {bench.cwd.parent}/d.txt", "+x"),
-    ):
-        bench.api.reply(call)
-    result = await run_once(bench.adapter(), "go", policies=[policy])
-
-    refused = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
-    assert refused == ["shell", "apply_patch"]
-    assert bench.made() == ["b", "c.txt"]
-    assert not (bench.cwd.parent / "d.txt").exists()
 
 
 async def test_attempts_at_tools_that_were_removed_at_launch_are_violations(bench: Any) -> None:
