@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -99,6 +99,8 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STOPPED = "A policy ended this response."
+NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
+"""Variables by which a folder could put code of its own into a hook; Python's own are ignored as it is."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

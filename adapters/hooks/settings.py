@@ -19,7 +19,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
-from .clients.claude import CLAUDE, GUARDS, NEVER_SET
+from .clients.claude import CLAUDE, GUARDS, UNSET
 from .daemon_client import UnansweredError
 from .decisions import Unmatched
 from .messages import HookClient
@@ -120,7 +120,7 @@ def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, An
     """
     if client is not CLAUDE:
         return unmanaged(wanted, client)
-    environment = {**dict.fromkeys(NEVER_SET, ""), **_beside_http(wanted)}
+    environment = {**dict.fromkeys(UNSET, ""), **_beside_http(wanted)}
     return {**GUARDS, "allowManagedHooksOnly": True, "env": environment, "hooks": wanted}
 
 

@@ -16,6 +16,7 @@ from proctor.policies.values.json_values import NOT_JSON
 from ...agents.claude.session_log import ClaudeUsageLog, logs_below
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
+    NEVER_SET,
     STOPPED,
     BatchCall,
     ClientSettings,
@@ -120,11 +121,8 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
 
 TIMEOUT_S: Final = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
-NEVER_SET: Final = (
-    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV"),
-    "CLAUDE_CODE_SHELL_PREFIX",
-)
-"""Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
+UNSET: Final = (*NEVER_SET, "CLAUDE_CODE_SHELL_PREFIX")
+"""The variables that a settings file of a repository must not set."""
 GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
 _QUESTION_S: Final = 86_400
@@ -154,7 +152,7 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
 
     A project's own settings go before those its repository brings: variables that are not used here are empty.
     """
-    return {**GUARDS, "env": {name: "" for name in NEVER_SET if not environment.get(name)}}
+    return {**GUARDS, "env": {name: "" for name in UNSET if not environment.get(name)}}
 
 
 def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,7 +11,17 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
+from ..messages import (
+    NEVER_SET,
+    STOPPED,
+    ClientSettings,
+    HookAnswer,
+    HookClient,
+    HookInput,
+    Kind,
+    decoded,
+    hook_input,
+)
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "BeforeAgent": "prompt",
@@ -85,7 +96,9 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
 def _entry(event: str, line: str) -> dict[str, Any]:
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
-    hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS}
+    # A folder's `.env` may set what is not set, and `SHELLOPTS` that bash runs nothing.
+    env = {name: "" for name in (*NEVER_SET, "SHELLOPTS") if not os.environ.get(name)}
+    hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 
 

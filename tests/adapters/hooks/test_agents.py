@@ -486,3 +486,15 @@ def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
 
     assert found == 1
     assert "settings switch hooks off" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("agent", ["gemini"], indirect=True)
+def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
+    """Its shell would read the hook and run nothing, which the agent takes for leave."""
+    agent.install()
+    (agent.cwd / ".env").write_text("SHELLOPTS=noexec\n")
+    never = agent.cwd / "secret"
+    agent.run([agent.write(never)])
+
+    assert not never.exists()
+    assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"]
