@@ -32,6 +32,7 @@ class PruneReport(msgspec.Struct, kw_only=True):
         events: How many events they had.
         kept_going_on: How many sessions of that age were kept because a run of them is not over.
         kept_with_violations: How many were kept because a rule was broken in them.
+        kept_unreadable: How many were kept because their latest event cannot be read.
     """
 
     sessions: int = 0
@@ -39,6 +40,7 @@ class PruneReport(msgspec.Struct, kw_only=True):
     events: int = 0
     kept_going_on: int = 0
     kept_with_violations: int = 0
+    kept_unreadable: int = 0
 
 
 async def prune(
@@ -99,7 +101,13 @@ class _Pruning:
 
     async def prune(self, session_id: str) -> None:
         """Remove a session, unless something was stored in it since or it is to be kept."""
-        last = await _latest(self._store, session_id)
+        try:
+            last = await _latest(self._store, session_id)
+        except StoreError as error:
+            if error.kind != "corrupt":
+                raise
+            self.report.kept_unreadable += 1
+            return
         if last is None or last.at is None or last.at >= self._cutoff:
             return
         runs = [run async for run in all_runs(self._store, session_id=session_id)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from stored_rows import stored_rows
 
 from proctor.adapters.cli.options import size_text
 from proctor.adapters.stores import SQLiteStore
@@ -55,6 +56,13 @@ def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Cli, path: Pat
     assert [line["run_id"] for line in cli("runs", "--json").lines] == ["run_new"]
     types = [line["type"] for line in cli("tail", "--json").lines]
     assert types == ["run_started", "run_completed", *["record_pruned"] * 2]
+
+
+def test_a_session_that_cannot_be_read_is_kept_and_keeps_no_other(cli: Cli, path: Path) -> None:
+    stored_rows(path, "UPDATE events SET data = x'00' WHERE run_id = 'run_old' AND type = 'run_completed'")
+    pruned = cli("prune", "--older-than", "90d").out
+
+    assert pruned.startswith("removed 1 session: 1 run, 3 events\nkept 1 that cannot be read (`proctor audit verify`")
 
 
 def test_everything_that_is_over_can_be_removed(cli: Cli, path: Path) -> None:

@@ -174,6 +174,8 @@ def prune(
         echo(f"kept {report.kept_going_on} with an unfinished run (`proctor reap` ends those without an owner)")
     if report.kept_with_violations:
         echo(f"kept {report.kept_with_violations} with violations")
+    if report.kept_unreadable:
+        echo(f"kept {report.kept_unreadable} that cannot be read (`proctor audit verify` says which)")
     if not dry_run:
         echo(f"the store was {size_text(before)}, now {size_text(after)}")
 
