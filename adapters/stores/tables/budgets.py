@@ -29,6 +29,8 @@ Clock: TypeAlias = Callable[[Tables], int]
 _KEY = "budget, key, counts, period"
 _CLAIM = f"{_KEY}, most"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ?"
+_USED_OF_ALL = """SELECT counter, sum(used), min(part) FROM budget_parts JOIN budgets USING (counter)
+    WHERE period = ? AND part >= ? GROUP BY counter"""
 _ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
     ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
 _DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part < ? AND part <
@@ -48,6 +50,9 @@ class _Held(NamedTuple):
     all: float
     mine: float
     runs: int
+
+
+_NOTHING = _Held(0.0, 0.0, 0)
 
 
 def reserve(
@@ -78,23 +83,28 @@ def settle(
 
 
 def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
-    """Every budget in use so far."""
+    """Every budget in use so far, in as many queries however many there are."""
     rows = tables.rows(f"SELECT counter, {_CLAIM} FROM budgets ORDER BY {_KEY}")
     now = now_ms(tables) if rows else 0
-    return [_shown(tables, counter, _claim(row), now) for counter, *row in rows]
+    windows = {period: window_at(period, now) for _, _, _, _, period, _ in rows}
+    used: dict[int, tuple[float, int | None]] = {}
+    for period, window in windows.items():
+        used |= {counter: found for counter, *found in tables.rows(_USED_OF_ALL, (period, window.since))}
+    held = _held_of_each(tables, "")
+    return [
+        _shown(_claim(row), windows[row[3]], *used.get(counter, (0.0, None)), held.get(counter, _NOTHING))
+        for counter, *row in rows
+    ]
 
 
-def _shown(tables: Tables, counter: int, claim: BudgetAccount, now_ms: int) -> BudgetInfo:
-    window = window_at(claim.window, now_ms)
-    used, oldest = _used(tables, counter, window)
-    held = _held(tables, counter, "")
+def _shown(claim: BudgetAccount, window: Window, used: float, oldest: int | None, held: _Held) -> BudgetInfo:
     return BudgetInfo(
         budget=claim.budget,
         key=claim.key,
         counts=claim.counts,
         window=claim.window,
         max=claim.max,
-        used=used,
+        used=round(used, DIGITS),
         reserved=held.all,
         runs=held.runs,
         resets_at=window.resets_at(oldest),
@@ -210,18 +220,24 @@ def _used(tables: Tables, counter: int, window: Window) -> tuple[float, int | No
 
 
 def _held(tables: Tables, counter: int, run_id: str) -> _Held:
-    sql = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END), status,
-        {owner_columns(tables.dialect)}
+    return _held_of_each(tables, run_id, "counter = ?", counter).get(counter, _NOTHING)
+
+
+def _held_of_each(tables: Tables, run_id: str, where: str = "TRUE", *values: Any) -> dict[int, _Held]:
+    """What is reserved of each budget, by its number."""
+    sql = f"""SELECT counter, sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END),
+        status, {owner_columns(tables.dialect)}
         FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id
-        LEFT JOIN owners ON owners.epoch = runs.epoch WHERE counter = ? AND budget_shares.epoch != 0
+        LEFT JOIN owners ON owners.epoch = runs.epoch WHERE {where} AND budget_shares.epoch != 0
             AND (status = 'running' OR status = 'created' AND runs.epoch = budget_shares.epoch)
-        GROUP BY status, owners.epoch"""
-    all, mine, runs = 0.0, 0.0, 0
-    for held, count, own, status, *row in tables.rows(sql, (run_id, counter)):
+        GROUP BY counter, status, owners.epoch"""
+    found: dict[int, _Held] = {}
+    for counter, held, count, own, status, *row in tables.rows(sql, (run_id, *values)):
         owner = owner_of(tables.dialect, tuple(row))
         if status == "running" or (owner is not None and not owner.gone):
-            all, mine, runs = all + held, mine + own, runs + count
-    return _Held(round(all, DIGITS), round(mine, DIGITS), runs)
+            all, mine, runs = found.get(counter, _NOTHING)
+            found[counter] = _Held(round(all + held, DIGITS), round(mine + own, DIGITS), runs + count)
+    return found
 
 
 def _claim(row: Iterable[Any]) -> BudgetAccount:

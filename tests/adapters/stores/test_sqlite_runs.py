@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import connect
+from proctor.adapters.stores.tables.budgets import listed
 from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies.events import (
     TERMINAL,
@@ -31,6 +33,7 @@ from proctor.policies.events import (
     RunStarted,
     ToolApprovalRequested,
 )
+from proctor.policies.limits import BudgetAccount
 from proctor.policies.policy import Policy
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -43,6 +46,7 @@ from proctor.supervisor import (
     run_once,
     withdraw_created,
 )
+from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import RunFilter
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -307,6 +311,23 @@ async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
 
     assert [run.run_id for run in found] == ["r399" if "completed" in status else "first"]
     assert len(steps) < 400
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_budgets_are_listed_in_three_queries_however_many_there_are(tmp_path: Path, anyio_backend: str) -> None:
+    """A database elsewhere answers each in its time, and the page asks again whenever something is stored."""
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+        epoch = (await store.register(Owner(owner_id="o"), lease_s=3600)).epoch
+        await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=epoch)
+        keys = [BudgetAccount(budget="b", key=f"{n}", counts="cost_usd", window="day", max=9.0) for n in range(20)]
+        await store.reserve("r", [Reservation(claim=key, used=2.0, want=1.0) for key in keys], epoch=epoch)
+    queries: list[str] = []
+    with closing(connect(tmp_path / "runs.db", "ro", busy_timeout_s=1.0)) as connection:
+        connection.set_trace_callback(queries.append)
+        found = listed(connection, lambda _: round(time.time() * 1000))
+
+    assert [(one.used, one.reserved, one.runs) for one in found] == [(2.0, 1.0, 1)] * 20
+    assert len(queries) == 3
 
 
 def test_a_run_on_one_machine_without_budgets_pays_nothing_for_fleets_and_budgets(tmp_path: Path) -> None:
