@@ -381,11 +381,7 @@ def test_a_run_that_ended_twice_started_a_call_twice_or_used_otherwise_is_found(
 ORDERS: dict[str, tuple[list[str], str, str]] = {
     "an order removed": (["DELETE FROM instructions WHERE number = 2"], "completeness", "order_missing"),
     "the first order removed": (["DELETE FROM instructions WHERE number = 1"], "completeness", "order_missing"),
-    "the last order removed": (
-        ["DELETE FROM instructions WHERE number = 5"],
-        "integrity",
-        "list_changed",
-    ),
+    "the last order removed": (["DELETE FROM instructions WHERE number = 5"], "integrity", "list_changed"),
     "an order that cannot be read": (
         ["UPDATE instructions SET data = x'00' WHERE number = 2"],
         "integrity",

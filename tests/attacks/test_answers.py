@@ -13,15 +13,7 @@ from answering import kind, until_held
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.supervisor import (
-    Cancel,
-    MemoryStore,
-    RunInfo,
-    Supervisor,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import Cancel, MemoryStore, RunInfo, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.store_approvals import requested
 

@@ -65,10 +65,7 @@ async def test_another_label_is_another_budget_and_the_one_for_all_still_holds()
     store = MemoryStore()
     policy = Policy(
         name="org",
-        budgets=[
-            Budget(name="team", max_cost_usd=6, per="$.labels.team"),
-            Budget(name="all", max_cost_usd=10),
-        ],
+        budgets=[Budget(name="team", max_cost_usd=6, per="$.labels.team"), Budget(name="all", max_cost_usd=10)],
     )
     statuses = [
         (await ran(store, [spent(6), Ask(name="x")], policy, context=RunContext(labels={"team": team}))).status

@@ -339,13 +339,7 @@ def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
     """It is bounded, as a client's is, and every open request is answered."""
-    done = spoken(
-        tmp_path,
-        call("read", 8),
-        until=(8,),
-        server=HOSTILE,
-        answers={"before tools/call": [70_000_000]},
-    )
+    done = spoken(tmp_path, call("read", 8), until=(8,), server=HOSTILE, answers={"before tools/call": [70_000_000]})
 
     assert "more than 67,108,864 bytes" in done.shown
     assert [m for m in done.answers if m.get("id") == 8] != []

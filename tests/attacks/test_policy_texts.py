@@ -12,14 +12,7 @@ import msgspec
 import pytest
 
 from proctor.adapters.cli import main
-from proctor.policies import (
-    PolicyError,
-    ToolCall,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import PolicyError, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 
 PATIENCE_S = 10.0
 """Of processor time, on a slow machine; each takes a fraction of a second."""

@@ -116,7 +116,7 @@ def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
 
     assert listed == {heading: list(commands) for heading, commands in SECTIONS.items()}
     assert [heading.split()[-1].lower() for heading in listed] == [
-        *("start", "policies", "sessions", "runs", "people", "operate"),
+        *("start", "policies", "sessions", "runs", "people", "operate")
     ]
 
 

@@ -75,7 +75,7 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     answer = proved("--no-looser-than", "looser.yaml", "--reach", "pay", "--reach", "approve(x=1)", "--json")
 
     assert [line["question"] for line in answer.lines] == [
-        *("no looser than looser.yaml", "reach pay", "reach approve(x=1)"),
+        *("no looser than looser.yaml", "reach pay", "reach approve(x=1)")
     ]
     assert answer.code == 1
 

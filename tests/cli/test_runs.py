@@ -12,13 +12,7 @@ import pytest
 from proctor.adapters.cli.live import EventLines
 from proctor.adapters.kit.display_text import amount, took
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import (
-    PolicyViolated,
-    RunCompleted,
-    RunStarted,
-    ToolApprovalRequested,
-    ToolCallStarted,
-)
+from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor.ports.stored_types import RunInfo
 
 Cli = Any
@@ -60,10 +54,10 @@ def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) 
     title, _, line, *_ = (line for line in listed().out.splitlines() if not line.startswith("  "))
 
     assert title.split() == [
-        *("run", "status", "agent", "tenant", "started", "(UTC)", "took", "calls", "violations", "tokens", "cost"),
+        *("run", "status", "agent", "tenant", "started", "(UTC)", "took", "calls", "violations", "tokens", "cost")
     ]
     assert line.split() == [
-        *("run_2", "completed", "claude", "t0", "2026-01-02", "05:04", "1m15s", "2", "1", "12.3k", "$0.50"),
+        *("run_2", "completed", "claude", "t0", "2026-01-02", "05:04", "1m15s", "2", "1", "12.3k", "$0.50")
     ]
     assert "cost" not in listed("--status", "created").out
 
@@ -126,10 +120,10 @@ def test_what_answers_an_approval_names_the_store() -> None:
 def test_times_and_counts_are_short() -> None:
     """Two units at most, and five characters."""
     assert [took(ms) for ms in (7, 1_500, 59_960, 61_000, 3_700_000, 200_000_000)] == [
-        *("7ms", "1.5s", "60.0s", "1m01s", "1h01m", "2d07h"),
+        *("7ms", "1.5s", "60.0s", "1m01s", "1h01m", "2d07h")
     ]
     assert [amount(n) for n in (0, 999, 1_000, 99_940, 99_960, 999_499, 999_500, 2_500_000_000)] == [
-        *("0", "999", "1.0k", "99.9k", "100k", "999k", "1.0M", "2.5G"),
+        *("0", "999", "1.0k", "99.9k", "100k", "999k", "1.0M", "2.5G")
     ]
 
 

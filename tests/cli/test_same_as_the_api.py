@@ -105,7 +105,7 @@ def test_a_terminal_shows_the_items_of_the_page(cli: Cli, site: Site) -> None:
 
     assert [data for _, _, data in sent] == items
     assert {item["kind"] for item in items} >= {
-        *("run", "message", "request", "call", "result", "violation", "approval"),
+        *("run", "message", "request", "call", "result", "violation", "approval")
     }
     for item in items:
         if item["kind"] != "request":

@@ -141,11 +141,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     run = waiting.rpartition(".")[0]
     board = terminal()
     board.until(f"> pending  {waiting}")
-    for words, found in (
-        ("nothing like it", "0 active, 0"),
-        ("ACME", "1 active, 0"),
-        ("production", "0 active, 1"),
-    ):
+    for words, found in (("nothing like it", "0 active, 0"), ("ACME", "1 active, 0"), ("production", "0 active, 1")):
         board.press(f"/{words}\r")
         board.until(f"{found} waiting for a person with `{words}` in it")
         board.press("\x1b")

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Capabilities,
-    PolicyViolationError,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import Capabilities, PolicyViolationError, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings, PreflightFinding
 from proctor.policies.analysis.findings import CODES
 

@@ -15,14 +15,7 @@ from proctor.policies.language.selectors import NameScope, Selector, selector_pr
 from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
-from proctor.policies.rules.machine import (
-    EvaluatedCall,
-    Finding,
-    Machine,
-    RuleState,
-    ToolReturn,
-    slots_of,
-)
+from proctor.policies.rules.machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.rule import Link, Obligation, Roles, Rule, Statement, names
 from proctor.policies.values.model_base import Issue

@@ -250,10 +250,7 @@ class World:
                 return
             async with (
                 Supervisor(
-                    boundary,
-                    max_running=3,
-                    approver=self._approver(number),
-                    **cast(RecordOptions, self.plan.record),
+                    boundary, max_running=3, approver=self._approver(number), **cast(RecordOptions, self.plan.record)
                 ) as supervisor,
                 anyio.create_task_group() as tasks,
             ):

@@ -14,12 +14,7 @@ from anyio.lowlevel import checkpoint
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import ToolCall
-from proctor.policies.events import (
-    ApprovalEvent,
-    Event,
-    ToolApprovalDenied,
-    ToolApprovalGranted,
-)
+from proctor.policies.events import ApprovalEvent, Event, ToolApprovalDenied, ToolApprovalGranted
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded

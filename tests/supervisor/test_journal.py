@@ -146,8 +146,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"],
+    "kind", ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"]
 )
 async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
     """The record stays as it is, and is still owed."""

@@ -14,14 +14,7 @@ from proctor.policies.limits import Limit, Limits
 from proctor.policies.policy import Deny, Policy
 from proctor.policies.rules import Check
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import (
-    AnswerGate,
-    CancelAdapter,
-    Effect,
-    Finish,
-    RequestApproval,
-    RunChecks,
-)
+from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer

@@ -50,11 +50,7 @@ def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, po
     (found,) = compare_sessions(policy(), new, [make_session("read")])
 
     (change,) = found.calls
-    assert (change.tool_call_id, change.call, change.change) == (
-        None,
-        "the session as a whole",
-        "newly_refused",
-    )
+    assert (change.tool_call_id, change.call, change.change) == (None, "the session as a whole", "newly_refused")
     assert (found.old_passed, found.new_passed) == (True, False)
 
 

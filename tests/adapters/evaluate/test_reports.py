@@ -114,10 +114,7 @@ def test_each_rule_is_reported_once_with_all_its_calls_marked(session: TraceSess
     """In the order they were broken."""
     texts = list(failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3"))))
 
-    assert [text.plain.splitlines()[0] for text in texts] == [
-        "FAILED verify-first (before)",
-        "FAILED other (before)",
-    ]
+    assert [text.plain.splitlines()[0] for text in texts] == ["FAILED verify-first (before)", "FAILED other (before)"]
     assert texts[0].plain.count("<-- violation") == 2
 
 

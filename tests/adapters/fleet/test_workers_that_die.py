@@ -121,9 +121,7 @@ async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> Non
 
 
 @EITHER
-async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(
-    place: str,
-) -> None:
+async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(place: str) -> None:
     """Its run goes on elsewhere by then. It works on with others, as before."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))

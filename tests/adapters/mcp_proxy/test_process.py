@@ -150,11 +150,7 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
     with anyio.fail_after(PATIENCE_S):
         async with listening(inner) as upstream:
             outer = arguments(tmp_path, policy, "--listen", "127.0.0.1:0", "--url", upstream)
-            async with (
-                listening(outer) as url,
-                Client(url) as one,
-                Client(url, message_handler=on_message) as two,
-            ):
+            async with listening(outer) as url, Client(url) as one, Client(url, message_handler=on_message) as two:
                 before = await two.list_tools()
                 results = [await client.call_tool("add", {"a": 1, "b": 2}) for client in (one, two, one)]
                 after = await two.list_tools()

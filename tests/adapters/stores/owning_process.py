@@ -109,10 +109,7 @@ async def work_one_by_one(store: Store, supervisor: Supervisor) -> None:
 
 @asynccontextmanager
 async def supervising(name: str) -> AsyncIterator[tuple[Store, Supervisor]]:
-    async with (
-        opened(name) as store,
-        Supervisor(store, publishers=[acknowledge]) as supervisor,
-    ):
+    async with opened(name) as store, Supervisor(store, publishers=[acknowledge]) as supervisor:
         yield store, supervisor
 
 

@@ -20,14 +20,7 @@ from proctor.policies.events import TokenUsageUpdated, ToolCallStarted
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import (
-    ApprovalAnswer,
-    MemoryStore,
-    Supervisor,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 from proctor.supervisor.testing.fakes import Step
 

@@ -70,12 +70,7 @@ def test_a_trace_is_read_in_the_order_things_happened(read_one: Callable[..., Tr
     ]
     first = session.events[2]
     assert isinstance(first, ev.ToolCallStarted)
-    assert (first.tool_call_id, first.tool_name, first.tool_input, first.turn) == (
-        "call-a",
-        "look",
-        {"at": "sky"},
-        1,
-    )
+    assert (first.tool_call_id, first.tool_name, first.tool_input, first.turn) == ("call-a", "look", {"at": "sky"}, 1)
     done = next(e for e in session.events if isinstance(e, ev.ToolCallCompleted) and e.tool_call_id == "call-a")
     assert done.tool_output == '{"n": 1}'
     assert first.at is not None
@@ -120,12 +115,7 @@ def test_every_exporters_spelling_tells_the_same(write: Callable[..., str], tmp_
     laid_out, printed = tmp_path / "export.json", tmp_path / "console.json"
     laid_out.write_text(json.dumps(otlp(*spans), indent=2))
     printed.write_text("\n".join(console(one) for one in spans))
-    paths = [
-        write(*spans),
-        write(otlp(*spans[:1]), otlp(*spans[1:]), name="x.jsonl"),
-        str(laid_out),
-        str(printed),
-    ]
+    paths = [write(*spans), write(otlp(*spans[:1]), otlp(*spans[1:]), name="x.jsonl"), str(laid_out), str(printed)]
 
     sessions = [next(read_sessions([path])) for path in paths]
 
@@ -200,11 +190,7 @@ def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., 
     )
 
     about_calls = [(event.type, event.tool_call_id) for event in session.events if hasattr(event, "tool_call_id")]
-    assert about_calls == [
-        ("tool_call_started", "k1"),
-        ("tool_call_requested", "k2"),
-        ("tool_call_completed", "k1"),
-    ]
+    assert about_calls == [("tool_call_started", "k1"), ("tool_call_requested", "k2"), ("tool_call_completed", "k1")]
 
 
 def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., TraceSession]) -> None:

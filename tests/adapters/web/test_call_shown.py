@@ -107,7 +107,7 @@ _NAMES = st.sampled_from(
         "diffs",
         "diff",
         "other",
-    ],
+    ]
 )
 
 

@@ -178,11 +178,7 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
     expect = sync_api.expect
     with web_server.site(tmp_path):
         pass
-    with (
-        serving(tmp_path, receiver) as site,
-        waiting(site) as event,
-        sync_api.sync_playwright() as playwright,
-    ):
+    with serving(tmp_path, receiver) as site, waiting(site) as event, sync_api.sync_playwright() as playwright:
         link = receiver.next()["message"].splitlines()[-1]
         chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
         phone = chromium.new_context(viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)

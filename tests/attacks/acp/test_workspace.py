@@ -17,10 +17,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
-CALLS = {
-    "opencode": ("bash", "write", "filePath"),
-    "gemini": ("run_shell_command", "write_file", "file_path"),
-}
+CALLS = {"opencode": ("bash", "write", "filePath"), "gemini": ("run_shell_command", "write_file", "file_path")}
 PLUGIN = """import fs from "fs"
 export const Planted = async () => {
   fs.writeFileSync("%s", "")

@@ -79,8 +79,7 @@ async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_t
 ) -> None:
     """It does not run; which of them the permission went to cannot be known, so the run does not go on."""
     bench.api.reply(
-        bench.api.shell("c1", f"echo up > {pipe}; tail -f /dev/null"),
-        bench.api.shell("c1", "touch second"),
+        bench.api.shell("c1", f"echo up > {pipe}; tail -f /dev/null"), bench.api.shell("c1", "touch second")
     )
     first_answered = anyio.Event()
 

@@ -85,13 +85,7 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
 
 @pytest.mark.anyio
 class TestAskingAcpAgent(
-    ScriptedAgent,
-    GatingChecks,
-    RefusingChecks,
-    CancellingChecks,
-    CrashingChecks,
-    ShowingChecks,
-    SupervisingChecks,
+    ScriptedAgent, GatingChecks, RefusingChecks, CancellingChecks, CrashingChecks, ShowingChecks, SupervisingChecks
 ):
     """One that is known to ask before every call, and to tell what it used; on the second backend."""
 

@@ -127,10 +127,7 @@ async def test_a_sub_agents_usage_counts_while_it_still_works(bench: Any) -> Non
     """Its first response is known before its last call is allowed, not only with the result."""
     api = bench.api
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
-    api.say(
-        api.reply(api.tool("Agent", run_in_background=False, **start)),
-        api.reply(api.text("main done")),
-    )
+    api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
     api.say(
         api.reply(api.bash("echo 1"), input_tokens=5000, output_tokens=33),
         api.reply(api.bash("echo 2"), input_tokens=600, output_tokens=44),

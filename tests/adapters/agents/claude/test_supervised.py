@@ -11,11 +11,7 @@ import pytest
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.stores import MemoryStore
 from proctor.policies import Policy, PolicyViolationError, merge_policies, parse_policies
-from proctor.policies.events import (
-    MessageSent,
-    ToolCallDenied,
-    ToolCallStarted,
-)
+from proctor.policies.events import MessageSent, ToolCallDenied, ToolCallStarted
 from proctor.supervisor.api.run_once import run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

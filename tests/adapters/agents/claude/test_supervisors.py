@@ -106,8 +106,7 @@ def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(
 
 
 @pytest.mark.parametrize(
-    ("ended_by", "answered", "goes_on"),
-    [("reap", "after", "resumed"), ("the next run", "before", "told")],
+    ("ended_by", "answered", "goes_on"), [("reap", "after", "resumed"), ("the next run", "before", "told")]
 )
 def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     processes: ClaudeProcesses, ended_by: str, answered: str, goes_on: str

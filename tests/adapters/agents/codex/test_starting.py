@@ -79,10 +79,7 @@ def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
     env = {"CODEX_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     plain = CodexAdapter(cwd=tmp_path, env=env, model="m")
     loose = CodexAdapter(
-        cwd=tmp_path,
-        env=env,
-        features={"multi_agent": True},
-        config={"web_search": "live", "mcp_servers.s": {}},
+        cwd=tmp_path, env=env, features={"multi_agent": True}, config={"web_search": "live", "mcp_servers.s": {}}
     )
 
     assert settled(plain.capabilities) == Capabilities(
