@@ -129,9 +129,7 @@ async def test_a_failed_append_is_reported_and_still_owed() -> None:
 
 
 @pytest.mark.parametrize("failures", [0, 1, 8])
-async def test_a_run_that_is_over_asks_again_ever_more_rarely(
-    failures: int, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_run_that_is_over_asks_again_ever_more_rarely(failures: int, autojump_clock: object) -> None:
     """After one second, then twice as long, and no more rarely than every thirty."""
     store = ScriptedStore(*[FULL] * (failures + 1))
     run = Written(store)

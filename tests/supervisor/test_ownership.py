@@ -134,9 +134,7 @@ class SlowToLook(MemoryStore):
 
 @pytest.mark.trio
 @pytest.mark.parametrize("kind", [MemoryStore, SlowToLook])
-async def test_an_owner_that_is_there_keeps_its_runs(
-    kind: type[MemoryStore], autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_owner_that_is_there_keeps_its_runs(kind: type[MemoryStore], autojump_clock: object) -> None:
     """However long they take: the lease is renewed, also beside a long look for lost runs. Then it leaves."""
     store = kind()
     async with Supervisor(store) as supervisor:
@@ -157,9 +155,7 @@ async def test_an_owner_that_is_there_keeps_its_runs(
 
 
 @pytest.mark.trio
-async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(autojump_clock: object) -> None:
     """One terminal event; a call that the old owner's agent asks for afterwards does not run."""
     store = Leaseless()
     adapter = FakeAdapter([Ask(id="c1", name="read"), Pause(10 * LEASE_S), Ask(id="c2", name="read")])
@@ -461,9 +457,7 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again() -> None:
 
 
 @pytest.mark.trio
-async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(autojump_clock: object) -> None:
     """An idle supervisor waits for the store to say that there is something."""
 
     class Counting(MemoryStore):
@@ -533,9 +527,7 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
 
 @pytest.mark.trio
 @pytest.mark.parametrize("by_order", [False, True])
-async def test_who_ends_more_than_a_lease_is_long_ends_all(
-    by_order: bool, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_who_ends_more_than_a_lease_is_long_ends_all(by_order: bool, autojump_clock: object) -> None:
     """Lost runs and such as never started: nobody renews the lease of who only ends them."""
 
     class Slow(MemoryStore):

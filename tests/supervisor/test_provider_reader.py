@@ -77,9 +77,7 @@ class Reading:
             return await self.reader.run(Launch(run_id="r", session_id="s", prompt="go", gate=gate))
 
 
-async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_leave(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_leave(autojump_clock: object) -> None:
     """Its stream may stay open; it rests after each turn of events, though its reader would read on at once."""
     agent = Agent(3 * TURN, leaves_s=10)
     reading = Reading(agent)
@@ -91,9 +89,7 @@ async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_l
     assert reading.reader.released
 
 
-async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it(autojump_clock: object) -> None:
     """The run ends with everything that was tried."""
     reading = Reading(Agent(ends=False, rung_s=5))
 

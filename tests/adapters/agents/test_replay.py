@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-import trio.testing
 
 from proctor.adapters import ReplayAdapter, ScriptedAdapter
 from proctor.adapters.evaluate import judge_session
@@ -121,9 +120,7 @@ async def test_a_call_that_started_with_another_input_is_reported() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize(("pace", "seconds"), [("original", 10_800), ("flat", 0), (60, 180)])
-async def test_the_pace_is_kept_on_the_clock_of_the_loop(
-    autojump_clock: trio.testing.MockClock, pace: float, seconds: float
-) -> None:
+async def test_the_pace_is_kept_on_the_clock_of_the_loop(autojump_clock: object, pace: float, seconds: float) -> None:
     """Recorded times are kept, divided, or ignored; in virtual time none of it takes long."""
     before = anyio.current_time()
     await Drive(ReplayAdapter(RECORDING, pace=pace)).run()

@@ -37,9 +37,7 @@ async def read(stream: EventStream, seen: list[Event | str], *, takes_s: float =
 
 
 @pytest.mark.trio
-async def test_a_call_is_judged_once_everything_reported_before_is_processed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_call_is_judged_once_everything_reported_before_is_processed(autojump_clock: object) -> None:
     """However long that takes: nothing is judged on less because somebody was slow."""
     seen: list[Event | str] = []
 

@@ -82,9 +82,7 @@ CALL = line("response_item", type="function_call", name="shell", arguments='{"co
     ("exec command rejected by user", "denied", None),
     ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
 ])  # fmt: skip
-def test_outputs_of_older_clients_are_understood(
-    read_one: Callable[..., TraceSession], output: Any, kind: str, value: Any
-) -> None:
+def test_outputs_of_older_clients_are_understood(read_one: Any, output: Any, kind: str, value: Any) -> None:
     """JSON with an exit code, a header, an object; what a command itself prints is not believed."""
     session = read_one(META, CALL, line("response_item", type="function_call_output", call_id="c", output=output))
 
@@ -93,9 +91,7 @@ def test_outputs_of_older_clients_are_understood(
     assert getattr(outcome, "tool_output", getattr(outcome, "error", None)) == value
 
 
-def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the_events_too(
-    read_one: Callable[..., TraceSession],
-) -> None:
+def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the_events_too(read_one: Any) -> None:
     """The oldest rollouts have only what was sent to the model."""
 
     def sent(text: str) -> dict[str, Any]:

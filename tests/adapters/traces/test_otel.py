@@ -203,9 +203,7 @@ def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., 
     assert (session.id, types(session).count("turn_started")) == ("talk", 2)
 
 
-def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
-    read_one: Callable[..., TraceSession],
-) -> None:
+def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_one: Any) -> None:
     """It is their sum."""
     total = {**ROOT, "attributes": {**ROOT["attributes"], "gen_ai.usage.input_tokens": 99}}
     bare = {**chat("c", 2, 3), "attributes": {"gen_ai.operation.name": "chat"}}

@@ -144,9 +144,7 @@ async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt
     assert bench.survivors() == []
 
 
-async def test_a_cancel_ends_the_command_of_a_sub_agent(
-    bench: Any, delegating: Callable[..., Any], pipe: Any
-) -> None:
+async def test_a_cancel_ends_the_command_of_a_sub_agent(bench: Any, delegating: Any, pipe: Any) -> None:
     """The interrupt of the turn alone would leave the sub-agent at work."""
     bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80005 & sleep 80005", yield_time_ms=30000))
     async with bench.watched(adapter=delegating()) as run:
@@ -168,9 +166,7 @@ async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, f
     assert bench.survivors() == []
 
 
-async def test_a_sub_agents_command_stays_in_the_sandbox(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any]
-) -> None:
+async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, gate_that: Any, delegating: Any) -> None:
     """What its model wrote stands in a record of its own."""
     escalated = {"sandbox_permissions": "require_escalated", "justification": "must"}
     bench.api.agent_reply(bench.api.shell("a1", "touch inside"), bench.api.shell("a2", "touch outside", **escalated))

@@ -122,9 +122,7 @@ async def test_where_nobody_is_left_the_run_says_what_each_lacked() -> None:
 
 
 @pytest.mark.trio
-async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(autojump_clock: object) -> None:
     """One failure more, and it rests again; one success, and it is the first again."""
     steps: list[Any] = [Crash(GONE)]
     first = FakeAdapter(steps)
