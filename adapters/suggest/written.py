@@ -130,15 +130,15 @@ def _chosen(suggestion: Suggestion, sessions: Sequence[ObservedSession]) -> Iter
     for session in sorted(sessions, key=lambda each: (each.id in disturbed, len(each.calls))):
         tools = {call.tool for call in session.calls}
         short = len(session.calls) <= _MOST_CALLS and chosen < _TESTED
-        if short and tools & missing and tools <= allowed and _is_writable(session):
+        if short and tools & missing and tools <= allowed and all(map(_is_writable, session.calls)):
             missing -= tools
             chosen += 1
             yield session
 
 
-def _is_writable(session: ObservedSession) -> bool:
-    values = (value for call in session.calls for value in scalars_in([call.input, call.output]))
-    return all(not is_number(value) or abs(value) <= LARGEST for value in values)
+def _is_writable(call: ObservedCall) -> bool:
+    """Whether a file can have every number of a call."""
+    return all(not is_number(value) or abs(value) <= LARGEST for value in scalars_in([call.input, call.output]))
 
 
 def _session_test(session: ObservedSession, sourced: bool) -> Iterator[str]:
@@ -179,12 +179,11 @@ def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any
     key = path.removeprefix("$.")
     if key.endswith("[*]"):
         key, value = key.removesuffix("[*]"), [value]
-    for session in sessions:
-        for call in session.calls:
-            if call.tool == entry.tool and path in call.acts:
-                return {"tool": call.tool, "input": placed(call.input, path, value)}
-            if call.tool == entry.tool and path in call.inputs:
-                return {"tool": call.tool, "input": {**_portable_input(call), key: value}}
+    for call in (call for session in sessions for call in session.calls if call.tool == entry.tool):
+        if path in call.acts:
+            return {"tool": call.tool, "input": placed(call.input, path, value)}
+        if path in call.inputs and _is_writable(call):
+            return {"tool": call.tool, "input": {**_portable_input(call), key: value}}
     return None
 
 

@@ -21,7 +21,7 @@ from ..policy import Policy, members_of, virtual_tools_of
 from ..rules.machine import listed
 from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import checked_stack
-from ..values.globs import matcher
+from ..values.globs import glob_problems, matcher
 from ..values.json_values import number_of
 from ..values.paths import keys_of
 from .findings import PreflightFinding, finding
@@ -96,11 +96,11 @@ def _unused(member: Policy, clauses: Sequence[Clause]) -> Iterator[PreflightFind
 
 
 def _names_in(record: msgspec.Struct) -> Iterator[str]:
-    """The texts of a record's own fields, tools' names among them."""
+    """The texts of a record's own fields that can be tools' names."""
     for field in record.__struct_fields__:
         value = getattr(record, field)
         for each in value if isinstance(value, tuple | list) else [value]:
-            if isinstance(each, str):
+            if isinstance(each, str) and not any(glob_problems(each)):
                 yield each
             elif is_output(each):
                 yield from as_written(each["output_of"])

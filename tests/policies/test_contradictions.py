@@ -104,6 +104,7 @@ def denying(*where: dict[str, Any], **more: Any) -> dict[str, Any]:
         (virtual("rm"), ["unused_name"]),
         ({"aliases": {"Identify": ["a"]}, "nets": ["require Identfy before pay"]}, ["unused_name"]),
         (virtual("rm", tool_rules=[{"deny": ["pu*"]}]), []),
+        (virtual("rm", nets=[{"line": "block push", "reason": "[x"}], **denying(at(contains="["))), []),
         ({"aliases": {"A": ["B"], "B": ["c"]}, "nets": ["block A"]}, []),
         ({"aliases": {"A": ["b"]}, **denying({"path": "$.a", "not_in": {"output_of": "A"}})}, []),
     ],
