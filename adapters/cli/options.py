@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,11 +31,14 @@ from proctor.policies import (
     parse_policies,
 )
 from proctor.policies.errors import PolicyError, Problem, os_words, read_each
+from proctor.policies.events import Unrecognized
 from proctor.policies.reading.schema import did_you_mean
+from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 
+from ..kit.display_text import escape_control
 from ..stores.store_names import check_name, is_url
 
 if TYPE_CHECKING:
@@ -137,10 +141,20 @@ def read_policies(files: Sequence[str]) -> list[Policy]:
 
 
 def read_traces(files: Sequence[str], format: str | None = None) -> Iterator[TraceSession]:
-    """The recorded sessions of files and folders. Raises TraceError."""
+    """The recorded sessions of files and folders; then it says what in those written by hand it passed over. Raises
+    TraceError.
+    """
     from ..traces import read_sessions
 
-    return read_sessions(files, format=format, stdin=sys.stdin.buffer)
+    passed_over: Counter[str] = Counter()
+    for session in read_sessions(files, format=format, stdin=sys.stdin.buffer):
+        if session.format == "sessions":
+            passed_over.update(event.type for event in session.events if isinstance(event, Unrecognized))
+        yield session
+    if passed_over:
+        types = ", ".join(f"`{escape_control(name)}`" for name, _ in passed_over.most_common(5))
+        what = f"{counted(passed_over.total(), 'event')} of unknown type passed over: {types}"
+        print(f"{what}; there are `message`, `usage`, `tool_call` and `tool_result`", file=sys.stderr)
 
 
 def read_one_session(file: str, whose: str, format: str | None = None) -> list[Event]:

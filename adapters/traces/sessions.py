@@ -1,6 +1,6 @@
 """Sessions written one a line: `{"id": ..., "events": [{"type": "tool_call" | "message" | ...}]}`.
 
-A call's input is its `arguments` or `input`, its result the `content` or `output`.
+A call's input is its `arguments` or `input`, its result the `content` or `output`, or the `error` of one that failed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ class _Message(_Item, tag="message"):
     content: Any = None
 
 
-class _Usage(_Item, tag="usage"):
+class _Usage(_Item, tag="usage", forbid_unknown_fields=True):
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cost_usd: float | None = None
     cost: float | None = None
     model: str | None = None
 
@@ -66,7 +68,13 @@ class _Result(_Item, tag="tool_result"):
     id: str
     content: Any = None
     output: Any = None
+    error: Any = None
     is_error: bool | None = False
+
+    @property
+    def given(self) -> Any:
+        """Its output; None if there is none under any key."""
+        return next((each for each in (self.content, self.output, self.error) if each is not None), None)
 
 
 ItemT = TypeVar("ItemT")
@@ -74,6 +82,8 @@ _Known: TypeAlias = _Message | _Usage | _Call | _Result
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
 _NOT_INPUT = ("args", "params", "parameters", "tool_input", "inputs", "argument", "kwargs")
 """Keys that others use for a call's input: a call that has one of them was not recorded without input."""
+_USAGE = {"type", *_Usage.__struct_fields__}
+_AMOUNTS = "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd"
 
 
 class _Line(msgspec.Struct, Generic[ItemT], kw_only=True):
@@ -109,19 +119,32 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | d
     items: list[_Known | dict[str, Any]] = []
     for n, item in enumerate(loose.events):
         if item.get("type") in _KNOWN:
+            fields = {key: value for key, value in item.items() if item["type"] != "usage" or key in _USAGE}
             try:
-                step: _Known = msgspec.convert(item, _Known)
+                step: _Known = msgspec.convert(fields, _Known)
             except msgspec.ValidationError as error:
                 raise lines.fail(f"`events[{n}]`: {json_words(error)}") from None
-            other = next(filter(item.__contains__, _NOT_INPUT), None)
-            if isinstance(step, _Call) and step.given is None and other is not None:
-                raise lines.fail(f"`events[{n}]`: a call's input is its `arguments` or `input`, not `{other}`")
+            if wrong := _misnamed(step, item):
+                raise lines.fail(f"`events[{n}]`: {wrong}")
             items.append(step)
         elif isinstance(item.get("type"), str):
             items.append(item)
         else:
             raise lines.fail(f"`events[{n}]` has no `type`")
     return loose, items
+
+
+def _misnamed(step: _Known, item: dict[str, Any]) -> str | None:
+    """What to call an input or an amount that would be passed over; None if nothing is."""
+    if isinstance(step, _Call) and step.given is None:
+        other = next(filter(item.__contains__, _NOT_INPUT), None)
+        return other and f"a call's input is its `arguments` or `input`, not `{other}`"
+    if isinstance(step, _Usage):
+        counted = {"total_tokens"} if step.input_tokens or step.output_tokens else set()
+        amounts = (key for key in item if ("token" in key or "cost" in key) and item[key])
+        other = next((key for key in amounts if key not in _USAGE | counted), None)
+        return other and f"the amounts of a usage are {_AMOUNTS}, not `{other}`"
+    return None
 
 
 def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None) -> None:
@@ -142,8 +165,8 @@ def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None
                 names[item.id] = item.name
                 _call(log, item, answered)
             case _Result():
-                output = item.content if item.content is not None else item.output
-                log.end_call(item.id, names.get(item.id, ""), output, failed=item.is_error)
+                failed = item.is_error or item.error
+                log.end_call(item.id, names.get(item.id, ""), item.given, failed=failed)
 
 
 def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
@@ -168,10 +191,10 @@ def _usage(log: TraceLog, usage: _Usage, model: str | None) -> None:
         TokenUsageUpdated,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_input_tokens,
+        cache_read_tokens=usage.cache_read_tokens or usage.cached_input_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         reasoning_tokens=usage.reasoning_tokens,
-        cost_usd=usage.cost,
+        cost_usd=usage.cost if usage.cost_usd is None else usage.cost_usd,
         model=usage.model or model,
     )
 

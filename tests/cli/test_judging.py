@@ -53,6 +53,21 @@ def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place
     assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
 
 
+@pytest.mark.parametrize("command", ["eval --json", "narrow"])
+def test_events_of_unknown_types_are_told(cli: Cli, place: Path, command: str) -> None:
+    """They may be calls under another name; what is known is judged."""
+    events = [
+        {"type": kind, "id": "c", "name": "read"} for kind in ("tool_use", "tool_use", "th\x1bought", "tool_call")
+    ]
+    place.joinpath("t.jsonl").write_text(json.dumps({"id": "s", "events": events}))
+    answer = cli(*command.split(), "--policy", "org.yaml", "t.jsonl")
+
+    assert (answer.code, "3 events of unknown type passed over: `tool_use`, `th\\x1bought`; " in answer.err) == (
+        0,
+        True,
+    )
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
     (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),

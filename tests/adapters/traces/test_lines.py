@@ -83,6 +83,11 @@ SESSIONS: list[tuple[str | None, bytes, str]] = [
             b'{"id": "s", "events": [{"type": "tool_call", "id": "c", "name": "bash", "args": {"command": "ls"}}]}\n',
             "trace.jsonl:1: `events[0]`: a call's input is its `arguments` or `input`, not `args`",
         ),
+        (
+            b'{"id": "s", "events": [{"type": "usage", "input_tokens": 2, "cache_creation_input_tokens": 500}]}\n',
+            "trace.jsonl:1: `events[0]`: the amounts of a usage are input_tokens, ",
+        ),
+        (b'{"id": "s", "events": [{"type": "usage", "total_tokens": 5}]}\n', "not `total_tokens`"),
     )
 ]
 ANY: list[tuple[str | None, bytes, str]] = [

@@ -124,6 +124,25 @@ def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable
     assert argument(None) == {}
 
 
+def test_amounts_are_read_under_the_names_of_events(read_one: Callable[..., TraceSession]) -> None:
+    """A total beside its parts, and what is no amount, change nothing."""
+    amounts: dict[str, Any] = {"input_tokens": 9, "output_tokens": 2, "cache_read_tokens": 4, "cost_usd": 0.5}
+    [used] = read_one({"id": "s", "events": [{"type": "usage", **amounts, "total_tokens": 11, "by": "x"}]}).events
+
+    assert used == TokenUsageUpdated(seq=1, session_id="s", **amounts)
+
+
+def test_a_result_with_an_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
+    """Unless there is none in it."""
+    ends = [
+        read_one({"id": "s", "events": [CALL, {"type": "tool_result", "id": "c0", **result}]}).events[-1]
+        for result in ({"error": "no such file"}, {"output": "text", "error": None}, {"output": "text", "error": ""})
+    ]
+
+    assert [getattr(end, "error", None) for end in ends] == ["no such file", None, None]
+    assert [type(end) for end in ends] == [ToolCallFailed, ToolCallCompleted, ToolCallCompleted]
+
+
 def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., TraceSession]) -> None:
     """As much else does; what a rule would judge is never passed over."""
     call = {"type": "tool_call", "id": "c0", "name": "bash", "input": {"command": "rm x"}}
