@@ -16,6 +16,7 @@ let me = null;
 let view = null;
 let killSwitch = null;
 let waiting = 0;
+let following = new AbortController();
 
 function open() {
   const [, name, id] = /^#\/(?:(run|approvals)\/?)?(.*)$/.exec(location.hash) ?? [];
@@ -59,7 +60,8 @@ function shown(state) {
 
 /** Everything is asked again when something was stored, but not more often than people can see. */
 async function keepUp() {
-  const { signal } = new AbortController();
+  following.abort(); // that of whoever was signed in here before
+  const { signal } = (following = new AbortController());
   for await (const _ of follow("/api/changes", { signal, onState: shown })) {
     const began = performance.now();
     await refresh();
@@ -103,6 +105,7 @@ function pressed(event) {
 
 function signIn(why) {
   me = null;
+  following.abort();
   forgetToken();
   const stays = h("input", { type: "checkbox" });
   const token = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "aria-describedby": "token-why" });

@@ -128,7 +128,7 @@ export class Run {
 
   async showWaiting() {
     const { approvals } = await get("/api/approvals?limit=500");
-    const own = approvals.filter((each) => each.run_id === this.id);
+    const own = approvals.filter((each) => each.run_id === this.run.run_id);
     tellOfOthers(this.cards.show(own));
     this.waiting.hidden = own.length === 0;
   }

@@ -136,6 +136,14 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
         assert ends(site, run_id)[-1]["type"] == "run_completed"
 
 
+def test_who_signs_in_with_another_token_follows_the_store_once(person: Person) -> None:
+    """A link opened in a tab where somebody is signed in."""
+    tab = person.opens()
+    expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
+    with tab.expect_event("requestfailed", lambda request: request.url.endswith("/api/changes")):
+        tab.evaluate("token => { location.hash = `#token=${token}` }", BEN)
+
+
 def test_a_shared_budget_is_a_bar_above_the_runs(person: Person, site: Site) -> None:
     """It fills as runs draw on it, with no reload."""
     policy = "name: shared\nbudgets: [{name: words, max_total_tokens: 1000, per: $.tenant}]\n"
