@@ -23,7 +23,7 @@ from proctor.policies import (
     merge_policies,
     preflight,
 )
-from proctor.policies.language.selectors import VirtualTool
+from proctor.policies.language.selectors import ToolWhere, VirtualTool
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.reading.load import part_of
 from proctor.policies.rules.count import Count
@@ -123,7 +123,8 @@ def _why_dead(
     stack, alone = kept(policies, others), kept(policies, [rule])
     if not isinstance(rule.record, _LISTS):
         for selector in (each for each in rule.roles.all() if each):  # an approval has an empty one
-            if (reached := prove(stack, reach=selector)).verdict == "proved":
+            named = Deny([selector] if isinstance(selector, str | ToolWhere) else selector)
+            if (reached := prove(stack, reach=named)).verdict == "proved":
                 return f"vacuous: {reached.reason}"
     dead = f"dead: without `{id}` the same sessions are allowed"
     if prove(kept(policies, []), no_looser_than=alone).verdict == "proved":
@@ -161,20 +162,20 @@ def _ordered_tools(clauses: Sequence[Clause]) -> Iterator[str]:
 
 def _tool_record(whole: Policy, clauses: Sequence[Clause], tool: str, prove: Prover) -> ProofRecord:
     """Whether a tool can be called at all; one that a list denies is not meant to be."""
-    question = f"callable {tool}"
-    answer = prove(whole, reach=tool)
+    question, named = f"callable {tool}", Deny([tool])
+    answer = prove(whole, reach=named)
     if answer.verdict == "unknown":
         return _record(question, "unknown", answer, answer.reason)
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
     policies = members_of(whole)
     lists = [each for each in clauses if isinstance(each.record, _LISTS)]
-    if prove(kept(policies, lists), reach=tool).verdict == "proved":
+    if prove(kept(policies, lists), reach=named).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
     always = (
         each.id
         for each in clauses
-        if not prove.over() and prove(kept(policies, [each]), reach=tool).verdict == "proved"
+        if not prove.over() and prove(kept(policies, [each]), reach=named).verdict == "proved"
     )
     blamed = next(always, None)
     why = f"`{blamed}` always denies it" if blamed is not None else "the rules together never allow it"

@@ -341,8 +341,8 @@ class Alphabet:
         and the values of each cover what any value meets.
         """
         together = {f"{path}[*]" for path in _also_of_elements(tested) if not bound & {path, f"{path}[*]"}}
-        roots = [path_steps(path)[0] for path in {*tested, *bound} - together]
-        if len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
+        roots = [tuple(path_steps(path)[:1]) for path in {*tested, *bound} - together]
+        if () in roots or len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
             return False
         if not all(is_exact(tested.get(path, ())) for path in bound):
             return False

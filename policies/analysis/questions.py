@@ -12,6 +12,7 @@ import msgspec
 from ..errors import PolicyError, wrong_type
 from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, all_in
+from ..language.facts import NoCall
 from ..language.predicates import compile_when
 from ..language.selectors import ToolWhere
 from ..monitor.compiled_policy import CompiledPolicy, compile_policy
@@ -29,6 +30,8 @@ from .replaying import Replayed
 from .session_search import NothingCertificate, Side
 from .values import are_covered, atoms_of, candidates, documents
 
+PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
+"""The directories of a run, unknown and known."""
 MOST_CONTEXTS = 64
 ONE_CONTEXT = "every run of a session has the same context"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
@@ -129,7 +132,7 @@ class Inquiry(NamedTuple):
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
                 tested.setdefault(path, []).append(atom)
-        places = [{}, {"workspace": "/workspace", "home": "/home/user"}] if _looks_at_places(clauses) else [{}]
+        places = PLACES if _looks_at_places(clauses) else PLACES[:1]
         choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
         made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
@@ -264,7 +267,9 @@ class Direction:
 
 
 def read_selector(selector: Any) -> Deny:
-    """A deny list of what a selector means. Raises ValueError for anything else."""
+    """A deny list of what a selector means, or is. Raises ValueError for anything else."""
+    if isinstance(selector, Deny):
+        return selector
     items = selector if isinstance(selector, tuple | list) else (selector,)
     try:
         made = [msgspec.convert(each, ToolWhere) if isinstance(each, dict) else each for each in items]
@@ -294,13 +299,12 @@ def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) 
     """
     leaves = [leaf for clause in clauses for leaf in all_in(list(clause.record.when)) if leaf.path == path]
     tests = [compile_when([each]) for leaf in leaves for each in (leaf, Condition(not_=(leaf,)))]
-    nothing: Any = None
     found: dict[Any, Any] = {}
     for value in sorted(values, key=lambda each: each is not None):
         [document], _ = documents({path: [value]}, 1)
         with suppress(msgspec.ValidationError):
-            msgspec.convert(document, RunContext)
-            found.setdefault(tuple(holds(document, nothing) for holds in tests), value)
+            facts = [NoCall(msgspec.convert({**place, **document}, RunContext)) for place in PLACES]
+            found.setdefault(tuple(holds(document, each) for holds in tests for each in facts), value)
     return list(found.values())
 
 
