@@ -10,8 +10,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from proctor.adapters.cli.options import beside
-from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, Store, Supervisor, answer
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, Store, Supervisor, UsageError, answer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 TOKEN = "the-token-of-the-tests"

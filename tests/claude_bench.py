@@ -14,8 +14,7 @@ import pytest
 from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.kit import guardian
 from proctor.adapters.kit.process_tree import RUN_MARK
-from proctor.policies.events import Event
-from proctor.policies.events.calls import ToolCall
+from proctor.policies import Event, ToolCall
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.fakes import PATIENCE_S

@@ -10,12 +10,8 @@ import msgspec
 import pytest
 from page_blocks import ROOT, blocks
 
-from proctor.policies import Policy, PolicyViolationError, load_policies, parse_policies
-from proctor.policies.events import Event
-from proctor.policies.limits import Limit
-from proctor.supervisor import run_once
-from proctor.supervisor.ports.adapter import Adapter
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.policies import Event, Limit, Policy, PolicyViolationError, load_policies, parse_policies
+from proctor.supervisor import Adapter, ApprovalAnswer, ApprovalRequest, run_once
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "coding_agent" / "policy.yaml"
 

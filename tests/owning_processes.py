@@ -19,9 +19,8 @@ import anyio
 
 from proctor.adapters.stores import open_store
 from proctor.policies.events import TERMINAL, Event, ToolCallStarted
-from proctor.supervisor import StoreError, all_runs, create_run
+from proctor.supervisor import Store, StoreError, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"

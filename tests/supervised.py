@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from proctor.policies.events import Event
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
+from proctor.policies import Deny, Event, Limits, Policy
 from proctor.supervisor import MemoryStore
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))

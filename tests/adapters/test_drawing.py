@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.adapters.drawing import Box, Size, draw_svg, lay_out
-from proctor.policies import compile_policy, merge_policies, parse_policies
+from proctor.policies import Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.diagram import Edge, GraphNode, Section
 from proctor.policies.language.selectors import is_person
-from proctor.policies.policy import Policy
 
 SVG = "{http://www.w3.org/2000/svg}"
 

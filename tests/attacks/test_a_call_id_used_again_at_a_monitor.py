@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from proctor.policies import Event, ToolCall, compile_policy, encode_event, parse_policies
+from proctor.policies import Event, ToolCall, compile_policy, decode_event, encode_event, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events import decode_event
 
 Variant: TypeAlias = str
 VARIANTS = ["live", "snapshot", "fold"]

@@ -25,10 +25,7 @@ from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.tables.schema import POSTGRES, SQLITE, TABLES, SchemaDialect, Table
 from proctor.policies import RunContext, parse_policies
-from proctor.supervisor import create_run, run_once
-from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import Block, Cancel
+from proctor.supervisor import Block, Cancel, Store, StoreError, create_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
 from proctor.supervisor.testing.store_runs import begun, owner

@@ -14,8 +14,7 @@ from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Limits, Policy
-from proctor.supervisor import ProctorError, StoreError, UsageError, export_lines, import_lines, run_once
-from proctor.supervisor.ports.stored_types import Owner
+from proctor.supervisor import Owner, ProctorError, StoreError, UsageError, export_lines, import_lines, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 Lines = list[bytes]

@@ -20,8 +20,7 @@ from proctor.adapters.kit.client_process import ClientProcess, start_client
 from proctor.adapters.kit.process_tree import end_orphans, guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.policies import parse_policies
-from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor import MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [

@@ -26,8 +26,7 @@ from proctor.adapters.web.webhook import enveloped
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event, encode_event
 from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S, Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause, Step
 from tests.supervisor.redaction.secrets import HEARTS, SECRETS
 from tests.supervisor.redaction.test_redaction_surfaces import ALL, planted, secrets_in
 

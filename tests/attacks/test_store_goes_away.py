@@ -17,12 +17,10 @@ from stored_rows import stored_rows
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite import file as sqlite_file
 from proctor.adapters.stores.sqlite.file import IntactFile, open_for_writing
+from proctor.policies import Limits, Policy
 from proctor.policies.events import MessageReceived, ToolCallStarted
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, Supervisor, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))

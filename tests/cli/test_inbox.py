@@ -28,8 +28,7 @@ from proctor.policies.events import (
     ToolApprovalRequested,
 )
 from proctor.supervisor import RunResult, run_once
-from proctor.supervisor.testing import FakeApprover
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeApprover
 
 Cli = Any
 

@@ -13,8 +13,7 @@ import pytest
 from proctor.adapters.cli.live import Latest, following
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
-from proctor.supervisor import MemoryStore
-from proctor.supervisor.ports.store import Store
+from proctor.supervisor import MemoryStore, Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any

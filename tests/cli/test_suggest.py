@@ -13,9 +13,8 @@ import pytest
 import yaml
 from terminal import Terminal
 
-from proctor.policies import Before, load_policies
+from proctor.policies import Before, ToolWhere, load_policies
 from proctor.policies.events import Event, RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
-from proctor.policies.language.selectors import ToolWhere
 
 CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
 Cli = Any

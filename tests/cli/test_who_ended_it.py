@@ -18,8 +18,7 @@ from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies import parse_policies
 from proctor.policies.events import RunCancelled
 from proctor.supervisor import RunHandle, Supervisor, UsageError, cancel_for_approval
-from proctor.supervisor.testing import FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")

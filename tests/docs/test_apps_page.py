@@ -21,8 +21,7 @@ import pytest
 from answering import token_of
 from page_blocks import ROOT, blocks
 
-from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 pytestmark = pytest.mark.skipif(
     not all(map(find_spec, ("fastapi", "pydantic_ai", "httpx", "uvicorn"))), reason="pip install -e '.[dev]'"

@@ -11,13 +11,10 @@ import anyio.lowlevel
 import pytest
 import trio
 
-from proctor.policies import Limits, Policy
+from proctor.policies import Limits, Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunCompleted, RunFailed
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.ports.adapter import CancelStep, Launch
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor import CancelStep, Launch, MemoryStore, ProviderError, Supervisor
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 

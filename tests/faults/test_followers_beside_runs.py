@@ -11,8 +11,7 @@ import pytest
 from proctor.policies import parse_policies
 from proctor.policies.events import MessageReceived, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")

@@ -20,8 +20,7 @@ from postgres_server import OwnServer, needs_own_server
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres.store import DatabaseReaders
 from proctor.policies.events import MessageReceived
-from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import Cancel, Owner, RunInfo
+from proctor.supervisor import Cancel, Owner, RunInfo, StoreError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [needs_own_server, pytest.mark.anyio]

@@ -20,9 +20,8 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
-from proctor.supervisor import MemoryStore, ProctorError, StoreError, Supervisor, export_lines, import_lines
+from proctor.supervisor import MemoryStore, Owner, ProctorError, StoreError, Supervisor, export_lines, import_lines
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 ROUNDS = int(os.environ.get("PROCTOR_LONG", "5"))

@@ -34,8 +34,7 @@ from proctor.supervisor import (
     create_run,
     pending,
 )
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 RUNS = int(os.environ.get("PROCTOR_STARTS", "25"))

@@ -15,8 +15,7 @@ from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, Event, RunFailed, TokenUsageUpdated, ToolCallStarted
 from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, create_run, execute_run
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 POLICIES = parse_policies(
     {

@@ -16,12 +16,10 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import Limits, Policy, PolicyError, merge_policies, parse_policies
+from proctor.policies import Approval, Limits, Policy, PolicyError, merge_policies, parse_policies
 from proctor.policies.events import TERMINAL, Event, ToolCallStarted
-from proctor.policies.policy import Approval
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 

@@ -20,9 +20,7 @@ import msgspec
 
 from proctor.policies import Policy, parse_policies
 from proctor.policies import events as ev
-from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Adapter
+from proctor.supervisor import Adapter, MemoryStore, PolicyViolationError, ProviderError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .ledger import Share

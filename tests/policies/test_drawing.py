@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import merge_policies, parse_policies
+from proctor.policies import Policy, merge_policies, parse_policies
 from proctor.policies.diagram import GraphNode, Picture, draw, draw_mermaid
-from proctor.policies.policy import Policy
 
 
 def policy(*rules: dict[str, Any], **more: Any) -> Policy:

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.policies import Policy, PolicyError, load_policies, merge_policies, parse_policies
+from proctor.policies import Limits, Policy, PolicyError, load_policies, merge_policies, migrate, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.limits import Limits
 from proctor.policies.reading import yaml_source
-from proctor.policies.reading.migrate import migrate
 
 CASES: list[dict[str, Any]] = yaml.load((Path(__file__).parent / "formats_in_use.yaml").read_text(), yaml.CSafeLoader)
 

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.policies.errors import PolicyError
+from proctor.policies import Allow, Count, Deny, Limit, Limits, Net, NetLine, Policy, PolicyError, Require
 from proctor.policies.events.calls import STRICTNESS
-from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.rules.count import Count
-from proctor.policies.rules.net_shorthand import NetLine
-from proctor.policies.rules.petri_net import Net
-from proctor.policies.rules.response import Require
 from proctor.policies.stack.clauses import rule_ids
 from proctor.policies.stack.merge import effective_action, effective_limits, merge_policies
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies, preflight
-from proctor.policies.errors import PolicyError
+from proctor.policies import PolicyError, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 
 HUGE = 1_000_000_000
 SECONDS = 60

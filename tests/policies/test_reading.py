@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import Policy, PolicyError, compile_policy, merge_policies, parse_policies, preflight
-from proctor.policies.diagram import draw
+from proctor.policies import Policy, PolicyError, compile_policy, draw, merge_policies, parse_policies, preflight
 from proctor.policies.errors import Problem
 from proctor.policies.limits import Limit, Limits
 from proctor.policies.policy import Allow, Deny

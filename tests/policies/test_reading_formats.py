@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.errors import PolicyError, Problem
-from proctor.policies.limits import Limit
-from proctor.policies.policy import Policy
-from proctor.policies.reading import parse_policies
+from proctor.policies import Limit, Policy, PolicyError, Problem, parse_policies
 
 
 def problem_of(source: Any, **options: Any) -> Problem:

@@ -17,11 +17,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.policies import PolicyError, parse_policies
-from proctor.policies.errors import Problem
-from proctor.policies.policy import Policy
+from proctor.policies import Policy, PolicyError, Problem, migrate, parse_policies
 from proctor.policies.reading import check_policy
-from proctor.policies.reading.migrate import migrate
 
 NAMES = st.sampled_from(["bash", "read", "mcp__*", "Pay?", "[ab]c", "true", "1"])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.errors import PolicyError
-from proctor.policies.policy import Policy
-from proctor.policies.reading import parse_policies
-from proctor.policies.reading.migrate import migrate
+from proctor.policies import Policy, PolicyError, migrate, parse_policies
 
 CONTRACT = """\
 tool: issue_refund

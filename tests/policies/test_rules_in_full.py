@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from proctor.policies import parse_policies
-from proctor.policies.errors import PolicyError
+from proctor.policies import PolicyError, parse_policies
 
 PATH = Path(__file__).with_name("rules_in_full.yaml")
 WRONG: list[Any] = [None, "", [], -1, 0, 3, "(", "$.[", ["a", "a"], {"x": 1}, [{"tool": ""}], {"tool": "("}, True]

@@ -10,9 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from proctor.policies.errors import PolicyError
-from proctor.policies.reading import parse_policies
-from proctor.policies.reading.schema import json_schema
+from proctor.policies import PolicyError, json_schema, parse_policies
 from proctor.policies.rules import RULES
 
 PACKS = [

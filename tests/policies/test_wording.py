@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import Decision, ToolCall, compile_policy, decode_event, parse_policies
+from proctor.policies import Condition, Decision, ToolCall, compile_policy, decode_event, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.language.conditions import Condition
 from proctor.policies.language.predicates import condition_words
 from proctor.policies.values.amounts import figure
 

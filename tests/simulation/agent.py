@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from proctor.policies import Policy
+from proctor.policies import Policy, ToolCall
 from proctor.policies.events import (
     BudgetReserved,
     ErrorOccurred,
@@ -30,10 +30,7 @@ from proctor.policies.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import ProctorError, run_once
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+from proctor.supervisor import GateAnswer, Launch, ProctorError, Provider, ProviderError, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing import Stop as StopTalking
 from proctor.supervisor.testing.fakes import Step as FakeStep

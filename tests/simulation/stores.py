@@ -29,9 +29,8 @@ from proctor.adapters.stores.tables import batches, budgets, claiming, queries, 
 from proctor.adapters.stores.tables import store as tables_store
 from proctor.adapters.stores.tables.batches import Batch
 from proctor.policies.events import Event, RecordPruned, decode_event
+from proctor.supervisor import MemoryStore, RunInfo
 from proctor.supervisor.ports.budget_ledger import ReservationResult
-from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.memory_store import MemoryStore
 
 from .scheduler import changed
 from .witness import Witness

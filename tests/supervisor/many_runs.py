@@ -12,8 +12,7 @@ import anyio
 from anyio import to_thread
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
+from proctor.policies import Limits, Policy
 from proctor.supervisor import ProctorError, Supervisor
 from proctor.supervisor.testing import FakeAdapter, Pause
 

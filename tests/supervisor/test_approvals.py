@@ -12,10 +12,9 @@ from answering import until_held
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, denying
 
+from proctor.policies import Approval, Deny, Policy, PolicyViolationError
 from proctor.policies import events as ev
-from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events.calls import ToolCall, input_digest
-from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,

@@ -13,15 +13,13 @@ from anyio.lowlevel import checkpoint
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
-from proctor.policies import ToolCall
+from proctor.policies import Approval, Deny, Policy, ToolCall
 from proctor.policies.events import ApprovalEvent, Event, ToolApprovalDenied, ToolApprovalGranted
-from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Command
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 CALL = Ask(id="c1", name="bash", input={"command": "make deploy"})

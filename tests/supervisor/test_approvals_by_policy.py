@@ -19,8 +19,7 @@ from proctor.supervisor import (
     pending,
     run_once,
 )
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
 

@@ -10,11 +10,8 @@ import msgspec
 import pytest
 from supervised import OPEN
 
-from proctor.policies.errors import PolicyViolationError
+from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import RunStarted, ToolCallStarted
-from proctor.policies.events.run_context import Capabilities, RunContext
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
     MemoryStore,
     RunOptions,

@@ -8,16 +8,12 @@ import anyio
 import pytest
 from msgspec import structs
 
-from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage, compile_policy
+from proctor.policies import Check, Policy, PolicyError, Refuse, RunContext, ToolCall, Usage, compile_policy
 from proctor.policies.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
-from proctor.policies.rules import Check
 from proctor.policies.rules.petri_net import NetState, Transition
 from proctor.policies.rules.python_check import CheckContext
-from proctor.policies.rules.rule import Refuse
-from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
-from proctor.supervisor.api.active_runs import RunHandle
-from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -13,16 +13,11 @@ import anyio
 import pytest
 from supervised import OPEN
 
-from proctor.adapters import ScriptedAdapter
-from proctor.adapters.agents.loop.adapter import FunctionAdapter
-from proctor.adapters.agents.loop.gate import LoopGate
+from proctor.adapters import FunctionAdapter, LoopGate, ScriptedAdapter
+from proctor.policies import Check, Policy, parse_policies
 from proctor.policies import events as ev
-from proctor.policies import parse_policies
-from proctor.policies.policy import Policy
-from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
-from proctor.supervisor import MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.ports.adapter import CancelStep
+from proctor.supervisor import CancelStep, MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, Pause
 
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled

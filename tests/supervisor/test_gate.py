@@ -14,22 +14,16 @@ import pytest
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, Before
 
+from proctor.policies import Check, Deny, Limits, Policy, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities, RunContext
-from proctor.policies.limits import Limits
-from proctor.policies.monitor.compiled_policy import compile_policy
-from proctor.policies.policy import Deny, Policy
-from proctor.policies.rules import Check
-from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, Effect, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.run.actor import GateWaiters
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 CALL = ToolCall(id="c", name="read")
 

@@ -12,8 +12,7 @@ from supervised import OPEN
 
 from proctor.policies.events import RunCancelled
 from proctor.supervisor import MemoryStore, Supervisor, create_run, execute_run, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
 class Started(FakeAdapter):

@@ -11,12 +11,8 @@ import pytest
 from msgspec.structs import replace
 from supervised import OPEN
 
+from proctor.policies import Capabilities, Limits, Policy, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.events.run_context import Capabilities, RunContext
-from proctor.policies.limits import Limits
-from proctor.policies.monitor.compiled_policy import compile_policy
-from proctor.policies.policy import Policy
-from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor import (
     MemoryStore,
     ProviderError,
@@ -31,8 +27,7 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.ports.adapter import Launch, Provider
-from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 

@@ -16,16 +16,13 @@ import structlog
 from structlog.testing import capture_logs
 from supervised import OPEN, Before
 
+from proctor.policies import Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor, run_once
+from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, RunHandle, StoreError, Supervisor, run_once
 from proctor.supervisor.machine.interface import Ticked
-from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 Raises = Callable[[], Awaitable[None]]

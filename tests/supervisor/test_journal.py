@@ -9,9 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.policies import Event, compile_policy, merge_policies, parse_policies
+from proctor.policies import Event, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import MessageReceived, RunCompleted, RunFailed
-from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import MemoryStore, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine

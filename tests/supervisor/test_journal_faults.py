@@ -14,9 +14,8 @@ from supervised import OPEN, Before, denying
 
 from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
-from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
+from proctor.supervisor import Cancel, MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
-from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FaultyStore, Pause

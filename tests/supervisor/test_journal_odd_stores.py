@@ -11,15 +11,11 @@ import pytest
 import trio.testing
 from supervised import OPEN
 
-from proctor.policies.errors import PolicyViolationError
+from proctor.policies import Limits, Policy, PolicyViolationError
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.stored_types import Cancel, Command
+from proctor.supervisor import Cancel, Command, MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
 class Silent(MemoryStore):

@@ -26,8 +26,7 @@ from proctor.supervisor import (
     run_once,
 )
 from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo
-from proctor.supervisor.testing import FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
 ACME = RunContext(tenant="acme", labels={"env": "prod", "shard": 7})

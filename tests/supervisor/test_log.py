@@ -11,10 +11,7 @@ from structlog.testing import capture_logs
 from supervised import Before
 
 from proctor.adapters.kit import CallGate, EventStream
-from proctor.policies import ToolCall, parse_policies
-from proctor.policies.events import Event
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
+from proctor.policies import Deny, Event, Limits, Policy, ToolCall, parse_policies
 from proctor.supervisor import (
     GateAnswer,
     Launch,

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import compile_policy, merge_policies, parse_policies
+from proctor.policies import Check, Deny, Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
-from proctor.policies.events.run_context import RunContext
 from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.policies.rules import Check
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval, RunChecks
 from proctor.supervisor.machine.machine import RunMachine

@@ -10,13 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from proctor.policies import Limit, Limits, RunContext, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import RunContext
-from proctor.policies.limits import Limit, Limits
-from proctor.policies.monitor.compiled_policy import compile_policy
 from proctor.policies.policy import Approval, Deny, Policy
-from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.ending import described

@@ -13,9 +13,8 @@ import pytest
 import yaml
 from machine_scenarios import SCENARIOS, Scenario
 
-from proctor.policies import compile_policy, decode_event, encode_event, merge_policies, parse_policies
+from proctor.policies import RunContext, compile_policy, decode_event, encode_event, merge_policies, parse_policies
 from proctor.policies.events import Event, Unrecognized
-from proctor.policies.events.run_context import RunContext
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.event_factory import violated
 from proctor.supervisor.machine.machine import RunMachine

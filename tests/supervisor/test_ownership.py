@@ -13,9 +13,8 @@ import trio.testing
 from msgspec.structs import replace
 from supervised import OPEN, denying
 
+from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
@@ -37,8 +36,7 @@ from proctor.supervisor import (
 from proctor.supervisor.control.ownership import LEASE_S, Ownership, reap
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.processes import leave, run_of
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 anyone = pytest.mark.anyio
 

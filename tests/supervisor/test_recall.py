@@ -10,15 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from proctor.policies import Before, EventError, Limits, RunContext, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.errors import EventError
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import RunContext
-from proctor.policies.limits import Limits
-from proctor.policies.monitor.compiled_policy import compile_policy
 from proctor.policies.policy import Approval, Deny, Policy
-from proctor.policies.rules.precedence import Before
-from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval

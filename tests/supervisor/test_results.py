@@ -8,16 +8,12 @@ import anyio
 import pytest
 from supervised import OPEN, denying
 
-from proctor.policies import compile_policy
+from proctor.policies import Deny, Policy, PolicyViolationError, ToolCall, Violation, compile_policy
 from proctor.policies import events as ev
-from proctor.policies.errors import PolicyViolationError, Violation
-from proctor.policies.events.calls import ToolCall
 from proctor.policies.limits import LIMITS, Limit, Limits
 from proctor.policies.monitor.call_table import DENIED_KEPT
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import MemoryStore, ProviderError, RunResult, Supervisor, run_once
+from proctor.supervisor import ApprovalRequest, MemoryStore, ProviderError, RunResult, Supervisor, run_once
 from proctor.supervisor.machine.event_factory import reach
-from proctor.supervisor.ports.stored_types import ApprovalRequest
 from proctor.supervisor.testing import (
     Ask,
     Crash,

@@ -12,9 +12,8 @@ from postgres_server import needs_postgres, new_schema
 from supervised import OPEN, Before
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
-from proctor.policies import decode_event, encode_event, parse_policies
+from proctor.policies import Policy, decode_event, encode_event, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.policy import Policy
 from proctor.supervisor import (
     EventError,
     MemoryStore,
@@ -30,8 +29,7 @@ from proctor.supervisor.launch import history
 from proctor.supervisor.machine.run_state import MOST_BYTES, estimated_size, within_bounds
 from proctor.supervisor.run.journal import CAPACITY_BYTES, KeptEvents
 from proctor.supervisor.store import records
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Step
 
 pytestmark = pytest.mark.anyio
 HUGE = "x" * (3 * MOST_BYTES)

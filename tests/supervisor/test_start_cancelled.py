@@ -11,12 +11,10 @@ import anyio
 import pytest
 from supervised import OPEN
 
-from proctor.policies import Findings, parse_policies, preflight
-from proctor.policies.policy import Policy
+from proctor.policies import Findings, Policy, parse_policies, preflight
 from proctor.supervisor import MemoryStore, Supervisor, create_run
 from proctor.supervisor.launch import plan
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from proctor.adapters import FunctionAdapter
-from proctor.adapters.agents.loop.gate import LoopGate
+from proctor.adapters import FunctionAdapter, LoopGate
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, RunContext, parse_policies
 from proctor.policies.events import BudgetReserved

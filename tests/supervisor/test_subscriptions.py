@@ -15,10 +15,8 @@ from supervised import OPEN
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCancelled, RunStarted
 from proctor.policies.events.run_context import RunContext
-from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError, run_once
-from proctor.supervisor.ports.store import Store
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, UsageError, run_once
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,8 @@ from supervised import OPEN
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, ProctorError, Supervisor, UsageError, run_once
-from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor import MemoryStore, ProctorError, RunInfo, Supervisor, UsageError, run_once
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio

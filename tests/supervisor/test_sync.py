@@ -18,12 +18,10 @@ import trio
 from supervised import OPEN, denying
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import PolicyViolationError
+from proctor.policies import Policy, PolicyViolationError
 from proctor.policies.events import RunCancelled
-from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
 def done(policy: Policy) -> str:

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from proctor.policies import events as ev
 from proctor.policies.events.run_context import Usage
-from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor import RunInfo, StoreError
 from proctor.supervisor.store import records
 from proctor.supervisor.store.records import CallsInFlight, RunDelta, owners
 

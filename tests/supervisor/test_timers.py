@@ -11,13 +11,9 @@ import trio
 import trio.testing
 from supervised import OPEN, Before, denying
 
-from proctor.policies.errors import PolicyViolationError
+from proctor.policies import Approval, Check, Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import Event, MessageReceived, PolicyViolated, RunCancelled, RunCompleted
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Approval, Deny, Policy
-from proctor.policies.rules import Check
-from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
+from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, Supervisor, run_once
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 

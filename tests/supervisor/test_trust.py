@@ -12,8 +12,7 @@ from supervised import OPEN, denying
 from proctor.policies import events as ev
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from proctor.adapters import FallbackAdapter, ReplayAdapter, ScriptedAdapter, ShellAdapter
+from proctor.policies import Allow, Policy, ToolCall, Usage
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -19,11 +20,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import Usage
-from proctor.policies.policy import Allow, Policy
-from proctor.supervisor import ProviderUnavailableError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, ProviderUnavailableError
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent, Drive
 from proctor.supervisor.testing.suites import AdapterConformance

@@ -15,14 +15,9 @@ from proctor.adapters import ReplayAdapter, ScriptedAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.kit.trace_lines import TraceError
 from proctor.adapters.traces import TraceSession
-from proctor.policies import compile_policy
+from proctor.policies import Check, Deny, Policy, ToolCall, compile_policy
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.policy import Deny, Policy
-from proctor.policies.rules import Check
-from proctor.supervisor import run_once
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapter import Adapter
+from proctor.supervisor import Adapter, UsageError, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

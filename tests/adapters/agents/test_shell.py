@@ -9,11 +9,9 @@ import anyio
 import pytest
 
 from proctor.adapters import ShellAdapter
+from proctor.policies import Allow, Deny, Policy, ToolCall
 from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.policy import Allow, Deny, Policy
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import Adapter, GateAnswer
+from proctor.supervisor import Adapter, GateAnswer, ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

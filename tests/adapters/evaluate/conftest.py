@@ -9,10 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.adapters.traces import TraceSession
-from proctor.policies.events import decode_event
-from proctor.policies.monitor.compiled_policy import CompiledPolicy, compile_policy
-from proctor.policies.reading import parse_policies
-from proctor.policies.stack.merge import merge_policies
+from proctor.policies import CompiledPolicy, compile_policy, decode_event, merge_policies, parse_policies
 
 MakeSession: TypeAlias = Callable[..., TraceSession]
 Compile: TypeAlias = Callable[..., CompiledPolicy]

@@ -8,9 +8,8 @@ import msgspec
 
 from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
 from proctor.adapters.traces import TraceSession
+from proctor.policies import CompiledPolicy, RunContext
 from proctor.policies.events.calls import input_digest
-from proctor.policies.events.run_context import RunContext
-from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 MakeSession = Callable[..., TraceSession]
 Compile = Callable[..., CompiledPolicy]

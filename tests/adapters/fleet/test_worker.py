@@ -22,9 +22,8 @@ from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.fleet.worker import Starts
 from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import Check, Policy, parse_policies
+from proctor.policies import Check, Policy, RunContext, parse_policies
 from proctor.policies.events import RunCompleted, RunStarted, ToolCallStarted
-from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import (
     ApprovalAnswer,
     Block,

@@ -23,9 +23,8 @@ from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, RunStarted, ToolCallStarted
-from proctor.supervisor import ApprovalError, KillSwitch, Store
+from proctor.supervisor import ApprovalError, KillSwitch, OwnerLostError, Store
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.errors import OwnerLostError
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S

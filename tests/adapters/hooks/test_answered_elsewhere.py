@@ -32,9 +32,8 @@ from proctor.adapters.hooks.settings import hooks, install, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.policies.events import ToolApprovalDenied, ToolApprovalGranted
-from proctor.supervisor import KillSwitch
+from proctor.supervisor import ApprovalError, KillSwitch
 from proctor.supervisor.control import approval_inbox
-from proctor.supervisor.errors import ApprovalError
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT, ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S

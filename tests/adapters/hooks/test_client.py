@@ -15,8 +15,7 @@ from hook_processes import end_daemons, recorded
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
-from proctor.policies import RunContext
-from proctor.policies.events.run_context import Capabilities
+from proctor.policies import Capabilities, RunContext
 from proctor.supervisor.testing.adapter_fixture import Evidence
 
 pytestmark = pytest.mark.claude

@@ -26,8 +26,7 @@ from proctor.adapters.kit.jsonrpc import ByteLines, EndlessLineError
 from proctor.adapters.kit.launch_options import limit_options
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.ports.adapter import Adapter, LaunchOptions
+from proctor.supervisor import Adapter, LaunchOptions, ProviderUnavailableError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

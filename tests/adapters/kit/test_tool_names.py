@@ -10,10 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.adapters.agents.acp.adapter import AcpAdapter
-from proctor.adapters.agents.amp.adapter import AmpAdapter
-from proctor.adapters.agents.claude.adapter import ClaudeAdapter
-from proctor.adapters.agents.codex.adapter import CodexAdapter
+from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
 from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools

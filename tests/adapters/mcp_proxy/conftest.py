@@ -12,19 +12,17 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter, Serving, serve
+from proctor.adapters.mcp_proxy.downstream import CommandUpstream
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Event, parse_policies
+from proctor.supervisor import MemoryStore, Store
 from proctor.supervisor.testing.adapter_fixture import Answering, Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 from mcp import Client
-
-from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter, Serving, serve
-from proctor.adapters.mcp_proxy.downstream import CommandUpstream
-from proctor.adapters.stores import SQLiteStore
-from proctor.policies import parse_policies
-from proctor.policies.events import Event
-from proctor.supervisor import MemoryStore, Store
 
 QUICK = Path(__file__).with_name("quick_server.py")
 REAL = Path(__file__).with_name("server.py")

@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.supervisor import StoreError
-from proctor.supervisor.control.approval_inbox import pending
+from proctor.supervisor import StoreError, pending
 from proctor.supervisor.testing import FaultyStore
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,7 @@ import pytest
 
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream import CommandUpstream
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import Capabilities
+from proctor.policies import Capabilities, ToolCall
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Evidence
 

@@ -26,9 +26,8 @@ from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies.events import Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.supervisor import ProctorError, RunFilter, Supervisor, execute_run
+from proctor.supervisor import ProctorError, RunFilter, Store, Supervisor, execute_run
 from proctor.supervisor.control import ownership
-from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 OPEN = Policy(name="open")

@@ -15,8 +15,7 @@ from spending_processes import DEAREST_USD, MOST_USD, opened, shared
 from proctor.policies import PolicyViolationError
 from proctor.supervisor import all_runs, run_once
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 
 PROCESS = Path(__file__).parents[2] / "spending_processes.py"
 PROCESSES, RUNS = 8, 1

@@ -15,9 +15,8 @@ from postgres_server import DEBIANS, HBA, OwnServer, needs_debians_server, needs
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.tables import schema
+from proctor.policies import Limits, Policy
 from proctor.policies.events import MessageReceived, RecordPruned
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, run_once
 from proctor.supervisor.ports.stored_types import Block, UnblockStarts
 from proctor.supervisor.testing import Ask, FakeAdapter

@@ -18,8 +18,7 @@ from postgres_server import needs_postgres, new_schema
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.tables import schema
 from proctor.policies.events import MessageReceived
-from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import Cancel
+from proctor.supervisor import Cancel, StoreError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [needs_postgres, pytest.mark.anyio]

@@ -15,9 +15,7 @@ from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.policies.events import MessageReceived, RunStarted, TokenUsageUpdated, ToolApprovalRequested
-from proctor.supervisor import Supervisor
-from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
+from proctor.supervisor import RunFilter, RunInfo, StoreError, Supervisor, UsageError
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio

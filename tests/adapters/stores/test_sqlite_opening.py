@@ -19,8 +19,7 @@ from stored_rows import stored_rows
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.tables import schema
 from proctor.policies.events import Event, MessageReceived, RunStarted
-from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.stored_types import Cancel
+from proctor.supervisor import Cancel, StoreError, UsageError
 
 
 async def write_some(path: Path) -> list[Event]:

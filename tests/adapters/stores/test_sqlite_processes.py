@@ -18,8 +18,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
-from proctor.supervisor import StoreError, Supervisor, prune
-from proctor.supervisor.ports.store import Store
+from proctor.supervisor import Store, StoreError, Supervisor, prune
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 TASKS = 4

@@ -25,13 +25,10 @@ from proctor.adapters import ShellAdapter
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.telemetry import OpenTelemetry, attributes
 from proctor.adapters.telemetry.attributes import of_agent
+from proctor.policies import Capabilities, Deny, Limits, Policy
 from proctor.policies.events import TokenUsageUpdated
-from proctor.policies.events.run_context import Capabilities
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import ApprovalAnswer, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S, Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Step
 
 pytestmark = pytest.mark.anyio
 

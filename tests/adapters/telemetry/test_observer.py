@@ -15,14 +15,10 @@ from opentelemetry.trace import StatusCode
 
 from proctor.adapters.telemetry import OpenTelemetry, trace_metadata
 from proctor.adapters.telemetry.observer import MOST_OPEN
-from proctor.policies import PolicyViolationError, RunContext
+from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import TokenUsageUpdated, ToolCallStarted
-from proctor.policies.events.run_context import Capabilities
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, create_run, execute_run, run_once
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter
-from proctor.supervisor.testing.fakes import Step
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Step
 
 pytestmark = pytest.mark.anyio
 SECRET = "sk-live-51hunter2"

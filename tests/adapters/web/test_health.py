@@ -25,8 +25,7 @@ from proctor.adapters.operations.identities import one_token
 from proctor.adapters.web.api_control import KEPT_S, StoreHealth
 from proctor.adapters.web.auth import AT_MOST, WINDOW_S, TooManyTriesError, Tries
 from proctor.adapters.web.server import OPERATIONS
-from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor import MemoryStore, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 

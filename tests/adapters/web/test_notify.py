@@ -21,8 +21,7 @@ from proctor.adapters.cli import main
 from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import RunStarted, ToolApprovalDenied, ToolApprovalRequested
-from proctor.supervisor import RunInfo
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor import RunInfo, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("apprise", reason="pip install '.[notify]'")

@@ -22,9 +22,7 @@ from stored_rows import stored_rows
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
 from proctor.policies import events as ev
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor import RunInfo, Store, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 SECRET = "a-secret-both-sides-know"

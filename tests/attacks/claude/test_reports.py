@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import parse_policies
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import ProctorError, run_once
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.policies import ToolCall, parse_policies
+from proctor.supervisor import GateAnswer, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]

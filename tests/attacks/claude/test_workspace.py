@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import parse_policies
+from proctor.policies import ToolCall, parse_policies
 from proctor.policies.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import PolicyViolationError, run_once
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, PolicyViolationError, ProviderError, run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

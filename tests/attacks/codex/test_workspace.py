@@ -10,8 +10,7 @@ import pytest
 
 from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallStarted
-from proctor.supervisor import PolicyViolationError, run_once
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor import PolicyViolationError, ProviderError, run_once
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 

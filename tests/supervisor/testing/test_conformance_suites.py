@@ -14,14 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
+from proctor.policies import Capabilities, ToolCall, Usage
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import Capabilities, Usage
+from proctor.supervisor import GateAnswer, Launch, MemoryStore, Provider, RunInfo, Store
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
-from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent
 from proctor.supervisor.testing.suites import AdapterConformance, StoreConformance

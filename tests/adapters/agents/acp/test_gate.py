@@ -8,11 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies import parse_policies
+from proctor.policies import ToolCall, parse_policies
 from proctor.policies.events import RunCompleted, ToolCallFailed, ToolCallRequested, ToolCallStarted
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import run_once
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, run_once
 
 pytestmark = pytest.mark.anyio
 ALWAYS_ONLY = [{"optionId": "always", "kind": "allow_always"}, {"optionId": "no", "kind": "reject_once"}]

@@ -10,13 +10,9 @@ import anyio
 import psutil
 import pytest
 
+from proctor.policies import Limits, Policy, ToolCall
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, RunResult, run_once
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, MemoryStore, ProviderError, RunResult, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

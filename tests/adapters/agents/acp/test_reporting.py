@@ -10,6 +10,7 @@ import pytest
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
+from proctor.policies import Deny, Limits, Policy
 from proctor.policies.events import (
     MessageReceived,
     MessageStreamed,
@@ -19,10 +20,7 @@ from proctor.policies.events import (
     TurnStarted,
     Unrecognized,
 )
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor import GateAnswer, Launch, ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

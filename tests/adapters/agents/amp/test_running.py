@@ -11,16 +11,11 @@ import loopback
 import pytest
 
 from proctor.adapters.agents.amp.adapter import AmpAdapter
+from proctor.policies import Deny, Limits, Policy, ToolCall, ToolWhere
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
+from proctor.supervisor import GateAnswer, Launch, MemoryStore, PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch
-from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ import pytest
 from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.agents.claude.launch import MAX_OUTPUT
 from proctor.policies import merge_policies, parse_policies
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import LaunchOptions
+from proctor.supervisor import LaunchOptions, ProviderUnavailableError, UsageError
 
 
 def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:

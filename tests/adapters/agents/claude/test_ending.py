@@ -14,8 +14,7 @@ import pytest
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S

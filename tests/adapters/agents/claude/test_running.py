@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import Deny, Limits, Policy, ToolCall
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, ProviderError
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

@@ -11,14 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.policies import Condition, Deny, Limits, Policy, ToolCall, ToolWhere
 from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.language.conditions import Condition
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import PolicyViolationError, run_once
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, PolicyViolationError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]

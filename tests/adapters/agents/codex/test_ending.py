@@ -14,11 +14,9 @@ import pytest
 from proctor.adapters.agents.codex import session
 from proctor.adapters.agents.codex.connection import CodexConnection
 from proctor.adapters.kit import guardian
+from proctor.policies import Limits, Policy
 from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCancelled, RunCompleted
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor import MemoryStore, ProviderError, Supervisor, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]

@@ -9,9 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.policies import Deny, Policy, ToolCall
 from proctor.policies.events import RunCompleted, ToolCallFailed
-from proctor.policies.events.calls import ToolCall
-from proctor.policies.policy import Deny, Policy
 from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]

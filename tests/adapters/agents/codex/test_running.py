@@ -11,8 +11,7 @@ import pytest
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor import GateAnswer, ProviderError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 

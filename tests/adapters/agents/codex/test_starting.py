@@ -16,11 +16,7 @@ from proctor.adapters import CodexAdapter
 from proctor.adapters.agents.codex import connection
 from proctor.adapters.agents.codex.connection import turn_to_start
 from proctor.adapters.matrix import settled
-from proctor.policies.events.run_context import Capabilities
-from proctor.policies.language.conditions import Condition
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Allow, Deny, Policy
+from proctor.policies import Allow, Capabilities, Condition, Deny, Limits, Policy, ToolWhere
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -8,11 +8,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from proctor.policies import Condition, Deny, Limit, Limits, Policy, ToolWhere
 from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallRequested, TurnStarted
-from proctor.policies.language.conditions import Condition
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, run_once
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S

@@ -11,9 +11,7 @@ import pytest
 
 from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, PolicyError, PolicyViolationError
-from proctor.supervisor import run_once
-from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor import MemoryStore, StoreError, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

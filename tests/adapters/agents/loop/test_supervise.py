@@ -12,9 +12,7 @@ from anyio.lowlevel import checkpoint
 from proctor.adapters import FunctionAdapter, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, parse_policies
 from proctor.policies.events import ToolCallStarted
-from proctor.supervisor import RunResult
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, RunResult, UsageError
 
 pytestmark = pytest.mark.anyio
 

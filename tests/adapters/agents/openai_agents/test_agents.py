@@ -9,11 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters import OpenAIAgentsAdapter
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
-from proctor.supervisor import Supervisor, run_once
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
@@ -32,8 +31,6 @@ from agents import (
     function_tool,
     handoff,
 )
-
-from proctor.adapters import OpenAIAgentsAdapter
 
 pytestmark = pytest.mark.anyio
 OPEN = Policy(name="open")

@@ -10,11 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters import PydanticAIAdapter
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies import events as ev
-from proctor.supervisor import Supervisor, run_once
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
@@ -33,8 +32,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.settings import ToolOrOutput
 from pydantic_ai.usage import RequestUsage, RunUsage, UsageLimits
-
-from proctor.adapters import PydanticAIAdapter
 
 pytestmark = pytest.mark.anyio
 OPEN = Policy(name="open")

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.limits import Limits
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapter import Adapter
+from proctor.policies import Deny, Limits, Policy
+from proctor.supervisor import Adapter, ProviderUnavailableError, UsageError
 
 HELLO = "steps:\n  - say: Hello.\n"
 
