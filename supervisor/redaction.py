@@ -18,7 +18,7 @@ import re2
 from proctor.policies.errors import os_words
 from proctor.policies.events import Encoded, Event
 from proctor.policies.values import regexes
-from proctor.policies.values.json_values import NOT_JSON, json_words
+from proctor.policies.values.json_values import NOT_YAML, json_words
 
 from .errors import UsageError
 from .secret_patterns import COMMANDS, PROGRAMS, TRIGGERS, names_secret, shipped, words_of
@@ -55,7 +55,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return msgspec.yaml.decode(Path(named).read_bytes(), type=cls)
         except OSError as error:
             reason = os_words(error)
-        except NOT_JSON as error:
+        except NOT_YAML as error:
             reason = json_words(error)
         raise UsageError(f"`{VARIABLE}` is `off` or a YAML file; `{named}` cannot be used: {reason}")
 

@@ -18,6 +18,7 @@ from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 from proctor.policies.stack.merge import names_alone
 from proctor.policies.values.amounts import counted
+from proctor.policies.values.json_values import NOT_YAML
 
 from ..kit.display_text import encoded, escape_control
 
@@ -172,7 +173,7 @@ def read_call(text: str) -> Any:
 def _read_selector(text: str) -> Any:
     try:
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, *NOT_YAML) as error:
         column = error.problem_mark.column if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 0
         raise _no_call(text, column, "a selector is written as in a rule") from None
     try:

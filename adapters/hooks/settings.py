@@ -343,7 +343,7 @@ def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
 
 
 def _encoded(settings: dict[str, Any]) -> bytes:
-    return json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(settings, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def _keep_before(path: Path, data: bytes | None) -> None:

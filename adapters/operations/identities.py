@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from proctor.policies.errors import os_words
-from proctor.policies.values.json_values import NOT_JSON, json_words
+from proctor.policies.values.json_values import NOT_YAML, json_words
 from proctor.supervisor.errors import UsageError
 
 from ..kit.values import login_name
@@ -139,7 +139,7 @@ def _parsed(data: bytes, file: str, kind: type[T]) -> T:
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         raise UsageError(f"`{file}` is not YAML" + (f", in line {line + 1}" if line is not None else "")) from None
-    except NOT_JSON as error:
+    except NOT_YAML as error:
         words = json_words(error)
         roles = f"; a role is one of {', '.join(ROLES)}" if words.startswith("unknown value") else ""
         raise UsageError(f"`{file}`: {words}{roles}") from None

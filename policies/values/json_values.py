@@ -252,6 +252,8 @@ _PHRASES = (
 
 NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What a decoder of JSON raises."""
+NOT_YAML: Final = (*NOT_JSON, ValueError, AttributeError)
+"""What a decoder of YAML raises beside YAMLError: a value that is no date, no number or too long a one."""
 
 
 def json_words(error: Exception) -> str:

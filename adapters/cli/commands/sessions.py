@@ -14,8 +14,9 @@ import click
 import msgspec
 import yaml
 
-from proctor.policies import Event, PolicyError, merge_policies, parse_policies
+from proctor.policies import Event, merge_policies, parse_policies
 from proctor.policies.events import RunStarted, ToolEvent
+from proctor.policies.values.json_values import NOT_YAML
 from proctor.supervisor.ports.store import closing
 
 from ...kit.display_text import escape_control, escape_control_json, escape_control_lines, redacted
@@ -411,7 +412,7 @@ def _edited(found: Suggestion, entry: Entry) -> Suggestion | None:
     except click.ClickException as error:
         click.echo(f"no editor: {error.message}", err=True)
         return None
-    except (yaml.YAMLError, PolicyError, LookupError, RecursionError) as error:
+    except (yaml.YAMLError, LookupError, *NOT_YAML) as error:
         click.echo(escape_control_lines(f"not a part of a policy: {error}"), err=True)
         return None
     return changed

@@ -61,6 +61,15 @@ def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str
     assert str(refused.value) == f"`{path}/below` cannot be read: not a directory"
 
 
+def test_half_a_character_stays_in_a_settings_file(tmp_path: Path) -> None:
+    """As programs in JavaScript write it where they cut a text."""
+    path = tmp_path / "settings.json"
+    path.write_text('{"a": "cut \\ud83d, \\u00e9"}')
+    install(path, wanted(tmp_path))
+
+    assert '"a": "cut \\ud83d, \u00e9"' in path.read_text()
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The command's exit code and what it said."""
     with pytest.raises(SystemExit) as ended:

@@ -214,6 +214,7 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
     ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),
     ("notify: {to: ['json://ana:hunter2@localhost']}\n", 0o644, "chmod 600"),
     ("notify: [", 0o600, "is not YAML"),
+    ("notify: {page: 2026-13-45}", 0o600, "month must be in 1"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
 def test_a_wrong_file_is_one_clear_error(

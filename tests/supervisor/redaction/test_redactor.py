@@ -108,16 +108,22 @@ def test_the_caller_adds_patterns_allows_values_and_turns_it_off() -> None:
 
 
 def test_the_environment_says_what_holds_for_every_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`off`, or a YAML file; a misspelt key in it is an error."""
+    """`off`, or a YAML file; a misspelt key in it is an error, as is what is no value of YAML."""
     monkeypatch.setenv("PROCTOR_REDACTION", "off")
     assert Redaction.of_environment().off
     file = tmp_path / "redaction.yaml"
     file.write_text("patterns: {badge: 'B-[0-9]+'}\nallow: [B-1]\n")
     monkeypatch.setenv("PROCTOR_REDACTION", str(file))
     assert Redactor().redact("B-1 B-2").startswith("B-1 [redacted:badge:")
-    file.write_text("pattern: {}\n")
-    with pytest.raises(UsageError, match="PROCTOR_REDACTION"):
-        Redaction.of_environment()
+    for text in (
+        "pattern: {}\n",
+        "patterns: {badge: 2026-13-45}",
+        "patterns: {badge: !!timestamp x}",
+        "off: " + "9" * 5000,
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match="PROCTOR_REDACTION"):
+            Redaction.of_environment()
     monkeypatch.setenv("PROCTOR_REDACTION", str(tmp_path / "none"))
     with pytest.raises(UsageError, match="PROCTOR_REDACTION"):
         Redaction.of_environment()
