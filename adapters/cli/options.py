@@ -416,6 +416,11 @@ def store_as_typed(given: str | None) -> str:
     return f" --store {shlex.quote(shown(given))}" if given else ""
 
 
+def is_named(given: str | None) -> bool:
+    """Whether the option or the environment names the store."""
+    return bool(given or os.environ.get(VARIABLE))
+
+
 def is_there(given: str | None) -> bool:
     """Whether there is a store; without one there are no runs and no approvals."""
     named = store_named(given)
@@ -425,7 +430,7 @@ def is_there(given: str | None) -> bool:
 def is_there_as_named(given: str | None) -> bool:
     """The same. Raises UsageError if a store was named that does not exist."""
     there = is_there(given)
-    if not there and (given or os.environ.get(VARIABLE)):
+    if not there and is_named(given):
         raise UsageError(_missing(store_named(given)))
     return there
 
@@ -476,7 +481,7 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
 
     named = store_named(given)
     if isinstance(named, Path):
-        _check_file(named, must_exist=must_exist, is_ours=not given and not os.environ.get(VARIABLE))
+        _check_file(named, must_exist=must_exist, is_ours=not is_named(given))
         store = open_store(named, make=not must_exist)
     else:
         store = await anyio.to_thread.run_sync(partial(open_store, named, make=not must_exist))

@@ -37,6 +37,8 @@ END = b"\0"
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
 """The part of the environment that the daemon sees; a repository's settings can change the rest."""
+EACH = "~"
+"""In place of a home, that of whoever's hook it is: what begins with it is below that home."""
 
 
 class UnansweredError(Exception):
@@ -59,6 +61,7 @@ def main(arguments: list[str]) -> int:
     try:
         if os.isatty(0):
             raise UnansweredError("the hook's input is a terminal, which no client gives it")
+        arguments = of_user(arguments)
         passed = is_socket(0)
         data = b"" if passed else sys.stdin.buffer.read()
         answer = daemon_answer(arguments[0], arguments[1:], None if passed else data, agent)
@@ -70,6 +73,24 @@ def main(arguments: list[str]) -> int:
     sys.stdout.buffer.write(answer[1:])
     sys.stdout.buffer.flush()
     return 0
+
+
+def of_user(arguments: list[str]) -> list[str]:
+    """The arguments for this user, where they are for each: the home is the system's, which no environment changes.
+
+    Raises UnansweredError for a user without one.
+    """
+    if EACH not in arguments:
+        return arguments
+    import pwd
+
+    try:
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        raise UnansweredError(f"the system names no home of user {os.geteuid()}") from None
+    arguments = [home + each[1:] if each[:2] in (EACH, "~/") else each for each in arguments]
+    os.makedirs(os.path.dirname(arguments[0]), 0o700, exist_ok=True)
+    return arguments
 
 
 def too_late(number: int, frame: object) -> None:
@@ -115,7 +136,7 @@ def check_home(arguments: list[str]) -> None:
     """Raises UnansweredError where `~` stands for another home than a rule about `~/.ssh` means."""
     meant = arguments[arguments.index("--home") + 1] if "--home" in arguments else os.environ.get(HOME)
     if os.environ.get(HOME) != meant:
-        raise UnansweredError(f"HOME is not `{meant}` here, as it was when the hook was installed; install it again")
+        raise UnansweredError(f"HOME is not `{meant}` here, which these hooks are for; install them for this home")
 
 
 def check_private(folder: str) -> None:

@@ -56,8 +56,8 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, name: str, arguments: Sequence[str]) -> HookOptions:
         """The options of these arguments, as `settings.command` writes them. Raises UsageError."""
-        given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store", "--store-id")}
-        given |= {"--context": ["{}"], "--unmatched": [""], "--hold": ["0"]}
+        given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store")}
+        given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": [""], "--hold": ["0"]}
         given["--home"] = [""]  # `daemon_client` has seen to it
         try:
             for option, value in zip(arguments[::2], arguments[1::2], strict=True):

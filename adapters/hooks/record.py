@@ -182,7 +182,9 @@ class HookRecord:
 
 
 class HookStore:
-    """The one store whose id a hook's command line has. It is never made here: one that is gone refuses."""
+    """The one store whose id a hook's command line has: one that is gone refuses. Without an id, it is the store that
+    is there first, made if need be.
+    """
 
     def __init__(self, path: Path, known_as: str) -> None:
         self._path = path
@@ -224,6 +226,7 @@ class HookStore:
             self._open = None
 
     def _opened(self) -> tuple[Connection, Recorder]:
+        self._known_as = self._known_as or store_id(self._path)
         file = _identity(self._path)
         if self._open is not None and self._open[2] != file:
             self.close()

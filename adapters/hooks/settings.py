@@ -20,7 +20,7 @@ from proctor.supervisor.errors import UsageError
 from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
 from .clients.claude import CLAUDE, GUARDS, UNSET
-from .daemon_client import UnansweredError
+from .daemon_client import EACH, UnansweredError
 from .decisions import Unmatched
 from .messages import HookClient
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
@@ -28,6 +28,7 @@ from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 Scope: TypeAlias = Literal["project", "user", "managed"]
 """The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
+EACH_STORE = f"{EACH}/.local/state/proctor/runs.db"
 _REFUSING = ("call", "prompt", "settings")
 _OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
 """Text that every line or URL of ours contains; the second and the third are older forms."""
@@ -37,7 +38,7 @@ _BEFORE = ".before-proctor"
 
 def command(
     policies: Sequence[Path],
-    store: Path,
+    store: Path | None,
     store_id: str,
     context: RunContext,
     home: str | None = None,
@@ -48,15 +49,21 @@ def command(
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
-    `home` is what `~` stands for, left out this process's: with another one no hook is answered. `unmatched` is what
-    becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
-    Agents with the same policies, store and options have one daemon.
+    `home` is what `~` stands for, left out this process's: with another one no hook is answered. Without a store, the
+    hooks of each user have that user's home and a store there. `unmatched` is what becomes of a call that the
+    policies say nothing about; with None, what they allow is left to the client, too. Agents with the same policies,
+    store and options have one daemon.
     """
     options: list[str] = []
     for policy in policies:
         options += ["--policy", os.fspath(policy.absolute())]
-    options += ["--store", os.fspath(store.absolute()), "--store-id", store_id]
-    home = home or home_of(os.environ)
+    place = EACH_STORE if store is None else os.fspath(store.absolute())
+    options += ["--store", place]
+    if store is None:
+        home = EACH
+    else:
+        options += ["--store-id", store_id]
+        home = home or home_of(os.environ)
     if home is not None:
         options += ["--home", home]
     if unmatched is not None:
@@ -67,14 +74,14 @@ def command(
     if text != "{}":
         options += ["--context", text]
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
-    folder = f"{os.fspath(store.absolute())}-hook-{digest}"
+    folder = f"{place}-hook-{digest}"
     whose = [] if agent == CLAUDE.name else ["--agent", agent]
     return shlex.join([sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *whose, *options])
 
 
 def hooks(
     policies: Sequence[Path],
-    store: Path,
+    store: Path | None,
     store_id: str,
     context: RunContext,
     home: str | None = None,
@@ -90,12 +97,14 @@ def hooks(
     Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so. With `http` the
     client sends its hooks itself, but for prompts: the program of those starts the daemon.
 
-    Raises UsageError for `http` where the client sends no hooks, or where there is no port.
+    Raises UsageError for `http` where the client sends no hooks, where there is no port, or without a store.
     """
     line = command(policies, store, store_id, context, home, unmatched, client.name, hold_s)
     sent, endpoint = client.settings.http_entry, None
     if http and sent is None:
         raise UsageError(f"{client.title} sends no hooks over HTTP; leave out `--http`")
+    if http and store is None:
+        raise UsageError("settings for every user hold no token of one: leave out `--http`, or name a `--store`")
     if http:
         endpoint = _endpoint(shlex.split(line)[4])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml
 from proctor.policies import Policy, load_policies
 
 from ..exits import FAILED, FINE
-from ..options import VARIABLE, json_option, opened, program_as_typed, run_async, store_as_typed, store_option_with
+from ..options import is_named, json_option, opened, program_as_typed, run_async, store_as_typed, store_option_with
 from ..output import console
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def demo(store: str | None, as_json: bool) -> int:
     A scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval that
     expires, and a token limit cancels the run. The next commands to try are printed.
     """
-    if not store and not os.environ.get(VARIABLE):
+    if not is_named(store):
         store = str(Path(tempfile.mkdtemp(prefix="proctor-demo-")) / "runs.db")
     policies = [policy for name in POLICIES for policy in load_policies(HERE / name)]
     if not as_json:

@@ -22,6 +22,7 @@ from proctor.supervisor.ports.stored_types import RunFilter
 from ...kit.display_text import encoded, escape_control, escape_control_json
 from ..options import (
     context_option,
+    is_named,
     is_there_as_named,
     json_option,
     opened,
@@ -137,10 +138,16 @@ def hook_options(place: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return added
 
 
+MANAGED: Final = (
+    "Managed settings, which no other settings can undo: for every user, each with a store of their own "
+    "(~/.local/state/proctor/runs.db). With --store: for you alone."
+)
+
+
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
     for scope, text in (
-        ("managed", "Managed settings, which no other settings can undo. Calls of other users are denied."),
+        ("managed", MANAGED),
         ("user", "All your folders."),
         ("project", "This folder. [default]"),
     ):
@@ -166,11 +173,7 @@ def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
 
 
 @hook.command("settings", short_help="Print the settings with the hooks.")
-@hook_options(
-    click.option(
-        "--managed", "as_managed", is_flag=True, help="Print managed settings, which no other settings can undo."
-    )
-)
+@hook_options(click.option("--managed", "as_managed", is_flag=True, help=MANAGED))
 @output_option
 @json_option
 def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
@@ -179,7 +182,7 @@ def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
 
     given = WantedHooks(**wanted)
     client = _client(given.agent)
-    entries, _ = _entries(given, client, given.hold_s or 0)
+    entries, _ = _entries(given, client, given.hold_s or 0, managed=as_managed)
     text = document(entries, client, managed_ones=as_managed)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
@@ -389,7 +392,7 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
     client, path, hold_s = _client(wanted.agent), _path(wanted.agent, scope), wanted.hold_s
     if hold_s is None:
         hold_s = MOST_HELD_S if client.hears == "call" else 0
-    entries, uncounted = _entries(wanted, client, hold_s)
+    entries, uncounted = _entries(wanted, client, hold_s, managed=scope == "managed")
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
@@ -417,9 +420,13 @@ def _path(agent: str, scope: Scope) -> Path:
     return settings_path(user=scope == "user", managed=scope == "managed", folder=folder, client=_client(agent))
 
 
-def _entries(wanted: WantedHooks, client: HookClient, hold_s: int) -> tuple[dict[str, Any], list[str]]:
+def _entries(
+    wanted: WantedHooks, client: HookClient, hold_s: int, *, managed: bool
+) -> tuple[dict[str, Any], list[str]]:
     """The hooks, once the policies are known to be good and the store to be one; and the limits that will not hold,
-    as the agent does not say what the model uses. Raises PolicyError, UsageError.
+    as the agent does not say what the model uses. Managed ones have a store of each user if none is named.
+
+    Raises PolicyError, UsageError.
     """
     from ...hooks.record import store_id
     from ...hooks.settings import hooks
@@ -432,12 +439,13 @@ def _entries(wanted: WantedHooks, client: HookClient, hold_s: int) -> tuple[dict
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
     findings = preflight(merge_policies(read_policies(wanted.policies)), can_do)
     findings.check()
-    path = _hook_store(wanted.store)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = None if managed and not is_named(wanted.store) else _hook_store(wanted.store)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     entries = hooks(
         [Path(file) for file in wanted.policies],
         path,
-        store_id(path),
+        "" if path is None else store_id(path),
         read_context(wanted.context),
         unmatched=wanted.unmatched,
         client=client,

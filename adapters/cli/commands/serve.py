@@ -20,7 +20,7 @@ from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.ports.store import Store
 
 from ..exits import EndingSignals
-from ..options import VARIABLE, beside, json_option, opened, run_async, store_option
+from ..options import beside, is_named, json_option, opened, run_async, store_option
 from ..output import NoteHandler, note
 from ..persons import check_outside_runs
 
@@ -138,7 +138,7 @@ async def _served(
 ) -> None:
     import anyio
 
-    async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
+    async with opened(store, must_exist=is_named(store)) as kept, AsyncExitStack() as stack:
         sending = await senders(kept, stack)
         _echo_warnings()
         async with anyio.create_task_group() as tasks:

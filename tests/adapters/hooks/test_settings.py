@@ -172,6 +172,24 @@ def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pyte
     assert written["allowManagedHooksOnly"] is True
 
 
+@pytest.mark.parametrize("agent", ["claude", "gemini", "cursor"])
+def test_managed_settings_without_a_store_name_nothing_of_one_user(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor do they make a store for whoever prints them, or hold a token."""
+    monkeypatch.setenv("HOME", str(tmp_path / "admin"))
+    monkeypatch.delenv("PROCTOR_STORE", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny}")
+    words = ["settings", "--managed", "--agent", agent, "--policy", f"{tmp_path}/policy.yaml"]
+    code, out, _ = run(capsys, *words)
+    assert (code, "'~/.local/state/proctor/runs.db'" in out, "admin" in out) == (0, True, False)
+    assert not (tmp_path / "admin").exists()
+
+    code, _, err = run(capsys, *words, "--http")
+    assert (code, "--http" in err) == (2, True)
+
+
 ROOT = Path(__file__).parents[3]
 PLUGIN = ROOT / ".claude-plugin" / "plugin"
 SKILL = PLUGIN / "skills" / "write-policy" / "SKILL.md"

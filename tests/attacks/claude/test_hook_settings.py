@@ -14,9 +14,12 @@ from typing import Any
 import anyio
 import pytest
 from claude_bench import real_client
+from click.testing import CliRunner
 from hook_processes import end_daemons
 from stored_rows import stored_rows
 
+from proctor.adapters.cli.app import app
+from proctor.adapters.hooks.daemon_client import UnansweredError, of_user
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, install, managed
 from proctor.policies import RunContext
@@ -149,6 +152,46 @@ def test_managed_settings_are_not_undone_by_a_repositorys(
 
     assert not armed.never.exists()
     assert "LD_PRELOAD=/x" not in (armed.claude.cwd / "seen").read_text()
+
+
+@needs_root
+def test_one_file_of_managed_settings_serves_every_user(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `sudo proctor hook settings --managed` prints it: each has a store of their own, where the system has their
+    home, whatever the environment says of it.
+    """
+    monkeypatch.delenv("PROCTOR_STORE", raising=False)
+    printed = CliRunner().invoke(app, ["hook", "settings", "--managed", "--policy", str(armed.policy)])
+    mounted = armed.managed(tmp_path / "managed").removesuffix("exec ")
+    (tmp_path / "managed" / "managed-settings.json").write_text(printed.output)
+    real, users = subprocess.run, tmp_path / "passwd"
+
+    def in_a_namespace(command: list[str], **how: Any) -> Any:
+        line = f"{mounted} mount --bind {users} /etc/passwd && exec {shlex.join(command)}"
+        return real(["unshare", "-m", "sh", "-c", line], **how)
+
+    monkeypatch.setattr(subprocess, "run", in_a_namespace)
+    for user in ("ana", "ben", "eve"):
+        home = tmp_path / user
+        home.mkdir()
+        users.write_text(f"root:x:0:0::{home}:/bin/sh\n")
+        armed.claude.env["HOME"] = str(tmp_path / "ana" if user == "eve" else home)
+        armed.store = home / ".local/state/proctor/runs.db"
+        armed.tries(f"touch {home}/ran")
+
+        assert not armed.never.exists()
+        assert (home / "ran").exists() is armed.store.exists() is (user != "eve")
+        if user != "eve":
+            assert [found["rule"] for found in armed.found()] == ["deny-1"]
+            end_daemons(armed.store)
+
+
+def test_a_user_whose_home_the_system_does_not_name_is_served_by_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than by what the environment says."""
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(UnansweredError, match="names no home of user 54321"):
+        of_user(["~/folder", "--home", "~"])
 
 
 def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed) -> None:
