@@ -16,12 +16,10 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "server
 
 
 def line_of(text: str | int) -> bytes:
-    """A line as it is written."""
     return (b"x" * text if isinstance(text, int) else bytes.fromhex(text)) + b"\n"
 
 
 def main() -> None:
-    """Answer until the client hangs up."""
     log = Path(os.environ["QUICK_LOG"])
     answers: dict[str, Any] = json.loads(Path(os.environ["QUICK_ANSWERS"]).read_text())
     for text in answers.get("stderr", ()):

@@ -21,12 +21,10 @@ def as_javascript(id: Any) -> Any:
 
 
 def reply(id: Any, result: dict[str, Any]) -> None:
-    """One answer."""
     print(json.dumps({"jsonrpc": "2.0", "id": as_javascript(id), "result": result}), flush=True)
 
 
 def main() -> None:
-    """Answer until the client hangs up."""
     held: list[tuple[Any, str]] = []
     log = Path(os.environ["QUICK_LOG"])
     for line in sys.stdin:

@@ -103,8 +103,7 @@ class Tampering(ABC):
         """Whether something is found."""
 
     @abstractmethod
-    def undo(self, table: str) -> None:
-        """Put a table back."""
+    def undo(self, table: str) -> None: ...
 
     def tables(self) -> Iterator[tuple[Table, list[str], list[tuple[Any, ...]]]]:
         """Each table, its columns and its rows."""
@@ -139,8 +138,6 @@ class Tampering(ABC):
 
 
 class InAFile(Tampering):
-    """A store in SQLite."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(SQLITE, sqlite3.Error)
         self._path, self._kept = path, Path(shutil.copy(path, f"{path}.kept"))
@@ -158,8 +155,6 @@ class InAFile(Tampering):
 
 
 class InADatabase(Tampering):
-    """A store in PostgreSQL."""
-
     place = "%s"
 
     def __init__(self, url: str) -> None:
@@ -285,7 +280,6 @@ def test_a_row_of_any_table_removed_or_added_is_found(opened: Any, tmp_path: Pat
 
 
 def another(value: Any) -> Any:
-    """A value that no row has."""
     return f"{value}-more" if isinstance(value, str) else value and value + 1000
 
 

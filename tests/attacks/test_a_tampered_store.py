@@ -63,7 +63,6 @@ def path(untouched: Path, tmp_path: Path) -> Path:
 
 
 def sql(path: Path, *statements: str) -> None:
-    """Do something to the file."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             assert connection.execute(statement).rowcount != 0 or statement.startswith("CREATE"), statement
@@ -83,12 +82,10 @@ def rechain(path: Path, session_id: str = "b") -> None:
 
 
 def codes(report: AuditReport) -> set[str]:
-    """What was found."""
     return {finding.code for finding in report.findings}
 
 
 def places(report: AuditReport) -> set[tuple[str, int]]:
-    """Where."""
     return {(finding.session_id, finding.seq) for finding in report.findings}
 
 

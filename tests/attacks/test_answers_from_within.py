@@ -90,7 +90,6 @@ def asking(path: Path, folder: Path, *commands: str) -> tuple[Path, Path]:
 
 
 async def state_of(path: Path) -> str:
-    """The state of the one approval."""
     async with SQLiteStore(path) as store:
         [approval] = await store.approvals()
         return str(approval.state)
@@ -98,7 +97,6 @@ async def state_of(path: Path) -> str:
 
 @pytest.fixture
 async def waiting(tmp_path: Path) -> Path:
-    """A store in which an approval waits."""
     path = tmp_path / "runs.db"
     async with SQLiteStore(path) as store:
         await store.create_run(RunInfo(run_id="r", session_id="s"))
@@ -107,7 +105,6 @@ async def waiting(tmp_path: Path) -> Path:
 
 
 async def until(output: Path) -> str:
-    """What a command has answered."""
     with anyio.fail_after(PATIENCE_S):
         while not os.path.exists(output):  # noqa: ASYNC240 - nobody else waits
             await anyio.sleep(0.01)

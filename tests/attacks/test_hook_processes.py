@@ -40,7 +40,6 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
 
 
 def call(id: str, **fields: Any) -> dict[str, Any]:
-    """A call about to run."""
     name = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
     return {"session_id": "s", "tool_use_id": id, **name, **fields}
 
@@ -78,19 +77,16 @@ def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: H
 
 
 def put_file(place: Path) -> None:
-    """A file where the socket is."""
     (place / "socket").unlink()
     (place / "socket").write_text("=")
 
 
 def put_folder(place: Path) -> None:
-    """A folder where the socket is."""
     (place / "socket").unlink()
     (place / "socket").mkdir()
 
 
 def put_link(place: Path) -> None:
-    """A link to nowhere where the socket is."""
     (place / "socket").unlink()
     (place / "socket").symlink_to(place / "nowhere")
 

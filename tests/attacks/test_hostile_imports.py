@@ -71,7 +71,6 @@ def with_line(lines: Lines, at: int, line: bytes) -> Lines:
 
 
 def fourth(lines: Lines, **fields: Any) -> Lines:
-    """With other fields in the fourth event."""
     return with_line(lines, events(lines)[3], changed(lines[events(lines)[3]], **fields))
 
 

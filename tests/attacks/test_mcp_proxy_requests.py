@@ -38,7 +38,6 @@ class Talk:
         self.until("hello")
 
     def send(self, *lines: str) -> None:
-        """Write lines."""
         assert self._process.stdin is not None
         self._process.stdin.write("".join(f"{line}\n" for line in lines))
         self._process.stdin.flush()
@@ -80,7 +79,6 @@ class Talk:
         return (self._folder / "asked.log").read_text()
 
     def end(self) -> None:
-        """Hang up."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -34,11 +34,9 @@ class Done:
         self.code = code
 
     def result(self, id: Any) -> Any:
-        """The result of a request."""
         return next(m["result"] for m in self.answers if m.get("id") == id and "result" in m)
 
     def error(self, id: Any) -> int:
-        """The code of the error that a request is answered with."""
         return int(next(m["error"]["code"] for m in self.answers if m.get("id") == id and "error" in m))
 
 

@@ -20,7 +20,6 @@ LETTERS = "abcdefghijklmnopqrstuvwx"
 
 
 def nested(inner: Any, times: int, wrap: Any) -> Any:
-    """A value wrapped many times."""
     return functools.reduce(lambda value, _: wrap(value), range(times), inner)
 
 

@@ -51,7 +51,6 @@ def still_hidden(seconds: int) -> list[str]:
 
 
 def sleepers(seconds: int) -> list[int]:
-    """The processes that sleep so long."""
     running = psutil.process_iter(["cmdline"])  # a zombie has no command line
     return [process.pid for process in running if process.info["cmdline"] == ["sleep", str(seconds)]]
 
@@ -162,12 +161,10 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, leaves: boo
 
 
 def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProcess]:
-    """A client that is a command line."""
     return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), mark=uuid4().hex)
 
 
 async def ended(client: ClientProcess) -> None:
-    """Wait until a client has ended."""
     with anyio.fail_after(PATIENCE_S):
         while client.exit_code is None:
             await client.wait_exit()
@@ -267,7 +264,6 @@ async def test_a_guardian_whose_pipe_nobody_holds_ends_what_it_guards(tmp_path: 
 
 
 def guardians() -> list[int]:
-    """The guardians that this process has started."""
     found = []
     for process in psutil.Process().children():
         with suppress(psutil.Error):  # it ended while it was looked at

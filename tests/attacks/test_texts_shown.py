@@ -39,7 +39,6 @@ def unsafe(data: bytes) -> set[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a command which has its store and its home in a folder."""
     return {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
 
 

@@ -33,7 +33,6 @@ steps:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The server and its store."""
     with web_server.site(tmp_path_factory.mktemp("web")) as found:
         yield found
 

@@ -144,7 +144,6 @@ def served(place: Path) -> Iterator[Any]:
 
 
 def fetched(address: tuple[str, int], method: str, path: str, *, lines: bool) -> Any:
-    """The answer of a server, whole."""
     with closing(http.client.HTTPConnection(*address, timeout=PATIENCE_S)) as connection:
         connection.request(method, path)
         answer = connection.getresponse().read()

@@ -39,7 +39,6 @@ class Busy(MemoryStore):
     waits = 0
 
     async def wait(self, token: int, timeout_s: float) -> int:
-        """Wait for the next thing stored, and count."""
         self.waits += 1
         await anyio.sleep(0.001)
         return token + 1

@@ -46,7 +46,6 @@ TENANTS = ("red", "blue", "green")
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
-    """A new store of that kind."""
     if kind == "sqlite":
         async with SQLiteStore(folder / "runs.db") as store:
             yield store

@@ -48,8 +48,6 @@ NONE = 2**31
 
 
 class _Out:
-    """Over a store."""
-
     outage = Outage(NONE)
 
     async def append(self: Any, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
@@ -62,11 +60,11 @@ class _Out:
 
 
 class MemoryOut(_Out, MemoryStore):
-    """In memory."""
+    pass
 
 
 class FileOut(_Out, SQLiteStore):
-    """In a file."""
+    pass
 
 
 async def run_into(store: Any, room: int) -> list[Event]:

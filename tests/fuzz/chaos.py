@@ -78,7 +78,6 @@ class File:
         self.troubles: dict[str, Callable[[random.Random], Awaitable[None]]] = {"locked": self._locked}
 
     def place_of(self, worker: int) -> str:
-        """What a worker is told."""
         return self.place
 
     def stop(self, worker: subprocess.Popen[str]) -> None:
@@ -114,11 +113,9 @@ class Server:
         }
 
     def place_of(self, worker: int) -> str:
-        """What a worker is told."""
         return self._proxies[worker].url(self.place)
 
     def stop(self, worker: subprocess.Popen[str]) -> None:
-        """SIGSTOP, at any moment."""
         worker.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:

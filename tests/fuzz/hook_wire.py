@@ -65,7 +65,6 @@ class Hooks:
         self._rng = rng
 
     def hook(self) -> bytes:
-        """The next one."""
         rng = self._rng
         fields = [
             ("session_id", rng.choice("rstuvw")),

@@ -75,7 +75,6 @@ class Lines:
         self._random = random.Random(seed)
 
     def line(self) -> str:
-        """The next line."""
         kind = self._random.random()
         if kind < 0.15:
             return self._soup()

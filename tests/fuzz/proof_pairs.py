@@ -268,7 +268,6 @@ class _Generator:
         return self.rng.choice([*self.bases, *self.bases, *TOOLS, "*", "[ab]", "A"])
 
     def item(self) -> Any:
-        """One item of a selector."""
         if self.fields and self.chance(0.35):
             return {"tool": self.tool(), "where": self.rng.choice(WHERES[self.rng.choice(self.fields)])}
         if self.patches and self.chance(0.3):
@@ -279,7 +278,6 @@ class _Generator:
         return self.tool()
 
     def items(self) -> list[Any]:
-        """A list of them."""
         return [self.item() for _ in range(self.rng.choice([1, 1, 2]))]
 
     def selector(self) -> Any:
@@ -287,7 +285,6 @@ class _Generator:
         return self.items() if self.chance(0.1) else self.item()
 
     def requirement(self, *, nested: bool = False) -> dict[str, Any]:
-        """One requirement of a precondition."""
         rng = self.rng
         prior: dict[str, Any] = {"prior": self.selector(), "pick": rng.choice(["latest", "any"])}
         binding = rng.choice(
@@ -310,7 +307,6 @@ class _Generator:
         return rng.choice(some)
 
     def rule(self) -> dict[str, Any]:
-        """A rule of any family."""
         rng, t, most = self.rng, self.selector, self.rng.randint(0, 2)
         of = rng.choice(["started", "completed", "attempted"])
         count = {"type": "count", "tool": t()}

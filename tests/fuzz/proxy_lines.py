@@ -43,7 +43,6 @@ class Lines:
         self._rng = rng
 
     def line(self) -> bytes:
-        """The next one, without its end."""
         line = self._message().encode("utf-8", "surrogatepass")
         for _ in range(self._rng.choice([0] * 9 + [1, 1, 3])):
             at = self._rng.randrange(len(line) + 1)

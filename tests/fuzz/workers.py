@@ -45,7 +45,6 @@ class SlowCommits:
     slow = Path()
 
     async def append(self, *given: Any, **more: Any) -> Any:
-        """What the store answers, later."""
         answer = await super().append(*given, **more)  # type: ignore[misc]
         if self.slow.exists():
             await anyio.sleep(SLOW_S)
@@ -53,11 +52,11 @@ class SlowCommits:
 
 
 class SlowFile(SlowCommits, SQLiteStore):
-    """Of a file."""
+    pass
 
 
 class SlowServer(SlowCommits, PostgresStore):
-    """Of a server."""
+    pass
 
 
 def name_of(number: int) -> tuple[str, str]:

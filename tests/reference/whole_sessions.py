@@ -47,7 +47,6 @@ def judged_alike(kind: str, thorough: settings, seeded: int | None = None) -> Co
 
 
 def agree(stack: list[Any], variant: Variant, context: RunContext, number: int) -> Counter[str]:
-    """Play sessions on both; returns what was seen on the way."""
     made = random.Random(number)
     played = (supervised(made, stack) for _ in range(SESSIONS))
     return agreeing.agree(stack, lambda policy: Supervised(stack, policy, variant, context), played)

@@ -36,7 +36,6 @@ class Boundary:
         return max(self._in_stretch.values(), default=0)
 
     async def use(self, name: str, *args: Any, **options: Any) -> Any:
-        """Use an operation of the store."""
         await (anyio.sleep(self._chance.uniform(0, self._latency)) if self._latency else checkpoint())
         if self.gone:
             raise StoreError("the store is closed", kind="closed")

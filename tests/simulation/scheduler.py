@@ -67,7 +67,6 @@ class Freezer:
             trio_run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
 
     def is_frozen(self, owner: int) -> bool:
-        """Whether it is suspended."""
         return owner in self._kept
 
 
@@ -81,7 +80,6 @@ class VirtualClock(trio.abc.Clock):
         """It stands until somebody waits."""
 
     def current_time(self) -> float:
-        """Seconds of virtual time."""
         return self._virtual
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
@@ -100,7 +98,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
 
     def time(self) -> float:
-        """Seconds of virtual time."""
         return self._virtual
 
     def _run_once(self) -> None:

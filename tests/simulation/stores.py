@@ -71,25 +71,21 @@ class MemoryWatched(MemoryStore):
         """Nothing in it is broken."""
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """See `Store.create_run`."""
         created = await super().create_run(run, epoch=epoch)
         self._witness.claimed(run.run_id, epoch)
         return created
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """See `Store.claim_run`."""
         claimed = await super().claim_run(run_id, epoch=epoch, lost=lost)
         self._witness.claimed(run_id, epoch)
         return claimed
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """See `Store.settle`."""
         drawn = await super().settle(run_id, used, epoch=epoch)
         self._witness.settled(run_id)
         return drawn
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """See `Store.prune`."""
         left = await super().prune(event, up_to=up_to)
         if left is not None:
             self._witness.removed(event.session_id)
@@ -117,8 +113,6 @@ class SQLiteWatched(SQLiteStore):
         self.writer.committed = self._look
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """See `Store.create_run`."""
-
         def create(recorder: Any, _: bool) -> RunInfo:
             created = claiming.create(recorder, run, epoch)
             self._note(self._witness.claimed, run.run_id, epoch)
@@ -127,8 +121,6 @@ class SQLiteWatched(SQLiteStore):
         return await self._writer.do(create)
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """See `Store.claim_run`."""
-
         def claim(recorder: Any, _: bool) -> RunInfo:
             claimed = claiming.claim(recorder, run_id, epoch, lost=lost)
             self._note(self._witness.claimed, run_id, epoch)
@@ -137,8 +129,6 @@ class SQLiteWatched(SQLiteStore):
         return await self._writer.do(claim)
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
-        """See `Store.settle`."""
-
         def settle(recorder: Any, _: bool) -> list[ReservationResult]:
             drawn = budgets.settle(recorder, run_id, used, epoch, self._now_ms)
             self._note(self._witness.settled, run_id)
@@ -147,8 +137,6 @@ class SQLiteWatched(SQLiteStore):
         return await self._writer.do(settle)
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """See `Store.prune`."""
-
         def prune(recorder: Any, _: bool) -> RecordPruned | None:
             left = recording.prune(recorder, event, up_to)
             if left is not None:
@@ -158,7 +146,6 @@ class SQLiteWatched(SQLiteStore):
         return await self._writer.do(prune)
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """See `Store.append`."""
         if not events:
             return []
         batch = Batch(events)
@@ -190,7 +177,6 @@ class SQLiteWatched(SQLiteStore):
         self.writer.breaks = ()
 
     def leave(self) -> None:
-        """Close the file."""
         self._readers.close()
         self._file._leave()
 
@@ -202,7 +188,6 @@ class _Queue(SimpleQueue[Any]):
         self.filled = anyio.Event()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Add a job."""
         super().put(item, block, timeout)
         self.filled.set()
 

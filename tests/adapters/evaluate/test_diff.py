@@ -19,7 +19,6 @@ Compile = Callable[..., CompiledPolicy]
 
 
 def block(tool: str, action: str = "deny") -> dict[str, Any]:
-    """A rule against one tool."""
     return {"type": "blocklist", "id": f"no-{tool}", "tools": [tool], "action": action}
 
 

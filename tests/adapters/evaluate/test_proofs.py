@@ -18,7 +18,6 @@ TOOLS = "abcde"
 
 
 def policy(*rules: dict[str, Any]) -> Policy:
-    """A policy that denies what its rules refuse."""
     [made] = parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules)})
     return made
 
@@ -87,7 +86,6 @@ CHANGED = [each for each in QUESTIONS if "old" in each]
 
 
 def read(written: Any) -> list[Policy]:
-    """One policy, or several."""
     documents = written if isinstance(written, list) else [written]
     named = ({"name": f"p{n}", "on_violation": "deny", **each} for n, each in enumerate(documents))
     return [policy for each in named for policy in parse_policies(each, file="p.yaml")]

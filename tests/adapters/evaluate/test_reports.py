@@ -26,7 +26,6 @@ MakeSession = Callable[..., TraceSession]
 
 
 def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) -> ViolationRecord:
-    """A finding about the call of `pay`."""
     fields = {
         "policy": "bank",
         "kind": "before",
@@ -45,7 +44,6 @@ def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) 
 
 
 def report_of(session: TraceSession, *violations: ViolationRecord, **rules: str) -> SessionReport:
-    """A session's report."""
     broken = {one.rule: "violated" for one in violations}
     return SessionReport(
         session=session.id, passed=not violations, violations=list(violations), rules={**rules, **broken}

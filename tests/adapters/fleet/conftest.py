@@ -13,7 +13,6 @@ from proctor.adapters.stores import SQLiteStore
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A new store's path or URL."""
     if request.param == "sqlite":
         yield str(tmp_path / "runs.db")
     else:
@@ -23,6 +22,5 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    """A store in a file."""
     async with SQLiteStore(tmp_path / "runs.db") as opened:
         yield opened

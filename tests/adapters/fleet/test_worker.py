@@ -182,7 +182,6 @@ class BlockedBetween(MemoryStore):
     has_blocked = False
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """As ever; then nothing starts."""
         run = await super().claim_run(run_id, epoch=epoch, lost=lost)
         if not self.has_blocked:
             self.has_blocked = True
@@ -214,7 +213,6 @@ class LetGoBefore(MemoryStore):
     held: tuple[str, int] = "", 0
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """As ever, but nobody has the run any more."""
         await self.release_run(self.held[0], epoch=self.held[1])
         return await super().send_command(command)
 
@@ -273,7 +271,6 @@ class Counting(SQLiteStore):
         self.claimed: list[str] = []
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """As ever."""
         self.claimed.append(run_id)
         return await super().claim_run(run_id, epoch=epoch, lost=lost)
 

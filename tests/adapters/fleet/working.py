@@ -17,7 +17,6 @@ from proctor.supervisor.ports import processes
 
 
 async def main(named: str, lease_s: str) -> None:
-    """Work."""
     if lease_s:
         ownership.LEASE_S, ownership.RENEW_S = float(lease_s), float(lease_s) / 4
         processes.machine = cache(lambda: "elsewhere")

@@ -40,7 +40,6 @@ class HookedSession:
         self.prompt_id = "p1"
 
     def hook(self, name: str, **fields: Any) -> HookAnswer:
-        """One hook's answer."""
         data = {"session_id": "s", "hook_event_name": name, "prompt_id": self.prompt_id, **fields}
         data.setdefault("transcript_path", str(self.log))
         return self.raw(json.dumps(data).encode())
@@ -58,32 +57,26 @@ class HookedSession:
         self._judge.check()
 
     def line(self, name: str = "one", policy: Path | None = None) -> HookOptions:
-        """A hook's command line here."""
         policies = (str(policy or self.policy),)
         line = HookOptions(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
         return msgspec.structs.replace(line, unmatched=self.unmatched, context=self.context)
 
     def end(self) -> None:
-        """The process that judges ends."""
         if self._judge is not None:
             self._judge.close()
             self._judge = None
 
     def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> HookAnswer:
-        """A call is about to run."""
         return self.hook("PreToolUse", tool_use_id=id, tool_name=tool, tool_input=tool_input)
 
     def post(self, id: str, tool: str = "Bash", response: Any = "", **tool_input: Any) -> HookAnswer:
-        """A call has completed."""
         fields = {"tool_use_id": id, "tool_name": tool, "tool_input": tool_input, "tool_response": response}
         return self.hook("PostToolUse", **fields)
 
     def batch(self, *ids: str) -> HookAnswer:
-        """The calls of a response are over."""
         return self.hook("PostToolBatch", tool_calls=[{"tool_use_id": id, "tool_name": "Bash"} for id in ids])
 
     def prompt(self, prompt_id: str, text: str = "go") -> HookAnswer:
-        """The person prompts."""
         self.prompt_id = prompt_id
         return self.hook("UserPromptSubmit", prompt=text)
 

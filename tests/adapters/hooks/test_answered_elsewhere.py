@@ -165,7 +165,6 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Any]:
-    """The page on the same store."""
     with web_server.site(tmp_path) as site:
         yield site
 
@@ -184,7 +183,6 @@ def answered(site: Any, approval: dict[str, Any], answer: str) -> Any:
 
 
 def state(site: Any, approval: dict[str, Any]) -> dict[str, Any]:
-    """The approval, once it is answered."""
     found: dict[str, Any] = site.until(
         f"/api/approvals/{approval['approval_id']}", lambda found: found["state"] != "requested"
     )
@@ -448,8 +446,6 @@ class Asking:
         return answer.held, hook
 
     def answers(self, approval_id: str, *, granted: bool) -> None:
-        """Somebody answers on the page."""
-
         async def take() -> None:
             async with SQLiteStore(self.session.store) as store:
                 given = ApprovalAnswer(granted=granted, by="ana", tell_model=None if granted else "not today")

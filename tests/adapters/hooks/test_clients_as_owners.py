@@ -40,19 +40,16 @@ class Clients:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> Owner:
-        """One more."""
         client = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         self._running[client.pid] = client
         return as_owner(client.pid, CLIENT)
 
     def kill(self, client: Owner | None) -> None:
-        """SIGKILL."""
         assert client is not None
         with self._running.pop(client.pid) as process:
             process.kill()
 
     def end(self) -> None:
-        """None of them stays."""
         for process in self._running.values():
             process.kill()
             process.communicate()
@@ -60,7 +57,6 @@ class Clients:
 
 @pytest.fixture
 def clients() -> Iterator[Clients]:
-    """The clients of a test."""
     opened = Clients()
     yield opened
     opened.end()

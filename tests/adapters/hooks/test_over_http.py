@@ -54,7 +54,6 @@ class Sending:
         self.endpoint = found
 
     def write(self, settings: dict[str, Any], name: str = "settings.local.json") -> None:
-        """A settings file of the folder."""
         path = self.settings.with_name(name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(settings))
@@ -209,7 +208,6 @@ class TestRequests:
         end_daemons(hooked.store)
 
     def post(self, hooked: HookProcesses, data: bytes, **change: str) -> tuple[int, Any]:
-        """One request; its status and what it says."""
         endpoint = read_endpoint(str(hooked.place))
         assert endpoint is not None
         headers = {"Authorization": change.get("token", endpoint.authorization)}
@@ -222,7 +220,6 @@ class TestRequests:
                 return error.code, None
 
     def call(self, **fields: Any) -> bytes:
-        """A call about to run."""
         named = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t1", "session_id": "s"}
         return json.dumps({**named, "tool_input": {"command": "ls"}, **fields}).encode()
 

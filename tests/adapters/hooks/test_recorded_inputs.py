@@ -51,14 +51,12 @@ class Session:
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
-        """The output for one event."""
         named = {"cursor": "conversation_id"}.get(self.agent, "session_id")
         data = {named: "s", "hook_event_name": event, **fields}
         answer, given = self.judge.answer_hook(json.dumps(data).encode(), agent=self.agent)
         return CLIENTS[self.agent].output(answer, given)
 
     def call(self, command: str) -> dict[str, Any]:
-        """The output before one command."""
         self.number += 1
         tool = {"cursor": "Shell", "copilot": "bash", "codex": "Bash", "gemini": "run_shell_command"}[self.agent]
         event = {"cursor": "preToolUse", "gemini": "BeforeTool"}.get(self.agent, "PreToolUse")
@@ -68,7 +66,6 @@ class Session:
 
 @pytest.fixture(params=["cursor", "copilot", "codex", "gemini"])
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
-    """A session of each."""
     made = Session(request.param, tmp_path)
     yield made
     made.judge.close()

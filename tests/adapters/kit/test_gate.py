@@ -20,12 +20,10 @@ SECRET = "hunter2"
 
 
 def launch(gate: Gate) -> Launch:
-    """A run with this gate."""
     return Launch(run_id="r", session_id="s", prompt="p", gate=gate)
 
 
 async def permit(call: ToolCall) -> GateAnswer:
-    """Everything."""
     return GateAnswer(allowed=True)
 
 

@@ -54,7 +54,6 @@ class Conversation(RpcHandler):
             await self.theirs.send(line)
 
     async def hear(self) -> Any:
-        """The next message of the peer."""
         return json.loads(await self.ours.receive())
 
     async def on_request(self, method: str, params: dict[str, Any]) -> Any:

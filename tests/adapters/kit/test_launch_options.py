@@ -33,7 +33,6 @@ pytestmark = pytest.mark.anyio
 
 
 def stack_of(*policies: dict[str, Any]) -> Policy:
-    """A stack of policies."""
     return merge_policies(
         [each for n, text in enumerate(policies) for each in parse_policies({"name": f"p{n}", **text})]
     )
@@ -157,13 +156,11 @@ class Pieces:
         self._pieces = list(pieces)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next piece."""
         if not self._pieces:
             raise anyio.EndOfStream
         return self._pieces.pop(0)
 
-    async def aclose(self) -> None:
-        """Nothing to close."""
+    async def aclose(self) -> None: ...
 
 
 @pytest.mark.parametrize(("pieces", "lines"), [

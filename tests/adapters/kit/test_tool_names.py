@@ -38,7 +38,6 @@ def refused(policy: dict[str, Any], path: Path) -> list[str]:
 
 
 def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
-    """A file with one JSON object a line."""
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return path
 
@@ -62,7 +61,6 @@ def codex_rollout(folder: Path, *calls: dict[str, Any]) -> Path:
 
 
 def function(name: str, **arguments: Any) -> dict[str, Any]:
-    """A function call as a rollout has it."""
     return {"type": "function_call", "name": name, "arguments": json.dumps(arguments)}
 
 

@@ -68,7 +68,6 @@ class Proxied:
         return [tool.name for tool in (await self.client.list_tools()).tools]
 
     async def call(self, name: str, **arguments: Any) -> Any:
-        """The result of one call."""
         return await self.client.call_tool(name, arguments)
 
     async def outcome(self, name: str, **arguments: Any) -> tuple[bool, str]:

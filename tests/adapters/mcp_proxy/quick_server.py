@@ -39,7 +39,6 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a request."""
     if method == "initialize":
         version = params["protocolVersion"]
         about = {"name": "quick", "version": "1"}

@@ -35,7 +35,6 @@ QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
 
 
 def arguments(folder: Path, policy: str, *more: str) -> list[str]:
-    """A command line of the proxy."""
     file = folder / "policy.yaml"
     file.write_text(policy)
     return [sys.executable, "-c", CODE, "mcp", "--policy", str(file), "--store", str(folder / "store.db"), *more]

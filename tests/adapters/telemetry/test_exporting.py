@@ -60,7 +60,6 @@ class Collector:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A receiver, until the test is over."""
     found = Collector()
     yield found
     found.server.close()

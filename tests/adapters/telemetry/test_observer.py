@@ -47,7 +47,6 @@ class Traces:
 
 @pytest.fixture
 def traces() -> Traces:
-    """A place for spans."""
     return Traces()
 
 

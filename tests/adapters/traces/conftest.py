@@ -42,5 +42,4 @@ def read_one(write: Write) -> ReadOne:
 
 @pytest.fixture
 def data() -> Path:
-    """The recorded logs of real clients."""
     return Path(__file__).parent / "data"

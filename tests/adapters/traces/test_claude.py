@@ -21,7 +21,6 @@ def recorded(data: Path) -> TraceSession:
 
 
 def started(session: TraceSession) -> list[ev.ToolCallStarted]:
-    """The calls that ran."""
     return [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
 
 
@@ -68,7 +67,6 @@ def test_a_log_is_read_with_its_sub_agents_wherever_they_are(data: Path, tmp_pat
 
 
 def line(kind: str, uuid: str, *blocks: Any, **more: Any) -> dict[str, Any]:
-    """One line of a log."""
     message = {"role": kind, "content": list(blocks), **more.pop("message", {})}
     return {"type": kind, "uuid": uuid, "sessionId": "s", "parentUuid": "p", "message": message, **more}
 

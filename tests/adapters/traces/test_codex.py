@@ -66,7 +66,6 @@ def test_what_else_was_recorded_is_found_once(recorded: TraceSession) -> None:
 
 
 def line(kind: str, **payload: Any) -> dict[str, Any]:
-    """One line of a rollout."""
     return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
 
 

@@ -29,7 +29,6 @@ def span(name: str, id: str, start: int, end: int, parent: str = "root", **attri
 
 
 def chat(id: str, start: int, end: int, parent: str = "root", **attributes: Any) -> dict[str, Any]:
-    """A model response."""
     usage = {"usage__input_tokens": 10, "usage__output_tokens": 2, "request__model": "m"}
     return span("chat m", id, start, end, parent, operation__name="chat", **usage, **attributes)
 
@@ -44,7 +43,6 @@ ROOT = {**span("invoke_agent a", "root", 1, 20, "", operation__name="invoke_agen
 
 
 def types(session: TraceSession) -> list[str]:
-    """What happened, by type."""
     return [event.type for event in session.events]
 
 

@@ -10,6 +10,5 @@ import web_server
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[web_server.Site]:
-    """The server and its store."""
     with web_server.site(tmp_path_factory.mktemp("web")) as found:
         yield found

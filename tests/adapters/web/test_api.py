@@ -47,7 +47,6 @@ def events(site: web_server.Site) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run_id(events: list[dict[str, Any]]) -> str:
-    """Of the run that ended."""
     return str(events[0]["run_id"])
 
 

@@ -136,7 +136,6 @@ def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tool
 
 
 def texts(value: Any) -> list[str]:
-    """Every text in a value."""
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -207,7 +207,6 @@ def tries(clock: SimpleNamespace) -> Tries:
 
 
 def spent(tries: Tries, client: str) -> None:
-    """All wrong tokens that an address has."""
     for n in range(AT_MOST):
         assert tries.holder(f"wrong-{n}", client) is None
 

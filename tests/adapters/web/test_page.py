@@ -43,7 +43,6 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The server and its store."""
     with web_server.site(tmp_path_factory.mktemp("page")) as found:
         yield found
 
@@ -83,7 +82,6 @@ class Person:
 
 @pytest.fixture
 def person(browser: Any, site: Site) -> Iterator[Person]:
-    """Somebody at the page."""
     found = Person(browser, site)
     yield found
     found.close()

@@ -72,7 +72,6 @@ def receiving(answer: Callable[[int], int | None] = lambda n: 204, *, port: int 
 
 
 def target(url: str, **more: Any) -> Target:
-    """That waits hardly at all."""
     patience = {"first_wait_s": 0.01, "longest_wait_s": 0.02, "timeout_s": 5.0} | more
     return Target(url=url, key=SECRET.encode(), types=frozenset(["policy_violation"]), **patience)
 

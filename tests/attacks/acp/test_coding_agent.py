@@ -23,7 +23,6 @@ class AcpAgent(coding_agent.CodingAgentChecks):
 
     @pytest.fixture
     def prepare(self, bench: Any) -> Any:
-        """Scripts the acts."""
         bash, write, path = self.tools
 
         def scripted(acts: Any, used: tuple[int, int] = (100, 20)) -> Any:

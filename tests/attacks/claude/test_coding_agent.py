@@ -18,8 +18,6 @@ class TestClaude(coding_agent.CodingAgentChecks):
 
     @pytest.fixture
     def prepare(self, bench: Any) -> Any:
-        """Scripts the acts."""
-
         def scripted(acts: Any, used: tuple[int, int] = (100, 20), endless: bool = False) -> Any:
             api = bench.api
             for kind, what in acts:

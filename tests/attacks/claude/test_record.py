@@ -18,7 +18,6 @@ OUTSIDE = "{tool: [write, edit], where: [{not: [{path: $.path, within: .}]}]}"
 
 
 def logs(env: dict[str, str]) -> list[str]:
-    """The client's logs."""
     return [str(path) for path in Path(env["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl")]
 
 

@@ -75,7 +75,6 @@ def ran(folder: Path) -> list[str]:
 
 
 def of(events: list[Any], *types: type) -> list[Any]:
-    """The events of these types."""
     return [event for event in events if isinstance(event, types)]
 
 
@@ -241,5 +240,4 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
 
 
 async def allow(call: ToolCall) -> GateAnswer:
-    """A gate that refuses nothing."""
     return GateAnswer(allowed=True)

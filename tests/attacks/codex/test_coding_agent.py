@@ -21,8 +21,6 @@ class TestCodex(coding_agent.CodingAgentChecks):
 
     @pytest.fixture
     def prepare(self, bench: Any) -> Any:
-        """Scripts the acts."""
-
         def scripted(acts: Any, used: tuple[int, int] = (100, 20), endless: bool = False) -> Any:
             for n, (kind, what) in enumerate(acts):
                 act = (

@@ -35,7 +35,6 @@ class TestFrameworks(coding_agent.CodingAgentChecks):
 
     @pytest.fixture
     def prepare(self, cwd: Path, make: Any) -> Callable[..., Any]:
-        """Scripts the acts."""
         return lambda acts, **how: (make([framework_bench.called(act) for act in acts], **how), "go")
 
 
