@@ -19,8 +19,9 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
+from proctor.policies.language.selectors import selector_problems
 from proctor.policies.monitor.memory import UserText
-from proctor.policies.values.globs import glob_problems, is_plain
+from proctor.policies.values.globs import is_plain
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
 from proctor.policies.values.model_base import also_of, has_unclear
 from proctor.policies.values.paths import compile_path, path_to
@@ -223,7 +224,7 @@ def _acts(tool: Tool) -> Iterator[tuple[str, tuple[str, str]]]:
 
 def _is_name(tool: str) -> bool:
     """Whether a policy can name the tool. A call of `*` teaches nothing: as an entry it would allow every tool."""
-    return is_plain(tool) and not any(glob_problems(tool))
+    return is_plain(tool) and not any(selector_problems(tool, ()))
 
 
 def _scalars(input: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:

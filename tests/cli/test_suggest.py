@@ -243,7 +243,9 @@ def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
 
 def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Cli, place: Path) -> None:
     """A tool that calls itself `*` would be an entry that allows every tool, a list without a command every line."""
-    calls: list[Call] = [(name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "read_it")]
+    calls: list[Call] = [
+        (name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "Human-approval", "read_it")
+    ]
     calls.append(("bash", {"command": "$TOOL now"}, ""))
     place.joinpath("odd.jsonl").write_text(json.dumps(session("odd", "go", *calls)) + "\n")
     assert cli("suggest", "odd.jsonl", "-o", "odd.yaml", "--tests", "tests.yaml").code == 0
