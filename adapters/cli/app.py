@@ -202,6 +202,8 @@ def _open_streams() -> None:
         lenient = BufferedWriter(_Lenient(sys.stderr.fileno(), "w", closefd=False))
         sys.stderr = TextIOWrapper(lenient, sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # else a pipe that is full takes a part, and nobody hears of the rest
+            os.set_blocking(stream.fileno(), True)
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 

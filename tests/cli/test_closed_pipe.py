@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
+from termios import FIONREAD
 from typing import Any
 
 import pytest
@@ -93,6 +97,19 @@ def test_a_run_whose_reader_leaves_is_finished(place: Path, cli: Any) -> None:
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == ""
     assert [line["status"] for line in cli("runs", "--json").lines] == ["completed"] * 2
+
+
+def test_a_pipe_that_is_not_waited_for_gets_everything(place: Path) -> None:
+    """As some programs leave theirs to those that they start."""
+    reading, writing = os.pipe()
+    room = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)
+    with subprocess.Popen([sys.executable, "-m", "proctor", "schema"], stdout=writing) as process:
+        os.close(writing)
+        while struct.unpack("i", fcntl.ioctl(reading, FIONREAD, b"\0" * 4))[0] < room and process.poll() is None:
+            time.sleep(0.01)
+        with open(reading, "rb") as pipe:
+            assert json.load(pipe)["$schema"]
 
 
 def test_every_command_is_tried() -> None:
