@@ -201,9 +201,10 @@ def _open_streams() -> None:
     if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, TextIOWrapper):
         lenient = BufferedWriter(_Lenient(sys.stderr.fileno(), "w", closefd=False))
         sys.stderr = TextIOWrapper(lenient, sys.stderr.encoding, line_buffering=True)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # else a pipe that is full takes a part, and nobody hears of the rest
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        with suppress(OSError):  # else a pipe gives or takes a part, and nobody hears of the rest
             os.set_blocking(stream.fileno(), True)
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 

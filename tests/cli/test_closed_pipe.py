@@ -112,6 +112,21 @@ def test_a_pipe_that_is_not_waited_for_gets_everything(place: Path) -> None:
             assert json.load(pipe)["$schema"]
 
 
+def test_a_policy_on_such_a_pipe_is_read_to_its_end(place: Path) -> None:
+    """However late the rest of it comes: half of one would allow what it denies."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    command = [sys.executable, "-m", "proctor", "check", "-"]
+    with subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE, text=True) as process:
+        with open(writing, "wb", buffering=0) as pipe:
+            pipe.write(b"name: p\ntool_rules:\n  - deny: [a]\n")
+            while struct.unpack("i", fcntl.ioctl(reading, FIONREAD, b"\0" * 4))[0]:
+                time.sleep(0.01)
+            os.close(reading)
+            pipe.write(b"  - deny: [b]\n")
+        assert process.communicate()[0] == "p: 2 tool rules\nok\n"
+
+
 def test_every_command_is_tried() -> None:
     """Here, or where its own tests are."""
     assert set(COMMANDS_THERE_ARE) - set(COMMANDS) <= ELSEWHERE | SERVERS
