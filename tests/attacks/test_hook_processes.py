@@ -18,13 +18,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from hook_processes import HookProcesses, end_daemons, recorded
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks import daemon_client, settings
+from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
+from proctor.supervisor import ApprovalAnswer
+from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
@@ -358,6 +362,29 @@ def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) 
             assert answer.result() == b"={}"
 
     assert waited == [570] * 7
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_hook_of_a_held_call_waits_for_the_answer(hooked: HookProcesses, granted: bool) -> None:
+    """Which anybody gives in the store."""
+    hooked.policy.write_text("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
+    hooked.more = ("--hold", "60")
+
+    async def answer() -> None:
+        async with SQLiteStore(hooked.store) as store:
+            while not (waiting := await approval_inbox.pending(store)):
+                await anyio.sleep(0.01)
+            await approval_inbox.answer(store, waiting[0].approval_id, ApprovalAnswer(granted=granted, by="ana"))
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(anyio.run, answer)
+        given = json.dumps(call("t1")).encode()
+        ended = subprocess.run(of_agent(hooked, "codex"), input=given, capture_output=True, timeout=PATIENCE_S)
+        answering.result(PATIENCE_S)
+
+    assert is_told(ended, "codex") is not granted
+    assert b"could not be checked" not in ended.stdout
+    assert len(recorded(hooked.store, "tool_call_started")) == granted
 
 
 def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookProcesses) -> None:
