@@ -36,7 +36,7 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "hook": (
         *("tests/adapters/hooks/test_deciding.py", "tests/adapters/hooks/test_hostile.py"),
         *("tests/adapters/hooks/test_clients_as_owners.py", "tests/attacks/test_hook_processes.py"),
-        "tests/adapters/hooks/test_forged.py",
+        *("tests/adapters/hooks/test_forged.py", "tests/attacks/test_a_hook_runs_only_its_own_code.py"),
     ),
     "fleet": ("tests/adapters/fleet/test_worker.py", "tests/adapters/fleet/test_workers_that_die.py"),
 }
