@@ -365,24 +365,6 @@ async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_can
     assert adapter.ran == []
 
 
-async def test_somebody_who_has_the_store_can_answer() -> None:
-    """Then the call is held."""
-    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
-
-    async def grant() -> None:
-        while not (waiting := await pending(store)):
-            await checkpoint()
-        await answer(store, waiting[0].approval_id, ApprovalAnswer(granted=True, by="ana"))
-
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(grant)
-            result = await run_once(adapter, "go", policies=[ASKING], store=store)
-
-    assert [call.name for call in adapter.ran] == ["bash"]
-    assert result.policy.violations == ()
-
-
 @pytest.mark.parametrize(("granted", "came_to"), [(True, []), (False, ["prevented"])])
 async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bool, came_to: list[str]) -> None:
     """Once, on the record as in the result; an approved call has what was asked for, and violates nothing."""

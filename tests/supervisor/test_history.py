@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -208,17 +208,6 @@ async def test_native_is_the_clients_own_session_or_nothing() -> None:
     assert (len(later.launches), later.closed) == (1, 1)
 
 
-@pytest.mark.parametrize("error", [ProviderError("no network"), ProviderUnavailableError("not logged in")])
-async def test_no_other_failure_begins_anew(error: ProviderError) -> None:
-    """A client that cannot be reached may well have the session."""
-    store, _ = await first_run(OPEN)
-    later = lacking(error)
-    with pytest.raises(type(error)):
-        await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
-
-    assert len(later.launches) == 1
-
-
 class Twice(FakeAdapter):
     """An agent that will not begin at all."""
 
@@ -226,16 +215,6 @@ class Twice(FakeAdapter):
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
         async with super()._opened(replace(launch, resume="own-1")) as provider:
             yield provider
-
-
-async def test_it_is_tried_once_more_and_no_oftener() -> None:
-    """Whatever it says of a session that it is not to resume."""
-    store, _ = await first_run(OPEN)
-    later = Twice(capabilities=CAN_RESUME, lacking=gone())
-    with pytest.raises(UnknownSessionError):
-        await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
-
-    assert later.closed == 2
 
 
 class Late(FakeAdapter):
@@ -249,14 +228,23 @@ class Late(FakeAdapter):
                 raise gone()
 
 
-async def test_a_client_that_has_begun_is_never_begun_again() -> None:
-    """What it did would be done twice."""
+@pytest.mark.parametrize(("agent", "error", "opened", "ran"), [
+    (lambda: lacking(ProviderError("no network")), ProviderError, 1, []),
+    (lambda: lacking(ProviderUnavailableError("not logged in")), ProviderUnavailableError, 1, []),
+    (lambda: Twice(capabilities=CAN_RESUME, lacking=gone()), UnknownSessionError, 2, []),
+    (lambda: Late(LATER, capabilities=CAN_RESUME), UnknownSessionError, 1, ["d1"]),
+], ids=["no network", "not logged in", "will not begin at all", "has begun"])  # fmt: skip
+async def test_it_begins_anew_only_where_the_session_is_gone_and_nothing_has_begun_and_only_once(
+    agent: Callable[[], FakeAdapter], error: type[Exception], opened: int, ran: list[str]
+) -> None:
+    """A client that cannot be reached may well have the session; what one has begun would be done twice."""
     store, _ = await first_run(OPEN)
-    later = Late(LATER, capabilities=CAN_RESUME)
-    with pytest.raises(UnknownSessionError):
+    later = agent()
+    with pytest.raises(error) as raised:
         await run_once(later, "go", policies=[OPEN], store=store, session_id="s")
 
-    assert (len(later.launches), [call.id for call in later.ran]) == (1, ["d1"])
+    assert (type(raised.value), len(later.launches), later.closed) == (error, opened, opened)
+    assert [call.id for call in later.ran] == ran
 
 
 class Hanging(FakeAdapter):

@@ -329,27 +329,19 @@ async def test_a_run_that_breaks_stops_its_agent_by_itself(monkeypatch: pytest.M
     ]
 
 
-async def test_a_run_that_breaks_as_it_begins_starts_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it would be recorded."""
-    adapter = FakeAdapter([Ask(name="read"), Pause()])
-    monkeypatch.setattr(RunRecorder, "flush", breaks)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
-        await run_once(adapter, "go", policies=[OPEN])
-
-    assert adapter.launches == []
-
-
-@pytest.mark.parametrize(("part", "step"), [(Journal, "drained"), (DetachedTask, "released")])
-async def test_a_run_whose_own_task_breaks_tells_its_caller_why(
-    part: type, step: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("part", "step", "opened"), [(RunRecorder, "flush", 0), (Journal, "drained", 0), (DetachedTask, "released", 1)]
+)
+async def test_a_run_that_breaks_at_its_beginning_or_its_end_tells_its_caller_why(
+    part: type, step: str, opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its agent is started, and after that has ended."""
-    adapter = FakeAdapter([MessageReceived(content="x")])
+    """Of one that breaks as it begins nothing would be recorded: no agent is started."""
+    adapter = FakeAdapter([MessageReceived(content="x"), Ask(name="read")])
     monkeypatch.setattr(part, step, breaks)
     with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
         await run_once(adapter, "go", policies=[OPEN])
 
-    assert adapter.closed == len(adapter.launches)
+    assert adapter.closed == len(adapter.launches) == opened
 
 
 async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
