@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import Deny, Limits, Policy, ToolCall
+from proctor.policies import Limits, Policy, ToolCall
 from proctor.policies import events as ev
 from proctor.supervisor import GateAnswer, ProviderError
 
@@ -184,16 +184,3 @@ async def test_the_client_itself_stops_at_the_policys_turns(bench: Any) -> None:
     assert [event.turn for event in events if isinstance(event, ev.TurnStarted)] == [1, 2, 3]
     assert isinstance(events[-1], ev.RunFailed)
     assert events[-1].error["code"] == "max_turns"
-
-
-async def test_a_denied_tool_is_not_even_offered(bench: Any) -> None:
-    """The model's request lacks it, whatever the case the policy wrote it in; caps go along."""
-    api, adapter = bench.api, bench.adapter("Bash", "Read")
-    api.say(api.reply(api.text("fine")))
-    policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_output_tokens=777))
-
-    await bench.run(adapter, options=adapter.compile(policy))
-
-    [request] = api.requests
-    assert [tool["name"] for tool in request["tools"]] == ["Read"]
-    assert request["max_tokens"] == 777

@@ -121,7 +121,10 @@ async def test_an_attempt_at_a_tool_that_was_removed_at_launch_is_a_violation(be
 
 
 async def test_each_attempt_at_a_removed_tool_is_recorded_and_the_run_goes_on_where_it_may(bench: Any) -> None:
-    """Those of one response, and of a sub-agent; what was never there and nobody denied stays the client's affair."""
+    """Those of one response, and of a sub-agent; what was never there and nobody denied stays the client's affair.
+
+    The tool is not even offered, whatever the case the policy wrote it in; caps go along.
+    """
     api = bench.api
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(
@@ -131,11 +134,12 @@ async def test_each_attempt_at_a_removed_tool_is_recorded_and_the_run_goes_on_wh
         api.reply(api.text("done")),
     )
     api.say(api.reply(api.bash("touch c")), api.reply(api.text("sub done")), sub=True)
-    rule = policy(on_violation="deny", tool_rules=[{"deny": ["bash"]}])
+    rule = policy(on_violation="deny", tool_rules=[{"deny": ["bash"]}], limits={"max_output_tokens": 777})
 
     result = await run_once(bench.adapter("Bash", "Agent"), "go", policies=[rule])
 
-    assert result.output == "done"
+    assert (result.output, api.requests[0]["max_tokens"]) == ("done", 777)
+    assert "Bash" not in [tool["name"] for tool in api.requests[0]["tools"]]
     assert [violation.tool_name for violation in result.policy.violations] == ["Bash"] * 3
     denied = [event for event in result.events if isinstance(event, ToolCallDenied)]
     assert [event.tool_name for event in denied] == ["Bash"] * 3
