@@ -191,6 +191,8 @@ class Alphabet:
             for place in self._tools.places(name, path):
                 self._portable[name, place] = path
                 tested[place] = [*tested.get(place, ()), *atoms]
+        if overlapping := next((path for path in sorted(bound) if not _is_apart(path, bound)), None):
+            self.gaps.append(f"values of `{name}` at `{overlapping}` that are also at another path")
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in _also_of_elements(tested):
             elements = f"{path}[*]"
@@ -341,8 +343,9 @@ class Alphabet:
         and the values of each cover what any value meets.
         """
         together = {f"{path}[*]" for path in _also_of_elements(tested) if not bound & {path, f"{path}[*]"}}
-        roots = [tuple(path_steps(path)[:1]) for path in {*tested, *bound} - together]
-        if () in roots or len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
+        paths = {*tested, *bound} - together
+        roots = {tuple(path_steps(path)[:1]) for path in paths}
+        if len(roots) < len(paths) or not all(map(_is_member, roots)) or not all(map(is_simple, tested)):
             return False
         if not all(is_exact(tested.get(path, ())) for path in bound):
             return False
@@ -558,3 +561,24 @@ class Replies:
             self._gaps.append(f"values that `{pattern}` reads")
         fitting = [text for text in texts if text is not None]
         yield from [*fitting, "\n".join(fitting), *samples(pattern)]
+
+
+def _is_member(steps: Sequence[tuple[str, Any]]) -> bool:
+    """Whether a path begins with a key."""
+    return bool(steps) and steps[0][0] == "key"
+
+
+def _is_apart(path: str, others: Iterable[str]) -> bool:
+    """Whether the values at a path are at none of the others, unless at all of theirs."""
+    steps = _without_elements(path)
+    return _is_member(steps) and all(
+        next((a[0] == b[0] == "key" for a, b in zip(steps, rest, strict=False) if a != b), steps == rest)
+        for rest in map(_without_elements, others)
+    )
+
+
+def _without_elements(path: str) -> list[tuple[str, Any]]:
+    steps = path_steps(path)
+    while steps and steps[-1][0] == "wild":
+        steps.pop()
+    return steps

@@ -101,6 +101,15 @@ def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
     assert isinstance(verify(policy(COUNT), keeps=more, should_stop=lambda: True, steps=1), Unknown)
 
 
+@pytest.mark.parametrize("other", ["$[*]", "$"])
+def test_keys_of_which_one_has_the_values_of_the_other_are_not_proved_alike(other: str) -> None:
+    """A count for each value anywhere denies calls that share `b`, which one for each `a` allows."""
+    one, two = (policy({**COUNT, "key": key}) for key in ("$.a", other))
+
+    assert [verify(a, no_looser_than=b).verdict for a, b in ((one, two), (two, one))] == ["unknown", "unknown"]
+    assert isinstance(verify(one, no_looser_than=policy({**COUNT, "key": "$.a[*]"})), Proved)
+
+
 @pytest.mark.parametrize("action", ["cancel", "deny", "request_approval", "warn"])
 @pytest.mark.parametrize("limit", ["max_cost_usd", "max_tool_calls", "max_running"])
 def test_a_budget_may_be_used_up_by_other_runs(limit: str, action: str) -> None:
