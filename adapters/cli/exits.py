@@ -39,7 +39,7 @@ _CODES = {
 """Exit codes by the `code` of an error; every other error raised on purpose is bad input."""
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
 """Kinds of store errors that are bad input, not failures of the machine."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def report(error: BaseException, *, debug: bool) -> int:

@@ -235,7 +235,10 @@ def check_standard_input(*names: str | None) -> None:
 
 
 def _standard_input() -> bytes:
-    return sys.stdin.buffer.read()
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise click.UsageError(f"standard input cannot be read: {os_words(error)}") from None
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, Any]:

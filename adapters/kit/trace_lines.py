@@ -156,7 +156,11 @@ def open_lines(path: str, *, stdin: IO[bytes] | None = None) -> Iterator[TraceLi
     Raises TraceError if there is no such file or it cannot be read.
     """
     if path == "-":
-        yield TraceLines("<stdin>", _unpacked(io.BufferedReader(_Raw(stdin or sys.stdin.buffer))))
+        try:
+            stream = _unpacked(io.BufferedReader(_Raw(stdin or sys.stdin.buffer)))
+        except OSError as error:
+            raise TraceError(os_words(error), place="<stdin>") from None
+        yield TraceLines("<stdin>", stream)
         return
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below, after its own opening errors are told apart

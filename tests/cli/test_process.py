@@ -152,6 +152,23 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("check - 0>/dev/null", 2, "error: standard input cannot be read: bad file descriptor\n"),
+        ("eval --policy org.yaml - 0>/dev/null", 2, "error: <stdin>: bad file descriptor\n"),
+        ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
+    ],
+)
+def test_a_stream_opened_the_other_way_round_is_one_message(words: str, code: int, why: str) -> None:
+    """A slip of the shell's."""
+    ended = subprocess.run(
+        f"{' '.join(PROCTOR)} {words}", shell=True, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+    assert (ended.returncode, ended.stderr) == (code, why)
+
+
+@pytest.mark.parametrize(
     "words", ["hook status", "hook uninstall", "adapters", "mcp --policy $OLDPWD/org.yaml -- cat"]
 )
 def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
