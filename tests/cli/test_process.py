@@ -156,6 +156,7 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     [
         ("check - 0>/dev/null", 2, "error: standard input cannot be read: bad file descriptor\n"),
         ("eval --policy org.yaml - 0>/dev/null", 2, "error: <stdin>: bad file descriptor\n"),
+        ("import - 0>/dev/null", 2, "error: <stdin>: cannot be read: bad file descriptor\n"),
         ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
+from proctor.policies.errors import os_words
 from proctor.policies.values.amounts import counted
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.store import closing
@@ -290,7 +291,12 @@ def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:
     from proctor.supervisor.store.records import MAX_BYTES
 
     most = MAX_BYTES + len(b'{"event":}\n')
-    while line := file.readline(most + 1):
-        if len(line) > most:
-            raise UsageError(f"a line is longer than {most} bytes, which no event is; `proctor export` writes none")
-        yield line
+    try:
+        while line := file.readline(most + 1):
+            if len(line) > most:
+                raise UsageError(
+                    f"a line is longer than {most} bytes, which no event is; `proctor export` writes none"
+                )
+            yield line
+    except OSError as error:
+        raise UsageError(f"cannot be read: {os_words(error)}") from None
