@@ -194,6 +194,25 @@ def test_a_user_whose_home_the_system_does_not_name_is_served_by_none(monkeypatc
         of_user(["~/folder", "--home", "~"])
 
 
+@needs_root
+def test_a_bash_that_is_sh_runs_no_hook_with_the_options_of_a_repository(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says that nothing stops: the client starts the line by a shell that reads it and runs nothing."""
+    armed.project()
+    armed.write(armed.repository, {"env": {"SHELLOPTS": "noexec"}})
+    real, bash = subprocess.run, "mount --bind /bin/bash $(readlink -f /bin/sh) && exec "
+
+    def in_a_namespace(command: list[str], **how: Any) -> Any:
+        return real(["unshare", "-m", "/bin/bash", "-c", bash + shlex.join(command)], **how)
+
+    monkeypatch.setattr(subprocess, "run", in_a_namespace)
+    armed.tries()
+
+    assert [found["rule"] for found in armed.found()] == []
+    assert armed.never.exists()
+
+
 def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed) -> None:
     """What `proctor hook install` writes into the folder goes before what the repository brings."""
     armed.project()
