@@ -49,8 +49,7 @@ from proctor.supervisor import (
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import RunFilter
-from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S, Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause, Step
 from proctor.supervisor.testing.store_fixture import kind_of_refusal
 
 pytestmark = pytest.mark.anyio

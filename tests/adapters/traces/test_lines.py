@@ -128,11 +128,7 @@ def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path:
 
     error = caught.value
     assert isinstance(error, TraceError)
-    assert (error.code, error.place, str(error)) == (
-        "bad_trace",
-        missing,
-        f"{missing}: no such file or directory",
-    )
+    assert (error.code, error.place, str(error)) == ("bad_trace", missing, f"{missing}: no such file or directory")
 
 
 @pytest.mark.parametrize("cut", [12, 40, -4, None])

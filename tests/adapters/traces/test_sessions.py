@@ -88,9 +88,7 @@ def test_an_output_that_was_cut_within_a_character_is_read(write: Callable[..., 
     assert [each.tool_output for each in session.events if isinstance(each, ToolCallCompleted)] == ["cut \ufffd"]
 
 
-def test_a_call_without_result_among_others_was_asked_for_and_never_ran(
-    read_one: Callable[..., TraceSession],
-) -> None:
+def test_a_call_without_result_among_others_was_asked_for_and_never_ran(read_one: Any) -> None:
     """The record ends where the agent was stopped. Some records hold only what was called: there each is read as
     completed.
     """
@@ -176,9 +174,7 @@ def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable
 
 
 @pytest.mark.parametrize(("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude")])
-def test_a_format_given_for_a_file_of_another_is_an_error(
-    given: str, detected: str, write: Callable[..., str]
-) -> None:
+def test_a_format_given_for_a_file_of_another_is_an_error(given: str, detected: str, write: Any) -> None:
     """A log's reader passes over lines it does not know, so it would find a session in which nothing happened."""
     with pytest.raises(TraceError, match=f"in the format `{detected}`, not `{given}`"):
         list(read_sessions([write(*SAMPLES[detected])], format=given))
@@ -202,9 +198,7 @@ def event(session: str, seq: int, **fields: Any) -> dict[str, Any]:
 def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., str]) -> None:
     """Each with its own events, in the order of their first ones."""
     path = write(
-        event("b", 1, type="run_started", model="m"),
-        event("a", 1, type="run_started"),
-        event("b", 2, **STARTED),
+        event("b", 1, type="run_started", model="m"), event("a", 1, type="run_started"), event("b", 2, **STARTED)
     )
 
     found = list(read_sessions([path]))
@@ -216,15 +210,12 @@ def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., st
     assert found[0].metadata == {"model": "m"}
 
 
-@pytest.mark.parametrize(
-    ("events", "complete"),
-    [
-        ([event("s", 1, type="run_started")], False),
-        ([event("s", 1, type="run_started"), event("s", 2, type="run_completed")], True),
-        ([event("s", 1, type="run_failed"), {"type": "session_paused", "session_id": "s", "seq": 2}], True),
-        ([event("s", 1, type="run_completed"), event("s", 2, type="run_started")], False),
-    ],
-)
+@pytest.mark.parametrize(("events", "complete"), [
+    ([event("s", 1, type="run_started")], False),
+    ([event("s", 1, type="run_started"), event("s", 2, type="run_completed")], True),
+    ([event("s", 1, type="run_failed"), {"type": "session_paused", "session_id": "s", "seq": 2}], True),
+    ([event("s", 1, type="run_completed"), event("s", 2, type="run_started")], False),
+])  # fmt: skip
 def test_a_session_is_complete_once_its_last_run_has_ended(
     read_one: Callable[..., TraceSession], events: list[dict[str, Any]], complete: bool
 ) -> None:
@@ -250,9 +241,7 @@ def test_a_broken_event_is_named_with_its_line(write: Callable[..., str]) -> Non
         list(read_sessions([path]))
 
 
-def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(
-    read_one: Callable[..., TraceSession],
-) -> None:
+def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(read_one: Any) -> None:
     """A person may have been asked."""
     ask = {**STARTED, "type": "tool_call_requested"}
     deny = {"type": "tool_call_denied", "tool_call_id": "c2"}
