@@ -247,10 +247,7 @@ def test_what_is_not_understood_is_never_opened(judged: Judged, tmp_path: Path) 
     (tmp_path / "policy.yaml").write_text(LISTS % OPEN)
     bash = BASH[judged.agent]
     places = (
-        ".codex/hooks.json",
-        ".cursor/hooks.json",
-        ".gemini/settings.json",
-        ".github/hooks/x.json",
+        *(".codex/hooks.json", ".cursor/hooks.json", ".gemini/settings.json", ".github/hooks/x.json"),
         "opencode.json",
     )
     calls: list[tuple[str, Any]] = [(bash, {"command": "ls", "brand_new": "x"})]

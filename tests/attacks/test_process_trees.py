@@ -29,10 +29,8 @@ pytestmark = [
 ]
 
 HIDING = [
-    "(env -i setsid sleep {} &)",
-    "(setsid env -i sleep {} &)",
-    "(PROCTOR_RUN=other PROCTOR_CALL=9 setsid sleep {} &)",
-    "(setsid bash -c 'env -i setsid sleep {} & exit' &)",
+    *("(env -i setsid sleep {} &)", "(setsid env -i sleep {} &)"),
+    *("(PROCTOR_RUN=other PROCTOR_CALL=9 setsid sleep {} &)", "(setsid bash -c 'env -i setsid sleep {} & exit' &)"),
     "env -i setsid bash -c '(setsid sleep {} &) & (setsid sleep {} &)' < /dev/null > /dev/null 2>&1",
     "trap '' TERM INT HUP; (env -i setsid nohup sleep {} > /dev/null 2>&1 &)",
     "exec 3>&-; (cd / && env -i setsid setsid setsid sleep {} &)",

@@ -31,11 +31,9 @@ from proctor.policies import compile_policy, merge_policies, parse_policies, pre
 
 OTHER_PROGRAMS = {
     *("/opt/proctor/bin/pip", ".ci/run", ".venv/bin/mypy", ".venv/bin/pip", ".venv/bin/proctor", ".venv/bin/python"),
-    ".venv/bin/ruff",
-    *("amp", "chmod", "claude", "codex", "createdb", "createuser", "curl", "docker", "export", "install", "mkdocs"),
-    *("npm", "opencode", "pg_dump", "pg_restore", "pip", "podman", "python", "python3", "ray", "runuser"),
-    *("systemctl", "useradd", "uv", "uvicorn"),
-    *("PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
+    *(".venv/bin/ruff", "amp", "chmod", "claude", "codex", "createdb", "createuser", "curl", "docker", "export"),
+    *("install", "mkdocs", "npm", "opencode", "pg_dump", "pg_restore", "pip", "podman", "python", "python3", "ray"),
+    *("runuser", "systemctl", "useradd", "uv", "uvicorn", "PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
 }
 """What else a reader types; beginning with another word, a command of a page is taken for a slip of the pen."""
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")

@@ -18,11 +18,9 @@ ROUTES: Final = (
 
 _WORDS = (
     *("x", "'x y'", '"x"', "$X", '"$X"', "a\\ b", "${X:-y}", "x#y", "'#'", "{}", "\\;", '"\\""', "=", "*", "~"),
-    "./a",
-    *("-e", "-c", "--", "A=1", "$'x'", "${#X}", "$?", "$#", "$@", '"$@"', "{a,b}", "[x]", "%s", "1", "-v"),
-    "$((1+1))",
-    *('"${X:-z}"', "${X%y}", "'$(tac)'", '"\\$(tac)"', "\\`tac\\`", "a$X", "!", "}", "{", "]]", "]", "+", "a=b"),
-    "-n",
+    *("./a", "-e", "-c", "--", "A=1", "$'x'", "${#X}", "$?", "$#", "$@", '"$@"', "{a,b}", "[x]", "%s", "1", "-v"),
+    *("$((1+1))", '"${X:-z}"', "${X%y}", "'$(tac)'", '"\\$(tac)"', "\\`tac\\`", "a$X", "!", "}", "{", "]]", "]", "+"),
+    *("a=b", "-n"),
 )
 _REDIRECTIONS = ("> /dev/null", "2>&1", "<<<x", "> f", "< /dev/null", ">> f", "&> f", ">| f", "2> f", "<> f", ">&2")
 _JOINED = ("{} && {}", "{} || {}", "{}; {}", "{} | {}", "{}\n{}", "{} & {}", "if {}; then {}; fi", "{} |& {}")
@@ -37,15 +35,13 @@ _WRAPPED = (
     *("stdbuf -o0 {}", "taskset 3 {}", "command {}", "exec {}", "builtin {}", "ionice -c 3 {}", "echo x | xargs {}"),
     *("echo x | xargs -I@ {} @", "echo tac | xargs env {}", "find . -name a -exec {} \\;", "find . -exec {} {{}} +"),
     *('bash -c "{}"', "bash -c '{}'", "sh -c '{}'", 'dash -c "{}"', "eval '{}'", 'eval "{}"', "eval {}"),
-    "eval -- {}",
-    *("trap '{}' EXIT", 'trap "{}" 0', "echo $((1)) {}", "! ! {}", "{} &", "{}\n", "  {}", "{} # c", "# c\n{}"),
-    *("function f {{ {}; }}; f", "{} <<E\nx\nE\n", "a=(1 2) {}", "X=1 {}", "local x; {}", "export X=$({})"),
-    "x+=1 {}",
-    *("select i in 1; do {}; break; done < /dev/null", "if {}\nthen uniq\nelif comm\nthen tac\nelse paste\nfi"),
-    *("awk 'BEGIN{{}}' && {}", "set -- {}", "printf %s {}", "read x <<< '{}'; $x", "mapfile -t a <<< '{}'", "\\{}"),
-    *("(({}))", "$(({}))", "echo ${{!X}} {}", "{} | while read l; do tac; done", "{{ {}\n}} > f", "nice nice env {}"),
-    *("sed -n 1p f {}", "setarch x86_64 {}", "chrt -o 0 {}", "setpriv {}", "prlimit {}", "flock f {}"),
-    "flock f -c '{}'",
+    *("eval -- {}", "trap '{}' EXIT", 'trap "{}" 0', "echo $((1)) {}", "! ! {}", "{} &", "{}\n", "  {}", "{} # c"),
+    *("# c\n{}", "function f {{ {}; }}; f", "{} <<E\nx\nE\n", "a=(1 2) {}", "X=1 {}", "local x; {}"),
+    *("export X=$({})", "x+=1 {}", "select i in 1; do {}; break; done < /dev/null"),
+    *("if {}\nthen uniq\nelif comm\nthen tac\nelse paste\nfi", "awk 'BEGIN{{}}' && {}", "set -- {}", "printf %s {}"),
+    *("read x <<< '{}'; $x", "mapfile -t a <<< '{}'", "\\{}", "(({}))", "$(({}))", "echo ${{!X}} {}"),
+    *("{} | while read l; do tac; done", "{{ {}\n}} > f", "nice nice env {}", "sed -n 1p f {}", "setarch x86_64 {}"),
+    *("chrt -o 0 {}", "setpriv {}", "prlimit {}", "flock f {}", "flock f -c '{}'"),
     *("for X in 'a[$(tac)]'; do {}; done", "x='a[$(tac)]'; [[ $x -eq 1 ]]; {}", "RANDOM='a[$(tac)]'; {}", "let {}"),
     *("env < /dev/null {}", "> /dev/null {}", "tac > /dev/null uniq; command 2>&1 {}", "coproc N {{ {}\n}}"),
     *("cat <<-'E' | tac; {}\n\tE\n\tE\n", "tac $(cat <<E\n$({}\n)\nE\n)", 'tac "a`{}`"', "time {{ {}\n}}"),

@@ -58,11 +58,7 @@ def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> 
         run_id, "completed", "acme", {"env": "prod"},
     )  # fmt: skip
     for query in (
-        "status=completed",
-        "tenant=acme",
-        "since=2026-01-01T00:00:00Z",
-        "label=env=prod",
-        "q=CLEAN",
+        *("status=completed", "tenant=acme", "since=2026-01-01T00:00:00Z", "label=env=prod", "q=CLEAN"),
         "provider=scripted",
     ):
         assert [each["run_id"] for each in site.get(f"/api/runs?{query}")["runs"]] == [run_id], query
