@@ -352,7 +352,7 @@ class _Generator:
         made = rng.choice(families)
         keyless = ("require", "eventually", "allowlist", "blocklist", "circuit_breaker", "provenance", "precondition")
         if self.keyed and made["type"] not in keyless and self.chance(0.6):
-            made["key"] = rng.choice(["$.id", "$.id", "$.id", "$.to[*]"])
+            made["key"] = rng.choice(["$.id", "$.id", "$[*]", "$.to[*]"])
         if made["type"] == "precondition" and self.keyed and self.chance(0.15):
             made["key"] = "$.n"
         if self.chance(0.15):
