@@ -39,7 +39,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 
 from ..kit.display_text import escape_control
-from ..stores.store_names import check_name, is_url
+from ..stores.store_names import DEFAULT_STORE, check_name, is_url
 
 if TYPE_CHECKING:
     from ..operations.service import OperatorService
@@ -57,7 +57,7 @@ def store_option_with(default: str) -> Callable[[Command], Command]:
     return click.option("--store", metavar="STORE", help=f"{about} [default: $PROCTOR_STORE, else {default}]")
 
 
-store_option = store_option_with("~/.local/state/proctor/runs.db")
+store_option = store_option_with(DEFAULT_STORE)
 by_option = click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 group_option = click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="A group of yours, if the policy names groups."

@@ -38,7 +38,8 @@ KEPT_S = 900.0
 
 
 class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options on a hook's command line: the files, the store and its id, the context for `when`.
+    """The options on a hook's command line: the files, the store and its id ("" for the one that is there first), the
+    context for `when`.
 
     `name` tells hooks apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
     about; with None, as lines were once written, a call that they allow is left to the client, too. `hold_s`: so many

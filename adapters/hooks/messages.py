@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -101,6 +101,11 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 STOPPED = "A policy ended this response."
 NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
 """Variables by which a folder could put code of its own into a hook; Python's own are ignored as it is."""
+
+
+def kept_empty(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """These variables for a settings file: those that are not used here are empty, so that no folder sets them."""
+    return {name: "" for name in names if not environment.get(name)}
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
+from ..stores.store_names import DEFAULT_STORE
 from .clients.claude import CLAUDE, GUARDS, UNSET
 from .daemon_client import EACH, UnansweredError
 from .decisions import Unmatched
@@ -28,7 +29,6 @@ from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 Scope: TypeAlias = Literal["project", "user", "managed"]
 """The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
-EACH_STORE = f"{EACH}/.local/state/proctor/runs.db"
 _REFUSING = ("call", "prompt", "settings")
 _OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
 """Text that every line or URL of ours contains; the second and the third are older forms."""
@@ -57,7 +57,7 @@ def command(
     options: list[str] = []
     for policy in policies:
         options += ["--policy", os.fspath(policy.absolute())]
-    place = EACH_STORE if store is None else os.fspath(store.absolute())
+    place = DEFAULT_STORE if store is None else os.fspath(store.absolute())
     options += ["--store", place]
     if store is None:
         home = EACH

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .postgres import PostgresStore
     from .sqlite import SQLiteStore
 
+DEFAULT_STORE = "~/.local/state/proctor/runs.db"
+"""The store of a person who names none, and has not moved such files elsewhere (XDG_STATE_HOME)."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword", "passfile", "sslkey")

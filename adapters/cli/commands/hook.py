@@ -20,6 +20,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter
 
 from ...kit.display_text import encoded, escape_control, escape_control_json
+from ...stores.store_names import DEFAULT_STORE
 from ..options import (
     context_option,
     is_named,
@@ -140,7 +141,7 @@ def hook_options(place: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 MANAGED: Final = (
     "Managed settings, which no other settings can undo: for every user, each with a store of their own "
-    "(~/.local/state/proctor/runs.db). With --store: for you alone."
+    f"({DEFAULT_STORE}). With --store: for you alone."
 )
 
 

@@ -26,6 +26,7 @@ from ..messages import (
     Kind,
     decoded,
     hook_input,
+    kept_empty,
 )
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -152,7 +153,7 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
 
     A project's own settings go before those its repository brings: variables that are not used here are empty.
     """
-    return {**GUARDS, "env": {name: "" for name in UNSET if not environment.get(name)}}
+    return {**GUARDS, "env": kept_empty(UNSET, environment)}
 
 
 def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:

@@ -21,6 +21,7 @@ from ..messages import (
     Kind,
     decoded,
     hook_input,
+    kept_empty,
 )
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -97,7 +98,7 @@ def _entry(event: str, line: str) -> dict[str, Any]:
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
     # A folder's `.env` may set what is not set, and `SHELLOPTS` that bash runs nothing.
-    env = {name: "" for name in (*NEVER_SET, "SHELLOPTS") if not os.environ.get(name)}
+    env = kept_empty((*NEVER_SET, "SHELLOPTS"), os.environ)
     hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 
