@@ -461,7 +461,7 @@ def _also_of_elements(tested: Mapping[str, Sequence[Atom]]) -> list[str]:
 
 
 def _fits(name: VirtualName, input: Any, facts: Any) -> bool:
-    return name.fits(input)
+    return bool(name.fits(input))
 
 
 class Replies:

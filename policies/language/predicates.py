@@ -165,7 +165,7 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
         if not values:
             return missing
         if alone is not None and len(values) == 1:
-            return not permits if values[0] is UNCLEAR else alone(values[0], facts)
+            return not permits if values[0] == UNCLEAR else alone(values[0], facts)
         if has_unclear(values):
             return not permits
         if not all(test(values, facts) for test in whole):
@@ -379,8 +379,6 @@ def explained(
 
 def _shown(value: Any) -> Any:
     """A value as it is, if it is short; else the beginning of its text."""
-    if value is UNCLEAR:
-        return str(value)
     if unkeepable(value):
         return "a value that cannot be written down"
     text = value if isinstance(value, str) else repr(value)

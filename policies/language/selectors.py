@@ -109,20 +109,19 @@ class VirtualName:
         self._values_at = paths.compile_path(virtual.path, loose=True)
         self._match = regexes.Regex(virtual.match).found_in
 
-    def fits(self, input: Any) -> bool:
-        """Whether a call with this input goes by the name."""
-        return any(self._match(text) for value in self._values_at(input) for text in texts_in(value))
-
-    def may_fit(self, input: Any) -> bool:
-        """Whether not all of the text is known."""
-        return has_unclear(self._values_at(input))
+    def fits(self, input: Any) -> bool | None:
+        """Whether a call with this input goes by the name; None if not all of the text is known."""
+        values = self._values_at(input)
+        if has_unclear(values):
+            return None
+        return any(self._match(text) for value in values for text in texts_in(value))
 
 
 class Subject(Facts, Protocol):
     """The call a bound selector looks at."""
 
-    def goes_by(self, virtual: VirtualName) -> bool:
-        """Whether the call's input gives it this name."""
+    def goes_by(self, virtual: VirtualName) -> bool | None:
+        """Whether the call's input gives it this name; None if nobody can tell."""
         ...
 
 
@@ -309,9 +308,8 @@ class _Part:
             return False
 
         def goes_by(call: Subject, name: VirtualName) -> bool:
-            if names.in_part and name.may_fit(call.input):
-                return not self._permits
-            return call.goes_by(name)
+            fits = call.goes_by(name)
+            return not self._permits if fits is None else fits
 
         if where is None:
             return lambda call: any(goes_by(call, name) for name in virtual)

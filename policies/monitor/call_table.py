@@ -179,11 +179,11 @@ class CallState(msgspec.Struct, gc=False):
         """Whether only its start is known, without a request."""
         return self.status == STARTED
 
-    def goes_by(self, virtual: VirtualName) -> bool:
-        """Whether the input gives the call this name."""
-        fits: bool | None = self.memo.get(virtual)
-        if fits is None:
-            fits = self.memo[virtual] = virtual.fits(self.input)
+    def goes_by(self, virtual: VirtualName) -> bool | None:
+        """Whether the input gives the call this name; None if nobody can tell."""
+        if virtual not in self.memo:
+            self.memo[virtual] = virtual.fits(self.input)
+        fits: bool | None = self.memo[virtual]
         return fits
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,13 +13,13 @@ from ..events import NetJoined, NetLeft
 from ..limits import LIMITS
 from ..policy import Policy, members_of
 from ..reading.load import check_policy
-from ..rules.net_shorthand import NetLine, line_problems
-from ..rules.petri_net import Net
+from ..rules.net_shorthand import NetLine, line_problems, net_of
+from ..rules.petri_net import Net, NetMachine
 from ..stack.clauses import net_name, scope_of
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, CallState, Grant, RuleName
 from .limit_checker import finding_of
 from .memory import EMPTY, message_text
-from .program import CompiledRule
+from .program import CompiledRule, check_hooks
 from .state import MonitorState
 
 
@@ -35,8 +35,11 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
     name = net_name(net)
     if _active(on, name):
         raise ValueError(f"a net `{name}` is active already")
-    if name in on.removed_nets:
-        _put_back(on, name)
+    check_hooks([(name, hook) for hook in attached.values() if hook is not None])
+    if (removed := on.removed_nets.get(name)) is not None:
+        if not isinstance(removed.machine, NetMachine) or removed.machine.net != net_of(net):
+            raise ValueError(f"a net `{name}` was removed, and it is another one: give this one another name")
+        _put_back(on, name, {kind: hook for kind, hook in attached.items() if hook is not None})
     else:
         on.adopt(on.program.with_net(net, **attached))
         on.added_nets = (*on.added_nets, net)
@@ -64,8 +67,11 @@ def restore_nets(on: MonitorState) -> None:
         _put_back(on, name)
 
 
-def _put_back(on: MonitorState, name: str) -> None:
+def _put_back(on: MonitorState, name: str, attached: Mapping[str, Any] | None = None) -> None:
+    """Activate a removed net again; a function that is attached now replaces the earlier one."""
     rule = on.removed_nets[name]
+    if attached and isinstance(rule.machine, NetMachine):
+        rule = msgspec.structs.replace(rule, machine=rule.machine.with_hooks(attached))
     on.removed_nets = {other: one for other, one in on.removed_nets.items() if other != name}
     on.adopt(on.program.with_rule(rule))
 

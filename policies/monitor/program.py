@@ -24,7 +24,7 @@ from ..rules.per_key import without_key
 from ..rules.petri_net import Net, NetMachine
 from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
-from ..stack.clauses import net_name, scope_of
+from ..stack.clauses import scope_of
 from ..stack.merge import effective_action, price_tables
 from ..values.globs import matcher
 from ..values.paths import compile_path
@@ -254,7 +254,6 @@ class Program:
     def with_net(self, net: str | NetLine | Net, **attached: Any) -> Self:
         """This policy with one more net, as the last rule. It may use every member's names, but no `map` lines."""
         made = net_of(net)
-        check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools and is not a net: add it to the policy")
         scope = scope_of(members_of(self.policy))

@@ -251,7 +251,11 @@ class Converter:
         return self.record(self._rules[name], node)
 
     def _table(self, shape: MapOf, node: MapNode) -> Any:
-        values = {key: self.value(shape.value, child) for key, child in node.entries.items()}
+        free = isinstance(shape.value, Open)  # metadata, which nothing is compared with
+        values = {
+            key: self._open(child, free=True) if free else self.value(shape.value, child)
+            for key, child in node.entries.items()
+        }
         for key in node.entries:
             if shape.filled_keys and not key.strip():
                 self._report.add("a name must not be empty", node.key_span(key), node.path)
@@ -326,15 +330,21 @@ class Converter:
                 return True
         return False
 
-    def _open(self, node: Node) -> Any:
+    def _open(self, node: Node, *, free: bool = False) -> Any:
         """Any JSON value."""
         if isinstance(node, MapNode):
-            values = {key: self._open(child) for key, child in node.entries.items()}
+            values = {key: self._open(child, free=free) for key, child in node.entries.items()}
             return INVALID if any(value is INVALID for value in values.values()) else values
         if isinstance(node, ListNode):
-            items = [self._open(child) for child in node.items]
+            items = [self._open(child, free=free) for child in node.items]
             return INVALID if any(item is INVALID for item in items) else items
         value = node.value
+        if node.is_boolean_elsewhere and not free:
+            hint = f"write true or false, or `'{value}'`, as text"
+            self._report.add(
+                f"`{value}` is a text here, and a boolean in other versions of YAML", node.span, node.path, hint
+            )
+            return INVALID
         if isinstance(value, int | float) and not isinstance(value, bool):
             complaint = number_complaint(Number(), value)
             if complaint:

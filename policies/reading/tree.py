@@ -41,6 +41,8 @@ class Scalar:
     value: Any
     span: TextSpan = NOWHERE
     path: str = ""
+    is_boolean_elsewhere: bool = False
+    """A word without quotes that other versions of YAML take for true or false."""
 
 
 @dataclass(slots=True)

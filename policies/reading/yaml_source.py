@@ -30,6 +30,7 @@ _WORDS: dict[str, Any] = {
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OCTAL_ELSEWHERE = re.compile(r"[-+]?0[0-9]+")
+_BOOLEAN_ELSEWHERE = re.compile("yes|no|on|off", re.IGNORECASE).fullmatch
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
@@ -240,7 +241,7 @@ def _scalar(event: Any, span: TextSpan) -> Scalar:
         text = whole_characters(event.value)
         if event.tag is None or event.tag == "!":
             plain = event.implicit[0] and event.tag is None
-            return Scalar(resolve(text) if plain else text, span)
+            return Scalar(resolve(text) if plain else text, span, "", plain and _BOOLEAN_ELSEWHERE(text) is not None)
         _check_tag(event, "str", "int", "float", "bool", "null")
         return Scalar(text if event.tag == _TAG + "str" else resolve(text), span)
     except Unreadable as error:

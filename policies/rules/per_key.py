@@ -10,6 +10,7 @@ import msgspec
 from ..language.conditions import OutputRef
 from ..values import paths
 from ..values.json_values import given_texts
+from ..values.model_base import UNCLEAR
 from .machine import BOUND, Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, ToolReturn
 
 KEY_SHOWN = 200
@@ -59,6 +60,8 @@ class Keyed(Machine):
                 if row is None:
                     if mask and len(rows) >= BOUND:
                         return self._one_too_many(key)
+                    if key == UNCLEAR and (mask & self.restricts or self.restricts_all):
+                        return self._unknown(call)
                     row = untouched
                 if finding := inner(row, call, mask, state.counts.get(key, 0) if ordered else 0):
                     return _with_keys(finding, self._keys(call))
@@ -109,7 +112,7 @@ class Keyed(Machine):
         row = state.rows.get(key)
         if row is None:
             row = self.inner.initial_state()
-            if len(state.rows) < BOUND:
+            if len(state.rows) < BOUND and key != UNCLEAR:
                 state.rows[key] = row
         return row
 
@@ -130,6 +133,13 @@ class Keyed(Machine):
             expected=f"at most {BOUND:,} different values at `{self._key}`",
             actual=f"`{key[:80]}` is one more",
             details={"keys": [key[:KEY_SHOWN]]},
+            cause="input",
+        )
+
+    def _unknown(self, call: EvaluatedCall) -> Finding:
+        return Finding(
+            expected=f"a known value at `{self._key}`",
+            actual=f"nobody knows what `{call.name}` has at `{self._key}`",
             cause="input",
         )
 

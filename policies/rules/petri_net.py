@@ -225,7 +225,7 @@ class NetMachine(Machine):
         on_result: OnResult | None = None,
         mapper: Mapper | None = None,
     ) -> None:
-        self.net = net
+        self.net, self._scope = net, scope
         self.validate = validate
         self.on_result = on_result
         self.mapper = mapper
@@ -245,6 +245,11 @@ class NetMachine(Machine):
             self.restricts |= 1 << len(self.slots)
             self.slots = (*self.slots, _MappedSlot(scope, self._named_by_mapper))
         self.outcomes = EVERY_SLOT if any(t.deferred for t in net.transitions) else 0
+
+    def with_hooks(self, hooks: Mapping[str, Any]) -> NetMachine:
+        """The same net; these functions replace its own."""
+        own = {"validate": self.validate, "on_result": self.on_result, "mapper": self.mapper}
+        return NetMachine(self.net, self._scope, **{**own, **hooks})
 
     def _view(
         self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()

@@ -17,7 +17,7 @@ from ..language.predicates import compile_conditions, explained
 from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, items_of, selector_problems
 from ..values import paths, regexes
 from ..values.json_values import given_texts, unkeepable
-from ..values.model_base import Issue, Natural, Record, aliased, also_of
+from ..values.model_base import Issue, Natural, Record, aliased, also_of, has_unclear
 from ..values.regexes import VIEW, Regex
 from .machine import BOUND, EvaluatedCall, ToolReturn, listed
 from .precedence import PERSON, asks_person, calls_in
@@ -243,8 +243,13 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Too
 
 
 def _reader(path: str, *, loose: bool) -> Callable[[Any], list[str]]:
-    values = paths.compile_path(path, loose=loose)
-    return lambda value: list(given_texts(values(value)))
+    values_at = paths.compile_path(path, loose=loose)
+
+    def read(value: Any) -> list[str]:
+        values = values_at(value)
+        return [] if has_unclear(values) else list(given_texts(values))
+
+    return read
 
 
 def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:

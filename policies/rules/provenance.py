@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import field
@@ -11,7 +11,7 @@ from ..language.selectors import NameScope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
-from ..values.model_base import Issue, Record
+from ..values.model_base import UNCLEAR, Issue, Record, has_unclear
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed, slots_of
 from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
 
@@ -120,9 +120,9 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
 
     def evaluate(self, state: ProvenanceState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         for value in self._inputs(call.input):
-            if value in self._except or value in state.supplied:
-                continue
-            if not (self.from_user and call.user_wrote(value)):
+            supplied = value in self._except or value in state.supplied
+            supplied = supplied or (self.from_user and call.user_wrote(value))
+            if not supplied or value == UNCLEAR:
                 sources = " or ".join(self._names)
                 return Finding(
                     expected=f"`{self._path}` from {sources}",
@@ -133,9 +133,11 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
                 )
         return None
 
-    def _inputs(self, input: Any) -> Iterator[str]:
-        values = given_texts(self._values_at(input))
-        return values if self._extract is None else filter(None, self._extract(values))
+    def _inputs(self, input: Any) -> Iterable[str]:
+        values = self._values_at(input)
+        if self._extract is None or has_unclear(values):
+            return given_texts(values)
+        return filter(None, self._extract(given_texts(values)))
 
     def completed(self, state: ProvenanceState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
         """Remember what a source supplied, up to the bound; calls with values beyond it are denied."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -120,14 +120,10 @@ def also_of(value: Any) -> Mapping[str, list[Any]]:
     return value.also if type(value) is Aliased else {}
 
 
-class _Unclear(str):
-    __slots__ = ()
-
-
-UNCLEAR = _Unclear("(not known: not all of the call's input is understood)")
+UNCLEAR: Final = "(not known: not all of the call's input is understood)"
 """Stands among values of which nobody knows all: no condition permits it, every other holds for it."""
 
 
-def has_unclear(values: Iterable[Any]) -> bool:
+def has_unclear(values: Sequence[Any]) -> bool:
     """Whether there may be more values than these."""
-    return any(value is UNCLEAR for value in values)
+    return UNCLEAR in values

@@ -198,6 +198,24 @@ def test_a_portable_name_hides_a_tool_and_adds_nothing_to_its_input() -> None:
     assert [decide("Write", file_path="a"), decide("Write", file_path="a")] == ["allow", "deny"]
 
 
+@pytest.mark.parametrize("rule", [
+    {"type": "precondition", "tool": "glob", "requires": [{"prior": "grep", "same": [{"path": "$.path"}]}]},
+    {"type": "count", "tool": "glob", "max": 1, "key": "$.path"},
+    {"type": "provenance", "tool": "glob", "path": "$.path", "extract": "/s.*", "from": ["user_message"]},
+    {"type": "blocklist", "tools": ["secret"]},
+])  # fmt: skip
+def test_an_input_under_a_name_that_nobody_knows_passes_no_rule_that_compares_it(
+    way: str, rule: dict[str, Any]
+) -> None:
+    """Two that are not known are not the same, and one of them is no value of its own."""
+    tools = tuple(tool(name, name, "pattern", path="$.path") for name in ("grep", "glob"))
+    secret = {"tool": "glob", "path": "$.path", "match": "^/s", "as": "secret"}
+    decide = JudgedSession({"rules": [rule], "virtual_tools": [secret]}, way, tools)
+    decide("grep", pattern="x", folder="/s")
+
+    assert decide("glob", pattern="x", folder="/s") == "deny"
+
+
 def test_the_portable_names_are_the_ones_of_the_language() -> None:
     """Eleven acts."""
     assert sorted(PORTABLE) == [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.policies import Monitor, PolicyError, ToolCall, compile_policy, parse_policies
+from proctor.policies import Monitor, Net, PolicyError, ToolCall, compile_policy, parse_policies
 from proctor.policies.events import ToolCallCompleted
 from proctor.policies.values.globs import glob_regex, overlap
 
@@ -132,6 +133,20 @@ def test_a_mapper_goes_with_a_net_that_joins() -> None:
     assert answer(monitor, "bash", "2", command="git push") == "allow"
     monitor.add_net("block git-push")
     assert answer(monitor, "bash", "3", command="git push") == "deny"
+    monitor.remove_net("block git-push")
+    monitor.add_net("block git-push", mapper=lambda call: None)
+    assert answer(monitor, "bash", "4", command="git push") == "allow"
+
+
+def test_another_net_of_the_name_of_a_removed_one_is_an_error() -> None:
+    """What was removed would be judged by in its place."""
+    on = monitor()
+    on.remove_net("n")
+    with pytest.raises(ValueError, match="is another one: give this one another name"):
+        on.add_net(msgspec.convert({**NET, "free_tools": []}, Net))
+    on.add_net(msgspec.convert(NET, Net))
+
+    assert on.resolve("ls")["n"] == "free"
 
 
 @pytest.mark.parametrize("given", [3, "git-push", nobody_waits])

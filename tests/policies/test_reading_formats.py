@@ -98,6 +98,8 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
     ("name: p", "ini", (0, 0), "the format `ini` is not known"),
     ("name = 'p'\n[metadata]\nteam = 'core'\nlocked = true\n", "toml", (4, 10),
         "`locked` does nothing under `metadata`; it is a key of the policy"),
+    ("rules:\n- type: require\n  tool: x\n  when:\n  - path: $.a\n    equals: yes", None, (6, 13), "`yes` is a text"),
+    ("rules:\n- type: require\n  tool: x\n  when:\n  - path: $.a\n    in: ['no', Off]", None, (6, 16), "`Off` is a"),
     ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
 ])  # fmt: skip
 def test_a_text_that_cannot_be_read_is_one_clear_error(
