@@ -39,9 +39,17 @@ BEGIN_FIRST = tuple(
 mostly wait stand beside those that compute.
 """
 
-pytest_plugins = ["several_processes"]
 settings.register_profile("proctor", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("proctor")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n logical`: two for each processor, as much of the time tests wait for agents and other processes.
+
+    With three, the whole takes longer: each worker reads in all of the tests.
+    """
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)
