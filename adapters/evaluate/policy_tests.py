@@ -145,6 +145,12 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     """
     roots, report = read_source(text, ProblemReport(file), file, None)
     root = roots[0]
+    if {"name", "policies", "tests", "prove"} & root.entries.keys() == {"name"}:
+        about = Path(file).name
+        report.add(
+            "a policy, not a file of tests", root.span, "", f"a file of tests has `policies: [{about}]` and `tests:`"
+        )
+        report.raise_if_any()
     for more in roots[1:]:
         report.add("a file of tests is one document", more.span)
     for test in _items(root, "tests"):

@@ -80,7 +80,7 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
     return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
 
 
-_NOT_HELD = "will not hold: the adapter does not report what the model uses"
+_NOT_HELD = "is not enforced: the adapter does not report what the model uses"
 
 
 def _uncounted(kind: Kind, capabilities: Capabilities) -> bool:

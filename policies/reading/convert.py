@@ -77,7 +77,7 @@ def fits(option: Shape, node: Node) -> bool:
 
 def ungrouped(shape: Shape, node: Node) -> Node:
     """The number in a text like `8_000`, where a number is expected."""
-    options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
+    options = options_of(shape)
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str) or not _GROUPED.fullmatch(value):
         return node
@@ -87,15 +87,30 @@ def ungrouped(shape: Shape, node: Node) -> Node:
     return Scalar(int(value), node.span, node.path) if wanted else node
 
 
+def options_of(shape: Shape) -> tuple[Shape, ...]:
+    """The shapes that a value may have."""
+    return shape.options if isinstance(shape, schema.OneOf) else (shape,)
+
+
+def record_of(shape: Shape, text: str) -> str:
+    """A text as the one required key of the only record that is expected in its place; empty if there is none."""
+    keys = [own_keys(option.cls) for option in options_of(shape) if isinstance(option, schema.OfRecord)]
+    texts = any(isinstance(option, schema.Text) for option in options_of(shape))
+    return f"{{{keys[0][0]}: {text}}}" if len(keys) == 1 and len(keys[0]) == 1 and not texts else ""
+
+
 def spelling_hint(shape: Shape, node: Node) -> str:
-    """A suggestion, if only quotes or brackets are wrong."""
-    options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
+    """A suggestion, if only quotes or brackets are wrong, or a key is left out."""
+    options = options_of(shape)
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
         return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
     one = "{...}" if isinstance(node, MapNode) else value[:80] if isinstance(value, str) else ""
-    if one and any(isinstance(option, schema.Items) for option in options):
-        return f"put it in brackets: `[{one}]`"
+    for option in options:
+        if one and isinstance(option, schema.Items):
+            return f"put it in brackets: `[{(value and record_of(option.item, one)) or one}]`"
+    if one and (record := record_of(shape, one)):
+        return f"write `{record}`"
     text = any(isinstance(option, schema.Text) for option in options)
     return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
 
@@ -209,7 +224,7 @@ class Converter:
         if isinstance(shape, Number):
             return self._number(shape, node)
         if isinstance(shape, Choice):
-            return self._choice(shape, node)
+            return self._choice(shape, node, shape)
         if isinstance(shape, Boolean) and isinstance(node.value, bool):
             return node.value
         if isinstance(shape, PythonCode) and callable(node.value):
@@ -287,17 +302,21 @@ class Converter:
             return INVALID
         return int(value) if shape.whole else value
 
-    def _choice(self, shape: Choice, node: Scalar) -> Any:
+    def _choice(self, shape: Choice, node: Scalar, all_options: Shape) -> Any:
         for value in shape.values:
             if node.value == value and isinstance(node.value, bool) == isinstance(value, bool):
                 return value
+        if isinstance(node.value, str) and node.value in map(str, shape.values):
+            return self._wrong(shape, node, "remove the quotes")
         hint = did_you_mean(node.value, map(str, shape.values)) if isinstance(node.value, str) else ""
-        return self._wrong(shape, node, hint)
+        return self._wrong(all_options, node, hint)
 
     def _one_of(self, shape: OneOf, node: Node) -> Any:
         fitting = [option for option in shape.options if fits(option, node)]
         if not fitting:
             return self._wrong(shape, node)
+        if isinstance(fitting[0], Choice) and isinstance(node, Scalar):
+            return self._choice(fitting[0], node, shape)
         if len(fitting) == 1 or not isinstance(node, MapNode):
             return self.value(fitting[0], node)
         return self._one_record(fitting, node)

@@ -83,7 +83,14 @@ def whole_characters(text: str) -> str:
 
 _TAG = "tag:yaml.org,2002:"
 _GLOB = "put a name that begins with `*` in quotes"
-_COMMENT = "a comment begins with `#`"
+_HINTS = {
+    "^while scanning an alias": _GLOB,
+    "cannot start any token": "put the text in quotes",
+    "^mapping values": "put a text that contains `: ` in quotes, or indent the line like the others",
+    "<block end>": "indent it like the other lines of its list or mapping",
+    "end of stream|stream end": "a bracket or a quote is never closed",
+}
+"""What mends an error of the parser, by its words."""
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
 """libyaml's parser, if PyYAML has it: the same events, twenty times faster."""
 
@@ -113,17 +120,15 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
         span = TextSpan(text.count("\n", 0, at) + 1, at - line_start + 1)
         raise Unreadable("the text holds a character that YAML does not allow", span) from None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
+        hint = next((hint for words, hint in _HINTS.items() if re.search(words, message)), "")
+        mark = error.problem_mark or error.context_mark
         if "character '\\t'" in message:
-            raise Unreadable("not YAML: a tab stands where only spaces may", _span(mark), "write spaces") from None
-        hint = (
-            _GLOB
-            if error.context == "while scanning an alias"
-            else _COMMENT
-            if re.search(r"(?m)(^|\s)//", text)
-            else ""
-        )
+            message, hint = "a tab stands where only spaces may", "write spaces"
+        elif re.search(r"(?m)(^|\s)//", text):
+            hint = "a comment begins with `#`"
+        elif hint == "a bracket or a quote is never closed" and error.context_mark:
+            mark = error.context_mark
         raise Unreadable(f"not YAML: {message}", _span(mark), hint) from None
     except ValueError as error:
         raise Unreadable(f"not YAML: {error}") from None

@@ -122,7 +122,7 @@ def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
 ) -> None:
     """Also of those that have no adapter; without hooks the next command installs them."""
     wrote = cli("init", "--agent", agent, "--hook", "--json").lines[0]
-    notes = [note for note in wrote["notes"] if "`max_total_tokens: " in note and "will not hold" in note]
+    notes = [note for note in wrote["notes"] if "`max_total_tokens: " in note and "is not enforced" in note]
 
     assert (len(notes), Path(wrote["hook"]).exists()) == (uncounted, True)
     assert wrote["next"] == agent

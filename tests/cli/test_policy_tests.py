@@ -209,11 +209,12 @@ def test_a_mistake_in_a_file_is_reported_at_its_place(
 
 
 def test_the_problems_of_all_files_are_reported_at_once(cli: Cli, place: Path) -> None:
-    """Of the tests, and of the policies that they name."""
+    """Of the tests, of the policies that they name, and of a policy in place of tests."""
     place.joinpath("wrong.yaml").write_text("name: wrong\nlimts: {}\n")
     place.joinpath("a.yaml").write_text("policies: [wrong.yaml]\ntests: []\n")
-    answer = cli("test", "a.yaml", "none.yaml")
+    answer = cli("test", "a.yaml", "none.yaml", "org.yaml")
 
     assert answer.code == 2
-    assert [part in answer.err for part in ("a.yaml:2:8", "wrong.yaml:2:1", "none.yaml: error")] == [True] * 3
-    assert answer.err.endswith("3 problems\n")
+    for part in ("a.yaml:2:8", "wrong.yaml:2:1", "none.yaml: error", "org.yaml:1:1: error: a policy, not a file of"):
+        assert part in answer.err
+    assert answer.err.endswith("4 problems\n")

@@ -104,6 +104,10 @@ def test_a_problem_shows_the_line_it_is_on() -> None:
     assert str(problem) == "team.yaml:2:9: expected true or false, got the text `yes` at `locked`"
 
 
+PAY = {"type": "provenance", "tool": "pay", "path": "$.iban"}
+REFUND = {"type": "precondition", "tool": "refund"}
+
+
 @pytest.mark.parametrize(("source", "path", "suggestion"), [
     ({"name": "p", "limit": {}}, "limit", "did you mean `limits`?"),
     ({"name": "p", "limits": {"maxToolCalls": 1}}, "limits.maxToolCalls", "did you mean `max_tool_calls`?"),
@@ -112,9 +116,14 @@ def test_a_problem_shows_the_line_it_is_on() -> None:
     ({"name": "p", "rules": [{"type": "blacklist"}]}, "rules[0].type", "did you mean `blocklist`?"),
     ({"name": "p", "tool_rules": [{"denny": ["x"]}]}, "tool_rules[0].denny", "did you mean `deny`?"),
     ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
+    ({"name": "p", "version": "1"}, "version", "remove the quotes"),
     ({"name": 3}, "name", "put it in quotes"),
     ({"name": "p", "tool_rules": [{"deny": "bash"}]}, "tool_rules[0].deny", "put it in brackets: `[bash]`"),
     ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
+    ({"name": "p", "rules": [{**PAY, "from": ["book"]}]}, "rules[0].from[0]", "write `{tool: book}`"),
+    ({"name": "p", "rules": [{**PAY, "from": ["usermessage"]}]}, "rules[0].from[0]", "did you mean `user_message`?"),
+    ({"name": "p", "rules": [{**REFUND, "requires": [{"prior": "check", "same": "$.order"}]}]},
+        "rules[0].requires[0].same", "put it in brackets: `[{path: $.order}]`"),
 ])  # fmt: skip
 def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggestion: str) -> None:
     """The nearest word that is known is named."""

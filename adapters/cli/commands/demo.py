@@ -123,7 +123,7 @@ def _show_next(result: RunResult, store: str | None) -> None:
     for command, what in commands.items():
         if wide > _WIDEST:
             out.print(f"  # {what}\n", style="dim", end="")
-            out.print(f"  {command}")
+            out.print(f"  {command}", soft_wrap=True)  # whole, to be copied
         else:
             out.print(f"  {command:<{wide}}  ", end="")
             out.print(f"# {what}", style="dim")

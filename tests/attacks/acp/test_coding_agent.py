@@ -57,7 +57,7 @@ class TestOpencode(AcpAgent):
         ended = await super().test_a_limit_ends_the_run(prepare, limit)
 
         findings = str(ended.partial.policy.metadata.get("findings"))
-        assert "`max_total_tokens: 200,000` will not hold" in findings
+        assert "`max_total_tokens: 200,000` is not enforced" in findings
 
 
 class TestGemini(AcpAgent):

@@ -41,7 +41,7 @@ async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_
     ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
     ("steps:\n  - usage: {input_tokens: -1}", "2:27: must be at least 0, got -1 at `steps[0].usage.input_tokens`"),
     ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got `true`"),
-    ("steps:\n  - silence: long", "expected `forever`, got the text `long` at `steps[0].silence`"),
+    ("steps:\n  - silence: long", "expected a number or `forever`, got the text `long` at `steps[0].silence`"),
     ("steps:\n  - call: a\n    if_denied:\n      - x",
         "script:4:9: expected a mapping, got the text `x` at `steps[0].if_denied[0]`"),
     ("steps:\n  - parallel: [{say: x}]", "`call` is missing at `steps[0].parallel[0]`"),
