@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .carrying import Carries, carries, gives_other, options
+from .carrying import Carries, carries, gives_other, harmless
 from .words import Word, split
 from .wrappers import UNKNOWN, Nested, Prefix, behind
 
-_OPTIONS = options(
-    alone="0-9",
-    taking="A-Za-z",
-    long="""
+_OPTIONS = harmless("""
+    0-9 A-Za-z=
     3way abbrev abbrev-commit abort add after-context aggressive ahead-behind all all-match allow-empty
     allow-empty-message allow-unrelated-histories always amend and annotate append apply ascii-only atomic
     author auto auto-maintenance autosquash autostash bare base batch batch-check before-context binary branch
@@ -46,8 +44,7 @@ _OPTIONS = options(
     update-refs update-shallow abbrev-ref absolute-git-dir before after user-format verbose verify
     verify-signatures version walk-reflogs whitespace word-diff word-diff-regex word-regexp worktree
     ws-error-highlight zero git-dir git-common-dir is-bare-repository git-path show-cdup show-number
-    """,
-)
+""")
 """Those of git's verbs that run nothing; letters that do are listed by their verb."""
 
 _PLAIN = split("""

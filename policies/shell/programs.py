@@ -131,54 +131,43 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
 }
 """Programs of many verbs: those that run the command behind them, and (None) those that nobody reads."""
 
-_CONTAINERS = split("""
-    ps images logs inspect pull push build rm rmi stop start kill tag version info network volume system stats port
-    login logout search events diff history image top pause unpause restart rename wait
-""")
-
 _PLAIN_VERBS = {
-    "bundle": split("install update check list show add remove outdated info lock"),
-    "cargo": split("""
-        build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata fetch install
-        search publish new init fix vendor version
-    """),
-    **dict.fromkeys(
-        ("conda", "mamba", "micromamba"),
-        split("install create list info env update remove search clean activate deactivate init"),
-    ),
-    **dict.fromkeys(_ENGINES, _CONTAINERS),
-    **dict.fromkeys(
-        ("django-admin", "django"),
-        split("""
-            check migrate makemigrations runserver test startproject startapp collectstatic createsuperuser loaddata
-            dumpdata flush showmigrations sqlmigrate compilemessages makemessages diffsettings inspectdb testserver
-        """),
-    ),
-    "docker-compose": split("up down ps logs build pull start stop restart config rm images"),
-    "kubectl": split("""
-        get describe logs apply create delete scale rollout config version label annotate patch set top expose
-        cluster-info api-resources api-versions explain wait diff auth cordon uncordon drain taint
-    """),
-    "flatpak": split("install update list info search uninstall remotes remote-add"),
-    "gh": split("pr issue repo release run workflow api auth status search label gist browse secret variable cache"),
-    "ip": split("addr address a link l route r rule neigh neighbour n"),
-    "npm": split("""
-        install i add ci clean-install test t tst run run-script start stop restart list ls la ll outdated audit view
-        info show search pack publish unpublish version help why explain fund prune dedupe rebuild link root prefix
-        bin whoami ping doctor uninstall un rm remove update up upgrade cache login logout token deprecate dist-tag
-    """),
-    "pdm": split("install add remove update lock sync list show build publish init info"),
-    "pipenv": split("install uninstall lock sync update graph check clean --venv --where"),
-    "pipx": split("install uninstall upgrade upgrade-all list inject ensurepath reinstall"),
-    "pixi": split("install add remove update list info init tree search clean"),
-    "pnpm": split("install i add remove rm update up run test t start list ls outdated audit publish build store"),
-    "poetry": split("install add remove update lock show build publish check version init config env new export"),
-    "rye": split("sync add remove lock build publish init show list test lint fmt"),
-    "hatch": split("build publish new version env test fmt clean"),
-    "uv": split("pip sync add remove lock tree init venv cache version self build publish python export"),
-    "yarn": split("install add remove upgrade run test start list outdated audit publish build why info"),
-    "deno": split("run test fmt lint check cache bundle info doc install"),
-    "bun": split("install i add remove rm test build update pm outdated"),
+    name: split(verbs)
+    for names, verbs in {
+        "bundle": "install update check list show add remove outdated info lock",
+        "cargo": "build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata "
+        "fetch install search publish new init fix vendor version",
+        "conda mamba micromamba": "install create list info env update remove search clean activate deactivate init",
+        "docker podman nerdctl": "ps images logs inspect pull push build rm rmi stop start kill tag version info "
+        "network volume system stats port login logout search events diff history image top pause unpause restart "
+        "rename wait",
+        "django-admin django": "check migrate makemigrations runserver test startproject startapp collectstatic "
+        "createsuperuser loaddata dumpdata flush showmigrations sqlmigrate compilemessages makemessages "
+        "diffsettings inspectdb testserver",
+        "docker-compose": "up down ps logs build pull start stop restart config rm images",
+        "kubectl": "get describe logs apply create delete scale rollout config version label annotate patch set top "
+        "expose cluster-info api-resources api-versions explain wait diff auth cordon uncordon drain taint",
+        "flatpak": "install update list info search uninstall remotes remote-add",
+        "gh": "pr issue repo release run workflow api auth status search label gist browse secret variable cache",
+        "ip": "addr address a link l route r rule neigh neighbour n",
+        "npm": "install i add ci clean-install test t tst run run-script start stop restart list ls la ll outdated "
+        "audit view info show search pack publish unpublish version help why explain fund prune dedupe rebuild "
+        "link root prefix bin whoami ping doctor uninstall un rm remove update up upgrade cache login logout "
+        "token deprecate dist-tag",
+        "pdm": "install add remove update lock sync list show build publish init info",
+        "pipenv": "install uninstall lock sync update graph check clean --venv --where",
+        "pipx": "install uninstall upgrade upgrade-all list inject ensurepath reinstall",
+        "pixi": "install add remove update list info init tree search clean",
+        "pnpm": "install i add remove rm update up run test t start list ls outdated audit publish build store",
+        "poetry": "install add remove update lock show build publish check version init config env new export",
+        "rye": "sync add remove lock build publish init show list test lint fmt",
+        "hatch": "build publish new version env test fmt clean",
+        "uv": "pip sync add remove lock tree init venv cache version self build publish python export",
+        "yarn": "install add remove upgrade run test start list outdated audit publish build why info",
+        "deno": "run test fmt lint check cache bundle info doc install",
+        "bun": "install i add remove rm test build update pm outdated",
+    }.items()
+    for name in names.split()
 }
 """Their verbs that run nothing among their words."""
 
