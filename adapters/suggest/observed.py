@@ -20,7 +20,7 @@ from proctor.policies.events import (
 from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.selectors import selector_problems
-from proctor.policies.monitor.memory import UserText
+from proctor.policies.rules.memory import UserText
 from proctor.policies.values.globs import is_plain
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
 from proctor.policies.values.model_base import also_of, has_unclear

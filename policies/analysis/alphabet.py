@@ -20,8 +20,8 @@ from ..language.facts import NamingKind, ToolTable
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, items_of
-from ..monitor.call_table import ParsedOutput
 from ..monitor.program import probe_of
+from ..rules.machine import ToolReturn
 from ..rules.petri_net import Net
 from ..rules.rule import Rule
 from ..values.globs import matcher
@@ -532,7 +532,7 @@ class Replies:
         facts: Any = None
         found: dict[Any, Any] = {}
         for output in outputs:
-            value = ParsedOutput(output).value
+            value = ToolReturn(output).value
             found.setdefault((tuple(bool(t(value, facts)) for t in tests), self._returned(value, bound)), output)
         return found
 

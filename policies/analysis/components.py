@@ -15,12 +15,12 @@ import msgspec
 
 from ..events.run_context import RunContext
 from ..language.facts import NamingKind, ToolTable
-from ..monitor.call_table import LOOSE, CallState, ParsedOutput
-from ..monitor.memory import SessionFacts, UserText
+from ..monitor.call_table import CallState
 from ..monitor.program import CompiledRule, Probe, probe_of
 from ..monitor.usage import TokenMeter
 from ..monitor.violations import REFUSES_LATER
-from ..rules.machine import Finding, Machine
+from ..rules.machine import LOOSE, Finding, Machine, ToolReturn
+from ..rules.memory import SessionFacts, UserText
 from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..stack.merge import LimitEntry
@@ -339,7 +339,7 @@ class RuleComponent(Component):
             _raise_to_zero(moment.state)
         else:
             returned = filled(call.outputs[output], NEVER_SEEN) if other else call.outputs[output]
-            self.machine.completed(moment.state, made, mask, ParsedOutput(returned))
+            self.machine.completed(moment.state, made, mask, ToolReturn(returned))
         return self._level_of(found), self.number(moment)
 
     @remembered

@@ -20,10 +20,9 @@ import msgspec
 
 from ..events.run_context import RunContext
 from ..language.facts import NO_TOOLS, CallNames
-from ..monitor.call_table import CallState, ParsedOutput
-from ..monitor.memory import SessionFacts, UserText
 from ..monitor.usage import TokenMeter
-from ..rules.machine import Machine
+from ..rules.machine import EvaluatedCall, Machine, ToolReturn
+from ..rules.memory import SessionFacts, UserText
 from ..rules.petri_net import Net
 from ..rules.rule import names
 from ..stack.clauses import Clause
@@ -120,13 +119,12 @@ def _path(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
 
 
 _FACTS = SessionFacts({}, UserText(), TokenMeter(), RunContext(), NO_TOOLS)
-_NOTHING = ParsedOutput(None)
+_NOTHING = ToolReturn(None)
 
 
-class HypotheticalCall(CallState):
+class HypotheticalCall(EvaluatedCall):
     """A call of which only its slots are known; a person who must agree to it does, and may have said anything."""
 
-    approved = True
     names = CallNames(())
 
     def normalized_digest(self) -> str:
@@ -146,7 +144,7 @@ class HypotheticalCall(CallState):
 
 
 def _hypothetical(number: int) -> HypotheticalCall:
-    return HypotheticalCall(f"call {number}", f"call {number}", {}, 1, _FACTS)
+    return HypotheticalCall(f"call {number}", f"call {number}", {}, 1, _FACTS, approved=True)
 
 
 MAX_STATES = 500

@@ -6,6 +6,7 @@ ROOMS = (
     "shell_commands",
     "facts",
     "conditions",
+    "seen_values",
     "operators",
 )
 """Top first: each imports only those below it."""

@@ -13,26 +13,7 @@ from ..values.globs import Matcher
 from ..values.model_base import UNCLEAR, aliased
 from ..values.paths import PathFn, compile_path
 from .conditions import OutputRef
-
-
-class Remembered(Protocol):
-    """The values remembered for a reference."""
-
-    @property
-    def full(self) -> bool:
-        """Whether some values were dropped at the bound."""
-        ...
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was remembered."""
-        ...
-
-    def has(self, value: Any, loose: bool) -> bool:
-        """Whether the value is among them."""
-        ...
-
-    def values(self) -> list[Any]: ...
+from .seen_values import SeenValues
 
 
 class Directories(NamedTuple):
@@ -55,7 +36,7 @@ class Facts(Protocol):
     @property
     def directories(self) -> Directories: ...
 
-    def outputs(self, ref: OutputRef) -> Remembered:
+    def outputs(self, ref: OutputRef) -> SeenValues:
         """The outputs of earlier successful calls."""
         ...
 
@@ -73,7 +54,7 @@ class NoCall:
     def __init__(self, context: RunContext) -> None:
         self.directories = directories_of(context)
 
-    def outputs(self, ref: OutputRef) -> Remembered:
+    def outputs(self, ref: OutputRef) -> SeenValues:
         raise NotImplementedError  # such a `when` is an error at load
 
 

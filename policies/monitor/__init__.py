@@ -8,7 +8,6 @@ ROOMS = (
     "state",
     "violations",
     "call_table",
-    "memory",
     "program",
     "limit_checker",
     "usage",

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted, ToolEvent, ToolOutcome
-from ..events.calls import UNREADABLE, fingerprint, mark, matches_digest
-from ..events.run_context import RunContext, Usage
-from ..language.conditions import OutputRef
-from ..language.facts import CallNames, Directories, NamingKind
-from ..language.selectors import VirtualName
-from ..rules.machine import Evaluate, EvaluatedCall, Finding, Spend
-from ..values.json_values import is_number, parsed_output, text_of
+from ..events.calls import UNREADABLE, mark, matches_digest
+from ..rules.machine import STARTED, Evaluate, EvaluatedCall, Finding, Spend
+from ..rules.memory import EMPTY, SessionFacts, UserText
 from .limit_checker import BudgetState, LimitState
-from .memory import EMPTY, SeenValues, SessionFacts, UserText
 from .program import CallPlan, CompiledRule
 from .usage import TokenMeter
 
@@ -94,7 +87,7 @@ DENIED_KEPT = 1_024
 """How many denied calls are remembered, whose reported outcomes are ignored."""
 
 REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
-DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
+DECIDED, ALLOWED = "decided", "allowed"
 SPENT = (STARTED, ALLOWED)
 """States of a call that was allowed and counted; its outcome is to come."""
 
@@ -106,12 +99,6 @@ UNDECIDED = (REQUESTED, HELD, LAPSED)
 
 DENIED = b"!"
 """The prefix of a denied call's mark."""
-
-LOOSE: Final = object()
-"""The key of the loose fingerprint in a call's memo."""
-
-NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
-"""For a call without asynchronous checks."""
 
 RuleName: TypeAlias = tuple[str, str]
 """A rule by its policy and its id."""
@@ -129,105 +116,25 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
         return self.rules is None or (policy, rule) in self.rules
 
 
-class CallState(msgspec.Struct, gc=False):
-    """One call that has not ended, and the facts that rules can read of it.
+class CallState(EvaluatedCall, gc=False):
+    """One call in the table.
 
-    `bound` is the plan of the rules that it concerns, `memory` what the session remembers for them. `approval` is the
-    id of the approval it waits for, `shown` are the rules that request it; `kept` is the digest of an input that a
-    snapshot could not hold. `given` is the input as the client gave it, `key` its proposal, 0 without one, `parent`
-    the call that started the subagent that makes it.
+    `bound` is the plan of the rules that it concerns. `approval` is the id of the approval it waits for, `shown` are
+    the rules that request it; `kept` is the digest of an input that a snapshot could not hold; `key` is its proposal,
+    0 without one.
     """
 
-    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
-    id: str
-    name: str
-    input: Any
-    turn: int
-    memory: SessionFacts
-    status: str = REQUESTED
     bound: BoundPlan = NOTHING_TO_DO
-    kind: NamingKind = ""
-    given: Any = None
-    key: int = 0
     approval: str = ""
     shown: tuple[RuleName, ...] = ()
-    kept: bytes = b""
     grant: Grant | None = None
-    answers: Mapping[str, Any] = NO_ANSWERS
-    found: dict[Any, Any] | None = None
-    parent: str | None = None
-
-    @property
-    def memo(self) -> dict[Any, Any]:
-        """Values already computed for the call, by the function that computed them."""
-        if self.found is None:
-            self.found = {}
-        return self.found
-
-    @property
-    def approved(self) -> bool:
-        """Whether a person approved this tool with this input."""
-        return self.grant is not None
+    kept: bytes = b""
+    key: int = 0
 
     @property
     def runs(self) -> bool:
         """Whether it was allowed."""
         return self.status in RUNNING
-
-    @property
-    def observed(self) -> bool:
-        """Whether only its start is known, without a request."""
-        return self.status == STARTED
-
-    def goes_by(self, virtual: VirtualName) -> bool | None:
-        """Whether the input gives the call this name; None if nobody can tell."""
-        if virtual not in self.memo:
-            self.memo[virtual] = virtual.fits(self.input)
-        fits: bool | None = self.memo[virtual]
-        return fits
-
-    @property
-    def names(self) -> CallNames:
-        """The call's names."""
-        return self.memory.tools.names(self.kind)
-
-    @property
-    def usage(self) -> Usage:
-        """The run's usage so far."""
-        return self.memory.meter.run
-
-    @property
-    def context(self) -> RunContext:
-        """The run's context."""
-        return self.memory.context
-
-    @property
-    def directories(self) -> Directories:
-        """The run's directories and shell."""
-        return self.memory.directories
-
-    def outputs(self, ref: OutputRef) -> SeenValues:
-        """The outputs of earlier successful calls."""
-        return self.memory.returned[ref]
-
-    @property
-    def messages(self) -> list[tuple[str, str]]:
-        """The session's messages, with their roles."""
-        return self.memory.user_text.messages
-
-    @property
-    def messages_forgotten(self) -> int:
-        """How many messages were dropped."""
-        return self.memory.user_text.forgotten
-
-    def user_wrote(self, text: str) -> bool:
-        """Whether a user message contains the text, not inside a longer word or number."""
-        return self.memory.user_text.contain(text)
-
-    def user_said(self, pattern: str, latest: bool) -> bool:
-        """Whether a pattern was found in a user message, or in the last."""
-        text = self.memory.user_text
-        return pattern in (text.last if latest else text.ever)
 
     def is_again(self, name: str, input: Any) -> bool:
         """Whether the call has this tool and this input; False if the input cannot be read."""
@@ -237,22 +144,6 @@ class CallState(msgspec.Struct, gc=False):
             return self.given is input or matches_digest(self.kept or mark(name, self.given), name, input)
         except UNREADABLE:
             return False
-
-    def normalized_digest(self) -> str:
-        """A digest of the tool and input that ignores the JSON types of values."""
-        loose: str | None = self.memo.get(LOOSE)
-        if loose is None:
-            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
-            loose = self.memo[LOOSE] = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
-        return loose
-
-
-def _loosened(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _loosened(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_loosened(item) for item in value]
-    return text_of(value) if is_number(value) else value
 
 
 @dataclass(kw_only=True, slots=True)
@@ -342,28 +233,6 @@ class Session:
         oldest = list(islice(calls, FINISHED_KEPT // 8))
         for id in oldest:
             del calls[id]
-
-
-_UNPARSED: Any = object()
-
-
-class ParsedOutput(msgspec.Struct, gc=False):
-    """A tool's output, parsed when a rule first reads it."""
-
-    raw: Any
-    _parsed: Any = _UNPARSED
-
-    @property
-    def value(self) -> Any:
-        """The output as JSON, which paths are applied to."""
-        if self._parsed is _UNPARSED:
-            self._parsed = parsed_output(self.raw)
-        return self._parsed
-
-    @property
-    def text(self) -> str:
-        """The output as text."""
-        return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
 
 
 Relation: TypeAlias = Literal["new", "repeat", "changed", "running", "ended", "denied", "conflict"]

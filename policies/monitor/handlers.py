@@ -13,12 +13,12 @@ from ..events import NetJoined, NetLeft
 from ..limits import LIMITS
 from ..policy import Policy, members_of
 from ..reading.load import check_policy
+from ..rules.memory import EMPTY, message_text
 from ..rules.net_shorthand import NetLine, line_problems, net_of
 from ..rules.petri_net import Net, NetMachine
 from ..stack.clauses import net_name, scope_of
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, CallState, Grant, RuleName
 from .limit_checker import finding_of
-from .memory import EMPTY, message_text
 from .program import CompiledRule, check_hooks
 from .state import MonitorState
 

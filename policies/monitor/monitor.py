@@ -32,6 +32,7 @@ from ..language.selectors import ToolWhere
 from ..language.shell_commands import commands_of
 from ..limits import BudgetAccount
 from ..rules.lists import AllowlistMachine
+from ..rules.machine import NO_ANSWERS
 from ..rules.net_shorthand import NetLine
 from ..rules.petri_net import Net, NetMachine, Stance, net_status
 from ..shell.words import Shell
@@ -39,7 +40,7 @@ from ..values.globs import matcher
 from ..values.json_values import is_number
 from ..values.paths import compile_path
 from . import handlers
-from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState, RuleName
+from .call_table import ALLOWED, DECIDED, HELD, REQUESTED, CallState, RuleName
 from .handlers import HANDLERS, add_net, remove_net
 from .limit_checker import LimitStatus
 from .program import CompiledRule, Probe

@@ -12,7 +12,9 @@ from ..events.calls import check_input, input_digest
 from ..events.run_context import RunContext
 from ..language.conditions import OutputRef
 from ..language.facts import NamingKind
-from ..rules.machine import Finding
+from ..language.seen_values import SeenValues
+from ..rules.machine import NO_ANSWERS, STARTED, Finding, ToolReturn
+from ..rules.memory import SessionFacts
 from ..rules.net_shorthand import NetLine
 from ..rules.petri_net import Net
 from ..stack.merge import BudgetEntry
@@ -21,15 +23,11 @@ from .call_table import (
     DECIDED,
     HELD,
     LAPSED,
-    NO_ANSWERS,
-    NOTHING_TO_DO,
     REQUESTED,
     SPENT,
-    STARTED,
     BoundPlan,
     CallState,
     CallTable,
-    ParsedOutput,
     Relation,
     RuleName,
     Session,
@@ -37,7 +35,6 @@ from .call_table import (
     check_id,
 )
 from .limit_checker import Exceeded
-from .memory import SeenValues, SessionFacts
 from .program import CallPlan, CompiledRule, MatchedRule, Program
 from .violations import of_limit, of_rule, raised
 
@@ -134,7 +131,7 @@ class MonitorState:
             bound = self._bound.get(call.kind)
         else:
             bound = self._bound.get(name)
-            call = CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, name, input)
+            call = CallState(id, name, input, turn, self.memory, status, name, input)
         self.calls[id] = call
         if parent is not None:
             call.parent = parent
@@ -162,7 +159,7 @@ class MonitorState:
         """Give the call the approval that was granted for its id, tool and input, if there is one."""
         grant = self.session.granted.get(call.id)
         if grant is not None and grant.tool == call.name and grant.digest == input_digest(call.input):
-            call.grant, call.shown = grant, grant.rules or ()
+            call.grant, call.approved, call.shown = grant, True, grant.rules or ()
 
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallState:
         """A call as rules see it: with all its names, and its inputs under their portable names too."""
@@ -170,7 +167,7 @@ class MonitorState:
         given = input
         if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-        return CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind, given)
+        return CallState(id, name, input, turn, self.memory, status, kind, given)
 
     def bound_for(self, call: CallState) -> BoundPlan:
         """The bound plan of a call: the rules that it concerns, with their states."""
@@ -303,7 +300,7 @@ class MonitorState:
             for number in bound.plan.order_dependent:
                 self.reschedule(number)
 
-    def succeeded(self, call: CallState, output: ParsedOutput) -> None:
+    def succeeded(self, call: CallState, output: ToolReturn) -> None:
         """Complete a call: update the rules that depend on it, and remember its output for conditions."""
         bound = call.bound
         for completed, state, mask, rule in bound.outcomes:
@@ -376,7 +373,7 @@ class MonitorState:
             return
         bound = call.bound
         if bound.outcomes or bound.remembers:
-            self.succeeded(call, ParsedOutput(event.tool_output))
+            self.succeeded(call, ToolReturn(event.tool_output))
         self.calls.finish(call)
 
     def on_failed(self, event: ev.ToolCallFailed) -> list[Violation]:

@@ -55,5 +55,6 @@ ROOMS = (
     "precedence",
     "rule",
     "machine",
+    "memory",
 )
 """Top first: each imports only those below it."""

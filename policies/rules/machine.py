@@ -9,22 +9,26 @@ and compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from ..errors import Action, RefusalCause
+from ..events.calls import fingerprint
 from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
-from ..language.facts import CallNames
-from ..language.selectors import NameScope, Slot, Subject
+from ..language.facts import CallNames, Directories, NamingKind
+from ..language.seen_values import BOUND as BOUND
+from ..language.seen_values import SeenValues
+from ..language.selectors import NameScope, Slot, VirtualName
+from ..values.json_values import is_number, parsed_output, text_of
 from ..values.regexes import VIEW, Regex
-
-BOUND = 10_000
-"""The most keys, ids or values that one rule remembers; beyond it the rule denies, as a model can make them up."""
+from .memory import SessionFacts
 
 _SHORT = 5
 
@@ -46,18 +50,26 @@ class Finding(msgspec.Struct, frozen=True):
     cause: RefusalCause = "tool"
 
 
-class ToolReturn(Protocol):
-    """A tool's output."""
+_UNPARSED: Any = object()
+
+
+class ToolReturn(msgspec.Struct, gc=False):
+    """A tool's output, parsed when a rule first reads it."""
+
+    raw: Any
+    _parsed: Any = _UNPARSED
 
     @property
     def value(self) -> Any:
-        """The output that paths apply to; text that is JSON is parsed."""
-        ...
+        """The output as JSON, which paths are applied to."""
+        if self._parsed is _UNPARSED:
+            self._parsed = parsed_output(self.raw)
+        return self._parsed
 
     @property
     def text(self) -> str:
-        """The output as text; anything but text as JSON."""
-        ...
+        """The output as text."""
+        return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
 
 
 def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
@@ -70,70 +82,113 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
         yield from filter(None, islice(regex.values([text], VIEW), BOUND))
 
 
-class EvaluatedCall(Subject, Protocol):
-    """The call that a machine evaluates.
+STARTED = "started"
+LOOSE: Final = object()
+"""The key of the loose fingerprint in a call's memo."""
 
-    `turn` is numbered by the session; `answers` are those of asynchronous checks, by rule id; `parent` is the call
-    that started the subagent that makes it.
+NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
+"""For a call without asynchronous checks."""
+
+
+class EvaluatedCall(msgspec.Struct, gc=False):
+    """One call that has not ended, and the facts that rules can read of it.
+
+    `turn` is numbered by the session; `memory` is what the session remembers, `given` the input as it came.
+    `parent` is the call that started the subagent that makes it; `approved`: a person approved this tool with this
+    input; `answers` are those of asynchronous checks, by rule id.
     """
 
+    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
     id: str
     name: str
+    input: Any
     turn: int
-    parent: str | None
-    answers: Mapping[str, Any]
+    memory: SessionFacts
+    status: str = "requested"
+    kind: NamingKind = ""
+    given: Any = None
+    parent: str | None = None
+    approved: bool = False
+    answers: Mapping[str, Any] = NO_ANSWERS
+    found: dict[Any, Any] | None = None
 
     @property
     def memo(self) -> dict[Any, Any]:
         """Values already computed for the call: by a `key` its values, by a net the names from its mapper."""
-        ...
+        if self.found is None:
+            self.found = {}
+        return self.found
+
+    @property
+    def observed(self) -> bool:
+        """Whether only its start is known, without a request."""
+        return self.status == STARTED
+
+    def goes_by(self, virtual: VirtualName) -> bool | None:
+        """Whether the input gives the call this name; None if nobody can tell."""
+        if virtual not in self.memo:
+            self.memo[virtual] = virtual.fits(self.input)
+        fits: bool | None = self.memo[virtual]
+        return fits
 
     @property
     def names(self) -> CallNames:
         """The call's names."""
-        ...
+        return self.memory.tools.names(self.kind)
 
     @property
     def usage(self) -> Usage:
         """The run's usage so far."""
-        ...
+        return self.memory.meter.run
 
     @property
     def context(self) -> RunContext:
         """The run's context."""
-        ...
+        return self.memory.context
 
     @property
-    def approved(self) -> bool:
-        """Whether a person approved this tool with this input."""
-        ...
+    def directories(self) -> Directories:
+        """The run's directories and shell."""
+        return self.memory.directories
+
+    def outputs(self, ref: OutputRef) -> SeenValues:
+        """The outputs of earlier successful calls."""
+        return self.memory.returned[ref]
 
     @property
-    def observed(self) -> bool:
-        """Whether it has already happened."""
-        ...
-
-    def normalized_digest(self) -> str:
-        """A digest of the tool and input that ignores the JSON types of values."""
-        ...
-
-    @property
-    def messages(self) -> Sequence[tuple[str, str]]:
-        """The session's messages, with their roles, if a rule `reads_messages`."""
-        ...
+    def messages(self) -> list[tuple[str, str]]:
+        """The session's messages, with their roles."""
+        return self.memory.user_text.messages
 
     @property
     def messages_forgotten(self) -> int:
         """How many messages were dropped."""
-        ...
+        return self.memory.user_text.forgotten
 
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
-        ...
+        return self.memory.user_text.contain(text)
 
     def user_said(self, pattern: str, latest: bool) -> bool:
-        """Whether a pattern the rule declared in `phrases` was found in a user message, or in the last."""
-        ...
+        """Whether a pattern was found in a user message, or in the last."""
+        text = self.memory.user_text
+        return pattern in (text.last if latest else text.ever)
+
+    def normalized_digest(self) -> str:
+        """A digest of the tool and input that ignores the JSON types of values."""
+        loose: str | None = self.memo.get(LOOSE)
+        if loose is None:
+            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
+            loose = self.memo[LOOSE] = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+        return loose
+
+
+def _loosened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _loosened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_loosened(item) for item in value]
+    return text_of(value) if is_number(value) else value
 
 
 class RuleState(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from unicodedata import category
 
 import msgspec
 
-from ..events.calls import UNREADABLE, fingerprint
-from ..events.run_context import RunContext
+from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
 from ..language.facts import Directories, ToolTable, directories_of
-from ..language.operators import flat
-from ..rules.machine import BOUND
-from ..values.json_values import is_number, number_of, unkeepable
+from ..language.seen_values import SeenValues
 from ..values.regexes import Regex
-from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 MESSAGES_KEPT = 10_000
@@ -25,52 +20,6 @@ MESSAGES_KEPT = 10_000
 
 EMPTY: frozenset[Any] = frozenset()
 """Shared by all sessions, to save memory."""
-
-
-class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The values that earlier successful calls returned for one reference."""
-
-    texts: set[str] = set()
-    numbers: set[int | float] = set()
-    numeric_texts: set[int | float] = set()
-    others: set[str] = set()
-    full: bool = False
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was kept."""
-        return not (self.texts or self.numbers or self.others)
-
-    def add(self, values: Iterable[Any]) -> None:
-        """Keep values, and each element of lists; beyond the bound, only that some were dropped."""
-        for value in flat(list(values)):
-            if len(self.texts) + len(self.numbers) + len(self.others) >= BOUND:
-                self.full = True
-                return
-            if type(value) is str:
-                self.texts.add(value)
-                number = number_of(value, loose=True)
-                if number is not None and not unkeepable(number):
-                    self.numeric_texts.add(number)
-            elif is_number(value) and not unkeepable(value):
-                self.numbers.add(value)
-            else:
-                try:
-                    self.others.add(fingerprint(value).decode())
-                except UNREADABLE:
-                    self.full = True  # past what can be kept, as past the bound
-
-    def has(self, value: Any, loose: bool) -> bool:
-        """Whether a value is among them; with `loose`, a number equals its text."""
-        if type(value) is str:
-            return value in self.texts or (loose and number_of(value, loose=True) in self.numbers)
-        if is_number(value):
-            return value in self.numbers or (loose and value in self.numeric_texts)
-        return fingerprint(value).decode() in self.others
-
-    def values(self) -> list[Any]:
-        """All values, in no order."""
-        return [*self.texts, *self.numbers, *(msgspec.json.decode(other) for other in self.others)]
 
 
 class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -116,13 +65,19 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
         return any(_stands_in(text, folded) for text in self.texts)
 
 
+class Metered(Protocol):
+    """Counts what is used; `run` is the run's usage so far."""
+
+    run: Usage
+
+
 @dataclass(slots=True, eq=False)
 class SessionFacts:
     """Facts about a session that rules may look up besides their own state."""
 
     returned: dict[OutputRef, SeenValues]
     user_text: UserText
-    meter: TokenMeter
+    meter: Metered
     context: RunContext
     tools: ToolTable
     directories: Directories = field(init=False)
