@@ -11,7 +11,6 @@ from typing import Any, Unpack
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 
 from proctor.policies.errors import PolicyViolationError
 
@@ -37,14 +36,14 @@ from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
 from ..launch.launch import LaunchRequest, check_context, claim_created, claimed, let_go, run_info
 from ..launch.plan import Plans
-from ..log import audible, logger
+from ..log import audible, failure, logger
 from ..ports.adapter import Adapter, Approver, EndOrphans, Publisher
 from ..ports.store import Store, all_commands
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers
-from ..run.tasks import spawn
+from ..run.tasks import BackgroundTasks, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
@@ -218,12 +217,12 @@ class Supervisor:
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
         self._publishers = Publishers(self._subscriptions.follower, publishers, self._log)
-        self._tasks: TaskGroup | None = None
+        self._tasks = BackgroundTasks(self._break)  # no group: another task may leave than entered
         self._services: Services | None = None
         self._closing = False
 
     async def __aenter__(self) -> Supervisor:
-        if self._tasks is not None:
+        if self._services is not None:
             raise UsageError("a supervisor can be opened once; create another one")
         clock = Clock()
         timers = Timers(clock)
@@ -241,14 +240,12 @@ class Supervisor:
         )
         self._watchdog = Watchdog(self._log, lambda: [running.run_id for running in self._runs])
         self._watchdog.start()
-        self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(timers.run)
+        self._tasks.start(timers.run)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._tasks is not None
         self._closing = True
         reason = why_left(error)
         try:
@@ -263,12 +260,13 @@ class Supervisor:
                 await self._runs.drained_for_sure()
             finally:
                 self._subscriptions.close()
-                self._tasks.cancel_scope.cancel()
+                self._tasks.cancel()
                 try:
                     await self._ownership.leave()
                 finally:
                     self._watchdog.stop()
-                    await self._tasks.__aexit__(None, None, None)
+                    with anyio.CancelScope(shield=True):
+                        await self._tasks.end()
 
     async def start(self, adapter: Adapter, prompt: str, **options: Unpack[StartOptions]) -> RunHandle:
         """Start a run and return once it has started; waits while `max_running` others are running.
@@ -411,9 +409,14 @@ class Supervisor:
 
     def _listen(self, owner: Owner) -> None:
         """Start to renew the lease and to read commands: this supervisor owns runs from now on."""
-        assert self._tasks is not None
-        self._tasks.start_soon(self._ownership.keep)
-        self._tasks.start_soon(self._reader.run, owner.after)
+        self._tasks.start(self._ownership.keep)
+        self._tasks.start(partial(self._reader.run, owner.after))
+
+    def _break(self, error: Exception) -> None:
+        """After an internal error, no run goes on without its deadlines, its lease or its commands."""
+        self._closing = True
+        self._log.error("supervisor.broken", **failure(error))
+        self._runs.cancel_all(why_left(error))
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)

@@ -214,16 +214,20 @@ class BackgroundTasks:
         self._going: tuple[DetachedTask[Any], ...] = ()
 
     def start(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Start one; if it has not ended by the end of the run and ignores a cancel, it is abandoned."""
+        """Start one; if it has not ended by `end` and ignores a cancel, it is abandoned."""
         self._going = (*self._going, DetachedTask(call, over=self._is_over))
+
+    def cancel(self) -> None:
+        """Cancel those that run."""
+        for task in self._going:
+            task.cancel()
 
     async def end(self) -> None:
         """Cancel those that run, and wait until they have ended or are abandoned."""
         if self._going:
             await checkpoint()  # most are about to end, which costs less than a cancel
         going = self._going
-        for task in going:
-            task.cancel()
+        self.cancel()
         for task in going:
             await task.released(0)
 

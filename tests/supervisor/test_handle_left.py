@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
 import pytest
 from supervised import OPEN
 
 from proctor.policies.events import RunCancelled
-from proctor.supervisor import MemoryStore, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor import MemoryStore, RunHandle, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
@@ -149,3 +149,25 @@ async def test_a_block_that_is_cancelled_while_it_waits_for_its_runs_says_so() -
             await supervisor.start(Started(scope.cancel), "go", policies=[OPEN])
 
     assert await reasons(store) == ["its caller was cancelled"]
+
+
+async def held_open(store: MemoryStore, adapter: FakeAdapter) -> AsyncGenerator[RunHandle]:
+    """A generator that owns a run, as programs and their fixtures write them."""
+    async with Supervisor(store) as supervisor:
+        yield await supervisor.start(adapter, "go", policies=[OPEN])
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_is_left_by_another_task_than_entered_it() -> None:
+    """As of a generator that the collector closes: its runs end, and whoever entered it is not cancelled."""
+    store, adapter = MemoryStore(), FakeAdapter([Pause()])
+    opened = held_open(store, adapter)
+    handle = await anext(opened)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(opened.aclose)
+    await anyio.lowlevel.checkpoint()
+
+    assert handle.done
+    assert await reasons(store) == ["its caller failed: GeneratorExit"]
+    assert adapter.closed == len(adapter.launches)
