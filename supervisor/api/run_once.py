@@ -20,7 +20,7 @@ from proctor.policies.events.run_context import RunContext
 
 from ..arguments import ExecuteOptions, OnceOptions, check_options, check_store, check_text, parted
 from ..errors import UsageError
-from ..launch.history import as_sub_run, parents_store
+from ..launch.history import as_sub_run, parent_with_store
 from ..launch.launch import new_id, run_info
 from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, Approver, Publisher
@@ -55,7 +55,7 @@ async def run_once(
         adapter: the agent.
         prompt: the agent's task.
         store: the store of the run; by default in memory, or that of a parent run with budgets.
-        approver: answers approval requests in this process.
+        approver: answers approval requests in this process; without a store, by default that of such a parent.
         publishers: functions that receive each stored event.
         redaction: which secrets to redact; by default the usual patterns.
         options: its policies and more of `RunOptions`; `session_id`, `run_id` and `metadata` of a run that nobody
@@ -69,11 +69,11 @@ async def run_once(
     """
     check_options("run_once", options, OnceOptions, *_SERVICES)
     of_run, bounds = parted(options)
-    store = parents_store() if store is None else store
-    answerable = approver is not None or store is not None
-    store = MemoryStore() if store is None else store
+    above = parent_with_store() if store is None else None
+    approver = above.approver if approver is None and above is not None else approver
+    answerable = approver is not None or store is not None or (above is not None and above.answerable)
     supervisor = Supervisor(
-        store,
+        store if store is not None else above.store if above is not None else MemoryStore(),
         approver=approver,
         publishers=publishers,
         answerable=answerable,

@@ -20,7 +20,7 @@ from ..machine.event_factory import PriorSession
 from ..machine.run_state import estimated_size
 from ..ports.store import EventLog, Store, closing
 from ..ports.stored_types import RunInfo
-from ..run.provider_session import parent
+from ..run.provider_session import Parent, parent
 from .plan import written
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
@@ -140,14 +140,12 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
     return msgspec.structs.replace(info, spec={"context": whose, **info.spec, FIELD: line})
 
 
-def parents_store() -> Store | None:
-    """The parent run's store, for a run started without one. Raises UsageError if it belongs to another thread."""
+def parent_with_store() -> Parent | None:
+    """The parent run, for a run started without a store. Raises UsageError if that belongs to another thread."""
     above = parent()
-    if above is None:
-        return None
-    if above.thread != threading.get_ident():
+    if above is not None and above.thread != threading.get_ident():
         raise UsageError(f"run `{above.run_id}`, which starts this one, has budgets; give this one its store")
-    return above.store
+    return above
 
 
 def inherited(info: RunInfo) -> tuple[Policy, ...]:

@@ -132,15 +132,21 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
     )
-    passes_on = {"compiled": plan.compiled, "context": context}
-    parent = Parent(run_id=info.run_id, store=services.store, **passes_on) if plan.policy.budgets else None
+    parent = Parent(
+        run_id=info.run_id,
+        store=services.store,
+        approver=services.approver,
+        answerable=services.answerable,
+        compiled=plan.compiled,
+        context=context,
+    )
     actor = RunActor(
         machine,
         adapter,
         launch,
         services=services,
         epoch=request.epoch,
-        parent=parent,
+        parent=parent if plan.policy.budgets else None,
         calls_before=history.past.calls,
     )
     return actor, begin

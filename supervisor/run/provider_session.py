@@ -21,7 +21,7 @@ from proctor.policies.values.foreign_code import as_error, error_text, isolated,
 from ..arguments import isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
-from ..ports.adapter import Adapter, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
+from ..ports.adapter import Adapter, Approver, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
 from ..ports.store import Store
 from .tasks import DetachedTask, OneShotEvent
 
@@ -76,12 +76,14 @@ async def _run_step(
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that a run passes on to its child runs: the store of its budgets, its compiled policy, its context
-    and the thread of its event loop.
+    """What a run passes on to its child runs: the store of its budgets, who approves there, its compiled policy, its
+    context and the thread of its event loop.
     """
 
     run_id: str
     store: Store
+    approver: Approver | None
+    answerable: bool
     compiled: Any
     context: RunContext
     thread: int = msgspec.field(default_factory=threading.get_ident)

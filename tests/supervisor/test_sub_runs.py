@@ -26,6 +26,8 @@ from proctor.supervisor import (
     run_once,
     run_once_sync,
 )
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 ORG = parse_policies("""
@@ -270,3 +272,15 @@ async def test_a_sub_run_takes_a_place_of_the_runs_at_once() -> None:
 
     assert len(refused) == 1
     assert "runs at once" in refused[0]
+
+
+@pytest.mark.parametrize("granted", [True, None], ids=["by the parent's approver", "by nobody"])
+async def test_a_sub_run_without_a_store_asks_whom_its_parent_asks(granted: bool | None) -> None:
+    """Nobody else could find its request: where its parent can ask nobody, its call is refused at once."""
+    asks = parse_policies("{name: own, tool_rules: [{deny: [deploy], action: request_approval}]}")
+    sub, approver = FakeAdapter([Ask(name="deploy")]), None if granted is None else FakeApprover(granted)
+    step = starting(partial(run_once, sub, "go", policies=asks), [])
+    with anyio.fail_after(PATIENCE_S):
+        await run_once(agent(step), "go", policies=ORG, context=WEB, approver=approver)
+
+    assert [call.name for call in sub.ran] == ["deploy"] * bool(granted)
