@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
@@ -238,6 +239,21 @@ def check_count(name: str, given: object) -> None:
     """Raises UsageError for anything that is not a whole number from 1."""
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise UsageError(f"{name} is {given!r}; it must be a whole number from 1")
+
+
+def check_seconds(**given: object) -> None:
+    """Raises UsageError for anything that is not a number of seconds."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise UsageError(f"`{name}` is {value!r}; it is a number of seconds")
+
+
+def moment_before(now: datetime | None, older_than: object) -> datetime:
+    """The moment so long before now. Raises UsageError for anything that is not a length of time."""
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise UsageError("`older_than` is a time, for example `timedelta(days=90)`")
+    now = now or datetime.now(UTC)
+    return now - min(older_than, now - datetime.min.replace(tzinfo=UTC))
 
 
 def check_named(**given: object) -> None:

@@ -18,7 +18,16 @@ from sniffio import AsyncLibraryNotFoundError, current_async_library
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.events.run_context import RunContext
 
-from ..arguments import ExecuteOptions, OnceOptions, check_options, check_store, check_text, parted
+from ..arguments import (
+    ExecuteOptions,
+    OnceOptions,
+    check_adapter,
+    check_options,
+    check_seconds,
+    check_store,
+    check_text,
+    parted,
+)
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parent_with_store
 from ..launch.launch import new_id, run_info
@@ -180,7 +189,10 @@ async def cancel_for_approval(
         UsageError: there is no such run, it is not running, or it did not end in time.
     """
     check_store(store)
-    check_text(by=by)
+    check_text(run_id=run_id, by=by)
+    check_seconds(timeout_s=timeout_s)
+    if not isinstance(target, RunHandle):
+        check_adapter(target)
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
@@ -261,6 +273,8 @@ def run_once_sync(
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
     check_options("run_once_sync", options, OnceOptions, *_SERVICES, "timeout_s")
+    if timeout_s is not None:
+        check_seconds(timeout_s=timeout_s)
 
     async def within() -> RunResult:
         with anyio.fail_after(timeout_s):

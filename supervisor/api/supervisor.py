@@ -400,6 +400,7 @@ class Supervisor:
             raise UsageError("the supervisor is not open; use `async with`")
 
     async def _created(self, run_id: str) -> RunInfo:
+        check_text(run_id=run_id)
         info = await self._store.run(run_id)
         if info is None:
             raise UsageError(f"there is no run `{run_id}`; create it first")

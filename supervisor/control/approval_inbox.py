@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from proctor.policies.values.json_values import json_words
 
-from ..arguments import check_text
+from ..arguments import check_seconds, check_text
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
 from ..ports.store import ApprovalStore, Store, wait_again
@@ -86,6 +86,7 @@ async def answer(
     Raises:
         ApprovalError: the answer was rejected; its `kind` says why.
     """
+    check_seconds(wait_s=wait_s)
     return await wait_recorded(store, await record_answer(store, approval_id, given, redactor), wait_s=wait_s)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 import anyio
 import msgspec
 
-from ..arguments import check_named, check_store, check_text
+from ..arguments import check_named, check_seconds, check_store, check_text
 from ..errors import StoreError, UsageError
 from ..ports.adapter import EndOrphans
 from ..ports.store import Store, all_runs, wait_again
@@ -140,6 +140,7 @@ class KillSwitch:
         This call itself ends lost runs and created ones. The id of a lost run also names its retry. With
         `block_starts`, no run of the scope starts until `lift`. Raises StoreError; UsageError for an invalid scope.
         """
+        check_seconds(wait_s=wait_s)
         scope = scope_of(run_id=run_id, session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 
 from proctor.policies.values.foreign_code import error_text
 
-from ..errors import StoreError, UsageError
+from ..arguments import moment_before
+from ..errors import StoreError
 from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
@@ -205,9 +206,7 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
         UsageError: `older_than` is not a duration.
         StoreError: the store cannot be read or written.
     """
-    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
-        raise UsageError("`older_than` is a time, for example `timedelta(days=1)`")
-    where = RunFilter(status=_CREATED, until=(now or datetime.now(UTC)) - older_than)
+    where = RunFilter(status=_CREATED, until=moment_before(now, older_than))
     found = [run async for run in all_runs(store, where=where)]
     if not found:
         return []

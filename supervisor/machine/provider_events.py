@@ -117,9 +117,9 @@ class ProviderEvents:
         self._state.record(event)
 
     def _streamed(self, event: MessageStreamed) -> None:
-        if event.role == "assistant":
-            self._deltas.append(event.delta)
         self._state.record(event)
+        if event.role == "assistant" and not self._state.counts.is_full_of(event):
+            self._deltas.append(event.delta)
 
     def _noted(self, event: Event) -> None:
         self.recall(event)

@@ -464,11 +464,15 @@ class RecordCounts:
         self._events = self._bytes = 0
         self.over = self.full = False
 
+    def is_full_of(self, event: Event) -> bool:
+        """Whether no more messages like this one are recorded."""
+        return _code_of(event) in self._full
+
     def recorded_for(self, event: Event) -> Event | None:
         """The event to record for a message: itself, then once the report that the bound is reached, then None."""
-        code = _code_of(event)
-        if code in self._full:
+        if self.is_full_of(event):
             return None
+        code = _code_of(event)
         messages, size = self._used.get(code, (0, 0))
         if messages < self._bounds.max_messages and size + _message_size(event) <= self._bounds.max_message_bytes:
             return event

@@ -14,7 +14,7 @@ from proctor.policies.events import Event, RecordPruned, decode_event
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
-from ..arguments import check_store
+from ..arguments import check_store, moment_before
 from ..errors import StoreError, UsageError
 from ..ports.store import EventLog, Store, all_runs, closing
 from ..ports.stored_types import RunFilter, RunInfo
@@ -70,9 +70,7 @@ async def prune(
         StoreError: the store cannot be read or written.
     """
     check_store(store)
-    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
-        raise UsageError("`older_than` is a time, for example `timedelta(days=90)`")
-    cutoff = (now or datetime.now(UTC)) - older_than
+    cutoff = moment_before(now, older_than)
     reason = f"nothing was stored for more than {older_than}"
     pruning = _Pruning(store, cutoff, keep_violations, None if dry_run else RecordPruned(by=by, reason=reason))
     for session_id in await _candidates(store, cutoff):

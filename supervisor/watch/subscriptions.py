@@ -212,7 +212,7 @@ class Subscriptions:
         capacity: int = CAPACITY,
     ) -> Subscription:
         """See `Supervisor.subscribe`. Raises UsageError for arguments that do not go together."""
-        check_named(session_id=session_id, tenant=tenant)
+        check_named(session_id=session_id, run_id=run_id, tenant=tenant)
         wanted = None if types is None else event_types(types)
         if tenant is not None and (session_id is not None or run_id is not None):
             raise UsageError("a tenant's events are those of all its sessions: name a tenant, or a session or a run")
@@ -229,7 +229,7 @@ def event_types(given: object) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Collection) or not given:
         raise UsageError("`types` is a list of types of events, for example `types=['policy_violation']`")
     for name in given:
-        if name not in EVENT_TYPES:
+        if not isinstance(name, str) or name not in EVENT_TYPES:
             near = get_close_matches(str(name), EVENT_TYPES, 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise UsageError(f"`types` names `{name}`, which is no type of event{hint}")

@@ -13,10 +13,12 @@ from supervised import OPEN
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.supervisor import (
+    ApprovalAnswer,
     MemoryStore,
     RunOptions,
     Supervisor,
     UsageError,
+    answer,
     cancel_for_approval,
     create_run,
     execute_run,
@@ -175,6 +177,32 @@ async def test_what_a_created_run_has_is_not_given_again() -> None:
     """Its ids and metadata are in the store."""
     with pytest.raises(UsageError, match="`execute_run` takes no `session_id`"):
         await _execute_run(FakeAdapter(), policy=OPEN, session_id="other")
+
+
+@pytest.mark.parametrize("seconds", ["9", None, True, float("nan")])
+async def test_what_is_no_number_of_seconds_is_one_clear_error(seconds: Any) -> None:
+    """Wherever somebody waits for so long."""
+    store, about = MemoryStore(), {"tool_name": "bash", "tool_call_id": "c1"}
+    yes = ApprovalAnswer(granted=True, by="ana")
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[EMPTY])
+        waits: list[Awaitable[Any]] = [
+            cancel_for_approval(store, handle, handle.run_id, about, timeout_s=seconds),
+            supervisor.switch.kill(by="ana", everything=True, wait_s=seconds),
+            answer(store, "a", yes, wait_s=seconds),
+            *([_sync(FakeAdapter(), policy=OPEN, timeout_s=seconds)] if seconds is not None else []),
+        ]
+        for waiting in waits:
+            with pytest.raises(UsageError, match="it is a number of seconds"):
+                await waiting
+        for other in (None, "claude", FakeAdapter):
+            with pytest.raises(UsageError, match="not an adapter"):
+                await cancel_for_approval(store, other, handle.run_id, about)  # type: ignore[arg-type]
+        for given in (3, ["r"], None):
+            with pytest.raises(UsageError, match="not text"):
+                await supervisor.execute(FakeAdapter(), given, policies=[EMPTY])  # type: ignore[arg-type]
+        assert not handle.done
+        await handle.cancel()
 
 
 @EACH

@@ -196,6 +196,13 @@ async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: 
     async with opened(kept, tmp_path) as store:
         events = await recorded(store, steps, OPEN)
 
+        streamed = await run_once(
+            FakeAdapter([*flood, ev.RunCompleted()]), "go", store=store, policy=OPEN, max_messages=9
+        )
+
+    assert len(streamed.output or "") <= max(
+        9, len(getattr(flood[-1], "content", ""))
+    )  # of what is not recorded, nothing
     assert sum(isinstance(event, MESSAGES) for event in events) <= 21
     errors = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert [event.code in FULL for event in errors] == [True]

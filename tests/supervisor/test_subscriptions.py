@@ -304,9 +304,9 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    *(({"types": types}, "types") for types in ("run_started", [], ["run_startd"], [7], 3)),
+    *(({"types": types}, "types") for types in ("run_started", [], ["run_startd"], [7], [bytearray()], 3)),
     ({"tenant": "acme", "session_id": "s"}, "name a tenant, or a session or a run"),
-    ({"session_id": 3}, "not text"),
+    *(({name: ["r"]}, "not text") for name in ("session_id", "run_id", "tenant")),
     ({"run_id": "nothing"}, "no run"),
     ({"run_id": "r", "session_id": "other"}, "no run"),
     ({"run_id": "r", "after": "begin"}, "`after`"),

@@ -191,4 +191,5 @@ async def test_an_age_of_nothing_is_every_created_run() -> None:
         with pytest.raises(UsageError, match="`older_than` is a time"):
             await withdraw_created(store, older_than=age)  # type: ignore[arg-type]
 
+    assert await withdraw_created(store, older_than=timedelta.max) == []
     assert [run.run_id for run in await withdraw_created(store, older_than=timedelta(0), now=NOW)] == ["now"]
