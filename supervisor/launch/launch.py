@@ -132,7 +132,20 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
     )
-    parent = Parent(
+    actor = RunActor(
+        machine,
+        adapter,
+        launch,
+        services=services,
+        epoch=request.epoch,
+        parent=_parent(info, plan, context, services) if plan.policy.budgets else None,
+        calls_before=history.past.calls,
+    )
+    return actor, begin
+
+
+def _parent(info: RunInfo, plan: Plan, context: RunContext, services: Services) -> Parent:
+    return Parent(
         run_id=info.run_id,
         store=services.store,
         approver=services.approver,
@@ -140,16 +153,6 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         compiled=plan.compiled,
         context=context,
     )
-    actor = RunActor(
-        machine,
-        adapter,
-        launch,
-        services=services,
-        epoch=request.epoch,
-        parent=parent if plan.policy.budgets else None,
-        calls_before=history.past.calls,
-    )
-    return actor, begin
 
 
 async def _closed_gate(call: object) -> GateAnswer:
