@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
@@ -374,10 +375,15 @@ class OpenTelemetry:
             about.span.set_attribute(attribute, content(value))
 
 
+END_S = 3.0
+"""How many seconds the end waits for a collector, unless OTEL_EXPORTER_OTLP_TIMEOUT says."""
+
+
 @contextmanager
-def exported() -> Iterator[OpenTelemetry]:
-    """An observer whose spans and metrics are sent while this is open, and at its end. A run that starts
-    meanwhile is part of the trace that TRACEPARENT names. Raises UsageError if the extra is not installed.
+def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
+    """An observer whose spans and metrics are sent while this is open, and at its end; `warn` is told if they cannot
+    be. A run that starts meanwhile is part of the trace that TRACEPARENT names. Raises UsageError if the extra is not
+    installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -401,5 +407,17 @@ def exported() -> Iterator[OpenTelemetry]:
         yield OpenTelemetry(tracer_provider=traces, meter_provider=meters)
     finally:
         context.detach(token)
-        traces.shutdown()
-        meters.shutdown()
+        if not _end_together(traces.shutdown, meters.shutdown):
+            warn("the telemetry collector does not answer; what it has not taken is not sent")
+
+
+def _end_together(*ends: Callable[[], None]) -> bool:
+    """Send what is left; whether that was over within the bound. Whoever still waits for the collector is left."""
+    given = os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT", "")
+    over = time.monotonic() + (float(given) if given.isdecimal() else END_S)
+    threads = [threading.Thread(target=end, daemon=True) for end in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0, over - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -21,9 +21,9 @@ from proctor.supervisor.ports.store import Store
 
 from ..kit.display_text import escape_control_lines
 from ..operations.identities import read_private
-from ..operations.service import MissingError, OperatorService
+from ..operations.service import OperatorService
 from ..operations.views import ApprovalView
-from .webhook import CursorFile, DeliveryStatus, send_events
+from .webhook import CursorFile, DeliveryStatus, scheme_of, send_events
 
 TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0
@@ -69,7 +69,7 @@ class Recipient:
         except ImportError:
             raise UsageError(f"`notify` needs apprise; {install_of('notify')}") from None
         self.address = address
-        self.kind = urlsplit(address).scheme
+        self.kind = scheme_of(address)
         self._sender = apprise.Apprise()
         self._text = apprise.NotifyFormat.TEXT
         if not self._sender.add(address):
@@ -112,11 +112,11 @@ class _Notifier:
     async def _once(self, event: ToolApprovalRequested) -> DeliveryStatus:
         try:
             approval = await self._service.approval(event.approval_id)
-        except MissingError:
+        except UsageError:
             return "skipped"
         except StoreError:
             raise _NotSentError from None
-        if not is_open(approval):
+        if approval.approval_id != event.approval_id or not is_open(approval):  # it was pruned
             return "skipped"
         title, body = message(approval, self._page)
         if not await self._recipient.send(title, body):

@@ -93,10 +93,14 @@ def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Targ
     """A receiver from command-line values. Raises UsageError if they are invalid, or would send secrets in clear
     text.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+    try:
+        parts, host = urlsplit(url), httpx.URL(url).host
+        usable = parts.scheme in ("http", "https") and host and parts.port != 0 and not parts.netloc.count("@")
+    except (ValueError, httpx.InvalidURL):
+        usable = False
+    if not usable:
         raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not _is_loopback(host):
         raise UsageError(f"`{url}` is not encrypted; use https://, or an address on loopback")
     unknown = sorted(set(types) - set(EVENT_TYPES))
     if unknown:
@@ -234,6 +238,11 @@ class CursorFile:
             logger().warning("webhook.place_not_kept", path=str(self.path), why=os_words(error))
 
 
+def scheme_of(address: str) -> str:
+    """The kind of an address; what follows it may be a secret."""
+    return address.partition("://")[0] if "://" in address else ""
+
+
 @contextmanager
 def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFile]:
     """The cursor of a receiver of a store. Raises UsageError while another process sends to it."""
@@ -246,7 +255,8 @@ def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFi
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"another process sends the events of `{store}` to `{urlsplit(url).netloc}`") from None
+            whom = urlsplit(url).netloc if kind == "webhook" else f"{scheme_of(url)}://..."
+            raise UsageError(f"another process sends the events of `{store}` to `{whom}`") from None
         yield CursorFile(store.with_name(name))
     finally:
         os.close(lock)

@@ -309,8 +309,20 @@ async def all_runs(
     """The runs of `store`, or of one session (`session_id`), that match `where`, newest first, without those created
     meanwhile. Close it if you stop early: see `contextlib.aclosing`.
     """
+    seen: dict[str, None] = {}
     before: str | None = None
-    while page := await store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):
+    while True:
+        page = await store.runs(limit=_PAGE, session_id=session_id, before=before, where=where)
         for run in page:
-            yield run
-        before = page[-1].run_id
+            if run.run_id not in seen:
+                seen[run.run_id] = None
+                yield run
+        if page:
+            before = page[-1].run_id
+        elif before is None or await store.run(before) is not None:
+            return
+        else:  # it was pruned meanwhile: on behind the latest that is still there
+            known = reversed(seen)
+            before = next(known)
+            while before is not None and await store.run(before) is None:
+                before = next(known, None)

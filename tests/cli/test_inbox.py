@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
+import pytest
+from answering import token_for
 
 from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.operations.service import OperatorService
@@ -27,7 +31,8 @@ from proctor.policies.events import (
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
-from proctor.supervisor import RunResult, run_once
+from proctor.supervisor import RunInfo, RunResult, run_once
+from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeApprover
 
 Cli = Any
@@ -63,6 +68,31 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, pla
     assert [line for line in two.out.splitlines() if not line.startswith(" ")] == ["run_1.1", "run_1.3"]
     assert two.err == "more are pending; `--limit` shows them\n"
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
+
+
+@pytest.mark.parametrize(("word", "state"), [("approve", "granted"), ("deny", "denied")])
+def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
+    tmp_path: Path, word: str, state: str
+) -> None:
+    """Its owner goes on and does not take it up."""
+    place = tmp_path / "runs.db"
+    command = [sys.executable, "-m", "proctor", word, "run_1.1", "--by", "ana", "--store", str(place)]
+
+    async def interrupted() -> tuple[str, ...]:
+        async with SQLiteStore(place) as store:
+            epoch = (await store.register(Owner(owner_id="o", host="h"), lease_s=3600)).epoch
+            await store.create_run(RunInfo(run_id="run_1", session_id="s"), epoch=epoch)
+            await store.append([msgspec.structs.replace(request(1), held=True)], epoch=epoch)
+            async with await anyio.open_process(command, env=os.environ | token_for(place)) as process:
+                while (approval := await store.approval("run_1.1")) and approval.state == "requested":
+                    await anyio.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                assert process.stderr is not None
+                said = b"".join([chunk async for chunk in process.stderr]).decode().split("\n")
+            assert process.returncode == 3
+            return approval.state if approval else "", *filter(None, said)
+
+    assert anyio.run(interrupted) == (state, f"`run_1.1` stays {state}, as ana answered", "interrupted")
 
 
 @contextmanager

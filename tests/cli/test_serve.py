@@ -170,6 +170,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
     (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
     (("--origin", "ops.example"), "is not an origin"),
     (("--origin", "https://ops.example/page"), "is not an origin"),
+    (("--origin", "https://[::1"), "is not an origin"),
     (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
 ])  # fmt: skip
 def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:

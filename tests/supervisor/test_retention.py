@@ -26,6 +26,7 @@ from proctor.supervisor import (
     RunInfo,
     StoreError,
     UsageError,
+    all_runs,
     export_lines,
     import_lines,
     prune,
@@ -111,6 +112,26 @@ async def test_a_pruned_session_is_not_resumed() -> None:
         await run_once(FakeAdapter(), "go", policies=[OPEN], store=store, session_id="s")
 
     assert [run.status for run in await store.runs()] in ([], ["failed"], ["cancelled"])
+
+
+@pytest.mark.parametrize(("pruned", "found"), [("ed", "edcba"), ("d", "edcba"), ("", "edcba"), ("dcba", "ed")])
+async def test_a_list_of_all_runs_goes_on_where_one_at_a_pages_edge_is_pruned_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, pruned: str, found: str
+) -> None:
+    """From the latest one that is still there; where none is, only what was created since is new."""
+    monkeypatch.setattr("proctor.supervisor.ports.store._PAGE", 2)
+    store, names = MemoryStore(), ""
+    for name in "abcde":
+        await add(store, name, 100)
+    async with aclosing(all_runs(store)) as runs:
+        async for run in runs:
+            names += run.session_id
+            if names == "ed":
+                for name in pruned:
+                    left = RecordPruned(session_id=name)
+                    assert await store.prune(left, up_to=await store.last_seq(name))
+
+    assert names == found
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -97,7 +97,13 @@ def _answer(
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
-    answered = operated(lambda service: service.answer(approval_id, given, like=like), store)
+    try:
+        answered = operated(lambda service: service.answer(approval_id, given, like=like), store)
+    except KeyboardInterrupt:  # while the run was to take up what counts already
+        stored = operated(lambda service: service.approval(approval_id), store)
+        if stored.state != "requested":
+            note(f"`{stored.approval_id}` stays {stored.state}, as {stored.answered_by} answered")
+        raise
     if as_json:
         echo_json(answered)
     else:

@@ -171,7 +171,7 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
         raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
 
-    with exported() as observer:
+    with exported(note) as observer:
         yield [observer]
 
 

@@ -272,14 +272,11 @@ def _check_proxy(address: str | None) -> None:
 
 
 def _check_origin(origin: str, what: str = "`--origin") -> None:
-    parts = urlsplit(origin)
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.netloc
-        or parts.path.strip("/")
-        or parts.query
-        or parts.fragment
-    ):
+    try:
+        scheme, host, path, *more = urlsplit(origin)
+    except ValueError:
+        scheme, host, path, more = "", "", "", []
+    if scheme not in ("http", "https") or not host or path.strip("/") or any(more):
         raise click.UsageError(f"{what} {origin}` is not an origin; use https://HOST or http://HOST:PORT")
 
 

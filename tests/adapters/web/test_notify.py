@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from web_server import ANA, BEN, Site
 from proctor.adapters.cli import main
 from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import RunStarted, ToolApprovalDenied, ToolApprovalRequested
-from proctor.supervisor import RunInfo, UsageError
+from proctor.adapters.web.webhook import begin, cursor_of
+from proctor.policies.events import RunCancelled, RunStarted, ToolApprovalDenied, ToolApprovalRequested
+from proctor.supervisor import RunInfo, UsageError, prune
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("apprise", reason="pip install '.[notify]'")
@@ -120,6 +123,7 @@ async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApp
     """A run whose client asks its person itself, and what became of the request."""
     ids: dict[str, Any] = {"run_id": run_id, "session_id": run_id}
     run = RunInfo(**ids, provider="claude-code", spec={"asks": "claude-code"})
+    ids["at"] = datetime.now(UTC)
     request = ToolApprovalRequested(
         **ids, approval_id=f"{run_id}.1", tool_call_id="c", tool_name="Bash",
         tool_input={"command": "git push"}, input_digest="d", held=True,
@@ -128,6 +132,45 @@ async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApp
     async with SQLiteStore(folder / "runs.db") as store:
         await store.create_run(run)
         await store.append([RunStarted(**ids), request, *closed])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as `serve` is on
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
+async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its run's id is the beginning of."""
+    from apprise.decorators import notify as plug_in
+
+    from proctor.adapters.web import notify
+
+    tried: queue.Queue[str] = queue.Queue()
+    pruned = threading.Event()
+
+    @plug_in(on="failing")  # type: ignore[no-untyped-call, untyped-decorator]
+    def _failing(body: str, title: str, notify_type: str, *_: Any, **__: Any) -> bool:
+        tried.put(body.rpartition("/")[2])
+        return not pruned.wait(PATIENCE_S)
+
+    monkeypatch.setattr(notify, "FIRST_WAIT_S", 0.01)
+    place = tmp_path / "runs.db"
+    async with SQLiteStore(place) as store, anyio.create_task_group() as tasks:
+        with cursor_of(place, "failing://here", "notify") as cursor:
+            await begin(store, cursor)
+            tasks.start_soon(notify.notify, store, notify.Recipient("failing://here"), "http://p", cursor)
+            await asking_run(tmp_path, "job")
+            first = await anyio.to_thread.run_sync(lambda: tried.get(timeout=PATIENCE_S))
+            for run_id in ("job1", "job2"):
+                await store.create_run(RunInfo(run_id=run_id, session_id=run_id))
+            await store.append([RunCancelled(run_id="job", session_id="job", at=datetime.now(UTC))])
+            report = await prune(store, older_than=timedelta(0), now=datetime.now(UTC) + timedelta(days=1))
+            await asking_run(tmp_path, "later")
+            pruned.set()
+            later = await anyio.to_thread.run_sync(lambda: tried.get(timeout=PATIENCE_S))
+            tasks.cancel_scope.cancel()
+
+    assert (first, report.sessions, later) == ("job.1", 1, "later.1")
 
 
 def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
@@ -209,6 +252,7 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
 
 @pytest.mark.parametrize(("text", "mode", "why"), [
     ("notify: {to: ['nonsense://x']}\n", 0o600, "an address that apprise does not know: `nonsense://...`"),
+    ("notify: {to: ['json://[::1']}\n", 0o600, "an address that apprise does not know: `json://...`"),
     ("notify: {to: []}\n", 0o600, "`notify.to` names nobody"),
     ("notify: {too: []}\n", 0o600, "unknown key `too`"),
     ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),

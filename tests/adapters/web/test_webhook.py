@@ -272,12 +272,15 @@ async def test_a_receiver_that_wants_no_more_gets_no_more(sending: Sending) -> N
             await receiver.until("one")
 
 
-async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
-    """Two would send everything twice."""
+@pytest.mark.parametrize(("kind", "address", "whom"), [
+    ("webhook", "https://ops.example/x", "ops.example"), ("notify", "slack://hunter2/hunter2", "slack://..."),
+])  # fmt: skip
+async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: str, whom: str) -> None:
+    """Two would send everything twice. Of a person's address, whose host may be a secret, the kind is named."""
     with (
-        cursor_of(tmp_path / "runs.db", "https://ops.example"),
-        pytest.raises(UsageError, match="another process"),
-        cursor_of(tmp_path / "runs.db", "https://ops.example"),
+        cursor_of(tmp_path / "runs.db", address, kind),
+        pytest.raises(UsageError, match=f"another process .* to `{whom}`"),
+        cursor_of(tmp_path / "runs.db", address, kind),
     ):
         pass
 
@@ -285,6 +288,8 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("url", "secret", "types", "message"), [
     ("ops.example/hook", SECRET, (), "is not an address"),
     ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
+    ("https://[::1", SECRET, (), "is not an address"),
+    ("https://ops.example:99999/hook", SECRET, (), "is not an address"),
     ("http://ops.example/hook", SECRET, (), "not encrypted"),
     ("https://ops.example/hook", None, (), "needs a secret"),
     ("https://ops.example/hook", "short", (), "at least 16"),
