@@ -84,6 +84,7 @@ FIELD: Final = "fleet"
 """The field of a stored run's spec for workers."""
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
 _RUNNING: Final = RunFilter(status=frozenset(("running",)))
+FEW: Final = 50
 _LOOK_AGAIN_S: Final = 0.5
 SHARE: Final = 10
 """Reading the queue takes at most one in this many parts of anybody's time, however long the queue is."""
@@ -159,10 +160,14 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     without those whose start is blocked; of one with a run that the worker with the epoch `mine` has claimed, that
     run. Raises StoreError.
     """
-    if not await store.runs(limit=1, where=_CREATED):
+    if not (few := await store.runs(limit=FEW + 1, where=_CREATED)):
         return []
     blocks = await store.blocks()
-    taken = {run.session_id async for run in all_runs(store, where=_RUNNING)}
+    if len(few) > FEW:
+        taken = {run.session_id async for run in all_runs(store, where=_RUNNING)}
+    else:  # the sessions of few are looked up, however many runs go on
+        sessions = {run.session_id for run in few}
+        taken = {id for id in sessions if await store.runs(limit=1, session_id=id, where=_RUNNING)}
     first: dict[str, Waiting] = {}  # by session, newest first
     async with closing(all_runs(store, where=_CREATED)) as runs:
         async for run in runs:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _BLANKS = re.compile(r"\s")
 """Characters between words, line breaks too."""
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef]"
+    "|(?<![\u00a9-\ufdff\U0001f000-\U0001faff])\ufe0f"
+)
+"""Characters that count as printable and show nothing; the last makes a picture of a symbol before it."""
 
 
 def escape_control(text: str) -> str:
@@ -61,6 +66,7 @@ def _redactor() -> Redactor:
 
 
 def _clean(text: str) -> str:
+    text = _INVISIBLE.sub(lambda found: _escaped(found[0]), text)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
@@ -68,6 +74,7 @@ def _clean(text: str) -> str:
 
 def escape_control_json(text: str) -> str:
     """The same JSON, with unprintable characters as escapes."""
+    text = _INVISIBLE.sub(lambda found: _json_escape(found[0]), text)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else _json_escape(c) for c in text)

@@ -322,7 +322,7 @@ async def all_runs(
         elif before is None or await store.run(before) is not None:
             return
         else:  # it was pruned meanwhile: on behind the latest that is still there
-            known = reversed(seen)
-            before = next(known)
+            earlier = reversed(seen)
+            before = next(earlier)
             while before is not None and await store.run(before) is None:
-                before = next(known, None)
+                before = next(earlier, None)

@@ -26,8 +26,10 @@ from proctor.adapters.hooks.record import store_id
 from proctor.adapters.kit.display_text import escape_control
 from proctor.supervisor import StoreError
 
-HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i"
-"""Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left."""
+HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i\u3164\u034fj\ufe0f\U000e0100"
+"""Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left, shows
+nothing though it counts as printable.
+"""
 PROCTOR = (sys.executable, "-m", "proctor")
 Call = Callable[..., tuple[int, bytes]]
 
@@ -35,7 +37,8 @@ Call = Callable[..., tuple[int, bytes]]
 def unsafe(data: bytes) -> set[str]:
     """The characters of an output that a terminal would act on."""
     text = data.decode("utf-8")
-    return {c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn")}
+    odd = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn")
+    return {c for c in text if c != "\n" and (unicodedata.category(c) in odd or c in HOSTILE[-5:])} - {"j"}
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -242,6 +245,7 @@ def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFi
 
     assert SECRET not in shown
     assert shown.rstrip("\n") == escape_control(WITH_A_SECRET)
+    assert escape_control("⚠️ ❤️ 다") == "⚠️ ❤️ 다"
 
 
 FIELDS = ("session_id", "tool_name", "tool_input", "tool_use_id")

@@ -88,9 +88,9 @@ def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
                     await anyio.sleep(0.01)
                 process.send_signal(signal.SIGINT)
                 assert process.stderr is not None
-                said = b"".join([chunk async for chunk in process.stderr]).decode().split("\n")
+                lines = b"".join([chunk async for chunk in process.stderr]).decode().split("\n")
             assert process.returncode == 3
-            return approval.state if approval else "", *filter(None, said)
+            return approval.state if approval else "", *filter(None, lines)
 
     assert anyio.run(interrupted) == (state, f"`run_1.1` stays {state}, as ana answered", "interrupted")
 

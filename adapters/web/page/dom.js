@@ -1,9 +1,9 @@
 // Elements made of text. Nothing here, or anywhere on the page, turns text into markup.
 
-const HIDDEN = /[\p{C}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]/gu;
+const HIDDEN = /(?!(?<=\p{Extended_Pictographic})\ufe0f)[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 const BLANKS = /\p{Zs}/gu;
 
-/** Text as it may be shown: what is invisible, or reorders what stands beside it, shows as its escape. */
+/** Text as it may be shown: what is invisible, or reorders what stands beside it, shows as its escape; but not what makes a picture of a symbol. */
 export function visible(text) {
   return String(text)
     .replace(HIDDEN, (c) => (c === "\n" || c === "\t" ? c : escaped(c)))

@@ -248,8 +248,12 @@ async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() ->
     assert (seen.attempts, again.attempts) == (0, 1)
 
 
-async def test_of_a_session_that_somebody_has_no_run_waits_for_a_worker(store: SQLiteStore) -> None:
+@pytest.mark.parametrize("few", [0, 50])
+async def test_of_a_session_that_somebody_has_no_run_waits_for_a_worker(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
     """However many there are, they hold up no other session; who has claimed a run of one is to start that first."""
+    monkeypatch.setattr("proctor.adapters.fleet.queue.FEW", few)
     mine, other = [await store.register(Owner(owner_id=name), lease_s=60) for name in ("mine", "other")]
     busy = [await enqueue(store, spec(), session_id=f"s{n}") for n in range(3) for _ in range(2)]
     free = [await enqueue(store, spec(), session_id=id) for id in ("s3", "s3", "s4")]

@@ -37,7 +37,8 @@ steps:
     if_completed: [{say: It is written.}]
 """
 HOSTILE = (
-    "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e\u0007<b>bold</b>"
+    "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+    "\u202e\u0007\u3164\u034f\ufe0f⚠️<b>bold</b>"
 )
 
 
@@ -327,7 +328,7 @@ def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> No
     """A script in its arguments, and what hides or reorders text: it shows as its escape, in the inbox and in the
     timeline. A command line is taken apart: each command, and what nobody can tell before it runs.
     """
-    shown = "<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>"
+    shown = "<script>document.title='taken'</script>\\u{202e}\\x07\\u{3164}\\u{34f}\\u{fe0f}⚠️<b>bold</b>"
     write = {"call": "write", "input": {"path": "a.txt", "content": HOSTILE}}
     bash = {"call": "bash", "input": {"command": "cd src && rm -rf build; eval $LINE"}}
     script = json.dumps({"tools": ["write", "bash"], "steps": [{"say": HOSTILE}, write, bash]})
