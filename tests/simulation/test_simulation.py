@@ -15,7 +15,7 @@ from .plans import Call, Fault, Order, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
 from .world import World, simulate
 
-SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 500
+SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2_000
 SHARES = 3
 FOUND = {
     "a start is not one unit": (106, 200),
