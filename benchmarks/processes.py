@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,10 +20,8 @@ import psutil
 from proctor.adapters.hooks.daemon import PROBE
 from proctor.adapters.hooks.daemon_client import DAEMON
 from proctor.adapters.hooks.over_http import PATH, endpoint_in
-from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext
 from proctor.policies.events import Event, RunCompleted, RunStarted, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor import MemoryStore, Supervisor
 
@@ -215,9 +212,8 @@ def _hooking(calls: type[_Calls]) -> Iterator[_Calls]:
         folder = Path(directory)
         (folder / "policy.yaml").write_text(POLICY)
         store = folder / "store.db"
-        line = command([folder / "policy.yaml"], store, store_id(store), RunContext())
         try:
-            yield calls(shlex.split(line), folder / "log.jsonl")
+            yield calls(command([folder / "policy.yaml"], store), folder / "log.jsonl")
         finally:
             for process in psutil.process_iter(["cmdline"]):
                 if DAEMON in (words := process.info["cmdline"] or ()) and os.fspath(store) in words:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 from contextlib import suppress
@@ -17,7 +16,6 @@ from stored_rows import stored_rows
 from proctor.adapters.hooks.daemon_client import DAEMON
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
-from proctor.policies import RunContext
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
@@ -69,7 +67,7 @@ class HookProcesses:
     @property
     def command(self) -> list[str]:
         """The words of the hook's line, as `settings` writes them."""
-        return [*shlex.split(command([self.policy], self.store, self.store_id, RunContext())), *self.more]
+        return [*command([self.policy], self.store), *self.more]
 
     def run(self, data: bytes | dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
         """One hook, as the client would start it."""

@@ -35,6 +35,8 @@ HELD = b"~"
 END = b"\0"
 """After the answer: without it, it is not the whole."""
 REFUSED = "This could not be checked against the policy, so it is refused."
+SPOILED = "LD_SHOW_AUXV"
+"""With it, the loader has written to standard output already, where a client then finds no answer."""
 HOME = "HOME"
 """The part of the environment that the daemon sees; a repository's settings can change the rest."""
 EACH = "~"
@@ -55,6 +57,9 @@ def main(arguments: list[str]) -> int:
         signal.signal(signal.SIGALRM, too_late)
         signal.alarm(ALARM_S)
     data, agent = b"", "claude"
+    if SPOILED in os.environ:
+        print(REFUSED, file=sys.stderr)
+        return 2
     if arguments[1:2] == ["--agent"]:
         agent = arguments[2]
         arguments = [arguments[0], *arguments[3:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -99,13 +100,33 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STOPPED = "A policy ended this response."
-NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
-"""Variables by which a folder could put code of its own into a hook; Python's own are ignored as it is."""
+NEVER_SET: Final = (
+    *(
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+        "LD_DEBUG",
+        "GCONV_PATH",
+        "LOCPATH",
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+    ),
+    *("DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH", "__PYVENV_LAUNCHER__"),
+)
+"""Variables by which a folder could put code of its own into a hook, or keep it from running; Python's own are
+ignored as it is.
+"""
 
 
 def kept_empty(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     """These variables for a settings file: those that are not used here are empty, so that no folder sets them."""
     return {name: "" for name in names if not environment.get(name)}
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers of a version, to compare it; none for a text without any."""
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +137,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         user: the file of a person, relative to their home, or to the folder that `home_variable` names.
         managed: the file that no person and no repository can change; empty where there is none.
         home_variable: the variable of the environment that moves the person's folder.
-        entry: a hook as the file has it, of an event and a command line.
+        entry: a hook as the file has it, of an event, a command line, and the environment of whoever installs.
+        in_shell: whether a shell runs the line.
         http_entry: the same of an event, a URL and an `Authorization`; None where the client sends no hooks itself.
-        beside: what else the file gets, from the environment of whoever installs.
+        beside: what else the file gets, from that environment.
+        beside_managed: what managed settings get, too.
         text: the whole file, of the events and the command line, where it is no JSON with `hooks`.
         overriding: a folder's files whose settings go before a person's, the strongest first.
         off: whether settings switch hooks off, the keys on the way to the value; empty where none does.
@@ -130,9 +153,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     managed: str = ""
     home_variable: str = ""
-    entry: Callable[[str, str], dict[str, Any]] = lambda event, line: {}
+    entry: Callable[[str, str, Mapping[str, str]], dict[str, Any]]
+    in_shell: bool = True
     http_entry: Callable[[str, str, str], dict[str, Any]] | None = None
     beside: Callable[[Mapping[str, str]], dict[str, Any]] = lambda environment: {}
+    beside_managed: Mapping[str, Any] = {}
     text: Callable[[str], str] | None = None
     overriding: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
@@ -156,6 +181,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         opens: the event at which `allow` spares the person a question; None where the client asks all the same.
         hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
             `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
+        lowest: the lowest version whose hooks refuse whatever happens to them; empty where that is not known.
         fails_open: what the client runs without a decision; empty where nothing is known.
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it.
@@ -174,6 +200,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     asks: bool = False
     opens: Literal["call", "permission"] | None = None
     hears: Literal["call", "permission"] | None = None
+    lowest: str = ""
     fails_open: tuple[str, ...] = ()
     ended: Callable[[str, Collection[str]], Mapping[str, bool]] | None = None
     tells_usage: bool = False

@@ -20,17 +20,19 @@ from proctor.supervisor.errors import UsageError
 from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
 from ..stores.store_names import DEFAULT_STORE
-from .clients.claude import CLAUDE, GUARDS, UNSET
+from .clients.claude import CLAUDE, LOWEST_KEY
 from .daemon_client import EACH, UnansweredError
 from .decisions import Unmatched
-from .messages import HookClient
+from .messages import REFUSABLE, HookClient, version
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
+from .record import store_id
 
 Scope: TypeAlias = Literal["project", "user", "managed"]
 """The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
-_REFUSING = ("call", "prompt", "settings")
-_OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
+_REFUSED = " || exit 2"
+_NO_CONTEXT = RunContext()
+_OURS = ("/hooks/daemon_client.py", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
 """Text that every line or URL of ours contains; the second and the third are older forms."""
 _BEFORE = ".before-proctor"
 """The end of the name under which a file is kept as it was before it got hooks."""
@@ -39,20 +41,19 @@ _BEFORE = ".before-proctor"
 def command(
     policies: Sequence[Path],
     store: Path | None,
-    store_id: str,
-    context: RunContext,
+    context: RunContext = _NO_CONTEXT,
     home: str | None = None,
     unmatched: Unmatched | None = None,
     agent: str = CLAUDE.name,
     hold_s: int = 0,
-) -> str:
-    """The shell command of a hook; the paths absolute, as hooks start in any folder.
+) -> list[str]:
+    """The words of a hook's command line; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
-    `home` is what `~` stands for, left out this process's: with another one no hook is answered. Without a store, the
-    hooks of each user have that user's home and a store there. `unmatched` is what becomes of a call that the
-    policies say nothing about; with None, what they allow is left to the client, too. Agents with the same policies,
-    store and options have one daemon.
+    The store is made if need be. `home` is what `~` stands for, left out this process's: with another one no hook is
+    answered. Without a store, the hooks of each user have that user's home and a store there. `unmatched` is what
+    becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
+    Agents with the same policies, store and options have one daemon. Raises StoreError.
     """
     options: list[str] = []
     for policy in policies:
@@ -62,7 +63,7 @@ def command(
     if store is None:
         home = EACH
     else:
-        options += ["--store-id", store_id]
+        options += ["--store-id", store_id(store)]
         home = home or home_of(os.environ)
     if home is not None:
         options += ["--home", home]
@@ -76,44 +77,52 @@ def command(
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
     folder = f"{place}-hook-{digest}"
     whose = [] if agent == CLAUDE.name else ["--agent", agent]
-    return shlex.join([sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *whose, *options])
+    return [sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *whose, *options]
 
 
-def hooks(
+def settings_with_hooks(
     policies: Sequence[Path],
     store: Path | None,
-    store_id: str,
-    context: RunContext,
+    context: RunContext = _NO_CONTEXT,
     home: str | None = None,
     unmatched: Unmatched | None = None,
     client: HookClient = CLAUDE,
     *,
     http: bool = False,
     hold_s: int = 0,
+    managed: bool = False,
 ) -> dict[str, Any]:
-    """The `hooks` of a settings file, by the client's names of events; `store_id` is what the store is known by (see
-    `record.store_id`), the rest as for `command`.
+    """The settings of a client with nothing but hooks, and what keeps these on; the arguments as for `command`.
 
-    Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so. With `http` the
-    client sends its hooks itself, but for prompts: the program of those starts the daemon.
+    Clients go on after any exit code but 2, so a line that cannot even be started is made to exit so. With `http` the
+    client sends its hooks itself, but for prompts: the program of those starts the daemon. `managed` settings hold
+    whatever others say.
 
-    Raises UsageError for `http` where the client sends no hooks, where there is no port, or without a store.
+    Raises StoreError; UsageError for `http` where the client sends no hooks, where there is no port, or without a
+    store.
     """
-    line = command(policies, store, store_id, context, home, unmatched, client.name, hold_s)
-    sent, endpoint = client.settings.http_entry, None
-    if http and sent is None:
+    own, endpoint = client.settings, None
+    if http and own.http_entry is None:
         raise UsageError(f"{client.title} sends no hooks over HTTP; leave out `--http`")
     if http and store is None:
         raise UsageError("settings for every user hold no token of one: leave out `--http`, or name a `--store`")
+    words = command(policies, store, context, home, unmatched, client.name, hold_s)
+    line = shlex.join(words)
     if http:
-        endpoint = _endpoint(shlex.split(line)[4])
+        endpoint = _endpoint(words[4])
+    environment = {} if managed else os.environ  # a variable that somebody uses stays theirs, but for managed ones
 
     def entry(event: str, kind: str) -> dict[str, Any]:
-        if endpoint is not None and sent is not None and kind != "prompt":
-            return sent(event, endpoint.url, endpoint.authorization)
-        return client.settings.entry(event, f"{line} || exit 2" if kind in _REFUSING else line)
+        if endpoint is not None and own.http_entry is not None and kind != "prompt":
+            return own.http_entry(event, endpoint.url, endpoint.authorization)
+        refuses = own.in_shell and kind in REFUSABLE
+        return own.entry(event, line + _REFUSED if refuses else line, environment)
 
-    return {event: [entry(event, kind)] for event, kind in client.events.items()}
+    beside = own.beside(environment)
+    if endpoint is not None:
+        beside["env"] = {**beside["env"], **without_proxy(os.environ)}
+    put = {event: [entry(event, kind)] for event, kind in client.events.items()}
+    return {**beside, **(own.beside_managed if managed else {}), "hooks": put}
 
 
 def _endpoint(folder: str) -> Endpoint:
@@ -121,28 +130,6 @@ def _endpoint(folder: str) -> Endpoint:
         return endpoint_in(folder)
     except (OSError, UnansweredError) as error:
         raise UsageError(f"hooks cannot be sent over HTTP: {error}") from error
-
-
-def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
-    """Managed settings with these hooks: no others run in Claude Code, and no other settings put code of their own
-    into these.
-    """
-    if client is not CLAUDE:
-        return unmanaged(wanted, client)
-    environment = {**dict.fromkeys(UNSET, ""), **_beside_http(wanted)}
-    return {**GUARDS, "allowManagedHooksOnly": True, "env": environment, "hooks": wanted}
-
-
-def unmanaged(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
-    """Settings with these hooks, as `install` writes them into a file that has none."""
-    beside = client.settings.beside(os.environ)
-    if more := _beside_http(wanted):
-        beside["env"] = {**beside["env"], **more}
-    return {**beside, "hooks": wanted}
-
-
-def _beside_http(wanted: dict[str, Any]) -> dict[str, str]:
-    return without_proxy(os.environ) if any(PATH in line for line in _commands(wanted)) else {}
 
 
 def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAUDE, managed: bool = False) -> Path:
@@ -158,15 +145,14 @@ def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAU
     return Path(moved) / Path(own.user).name if moved else Path.home() / own.user
 
 
-def document(wanted: dict[str, Any], client: HookClient, *, managed_ones: bool = False) -> str:
-    """The whole file with these hooks and nothing else, as `--print` and a file that is not there get it."""
+def document(wanted: dict[str, Any], client: HookClient) -> str:
+    """The whole file with these settings and nothing else, as `--print` and a file that is not there get it."""
     if client.settings.text is not None:
-        return client.settings.text(next(_commands(wanted)).removesuffix(" || exit 2"))
-    put = managed(wanted, client) if managed_ones else unmanaged(wanted, client)
-    return json.dumps(put, indent=2, ensure_ascii=False) + "\n"
+        return client.settings.text(next(_commands(wanted["hooks"])))
+    return json.dumps(wanted, indent=2, ensure_ascii=False) + "\n"
 
 
-def install(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *, managed_ones: bool = False) -> bool:
+def install(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE) -> bool:
     """Put hooks, and what guards them, into a settings file in place of our earlier ones; False when they were there
     as they are. The file as it was is kept beside it for `uninstall`.
 
@@ -181,17 +167,18 @@ def install(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *, 
             _write(path, text)
         return before != text
     now = _parsed(path, before)
-    put = managed(wanted, client) if managed_ones else unmanaged(wanted, client)
     kept = _without_ours(now.get("hooks", {}), path, client)
     if kept == now.get("hooks", {}):
         _keep_before(path, before)
-    for event, entries in wanted.items():
+    for event, entries in wanted["hooks"].items():
         kept[event] = [*kept.get(event, []), *entries]
-    then = {**now, **put, "hooks": kept}
-    if "env" in put:
-        then["env"] = {**put["env"], **_table(now, "env", path, client)}
-    elif "hooksConfig" in put:
-        then["hooksConfig"] = {**_table(now, "hooksConfig", path, client), **put["hooksConfig"]}
+    then = {**now, **wanted, "hooks": kept}
+    if "env" in wanted:
+        then["env"] = {**wanted["env"], **_table(now, "env", path, client)}
+    elif "hooksConfig" in wanted:
+        then["hooksConfig"] = {**_table(now, "hooksConfig", path, client), **wanted["hooksConfig"]}
+    if LOWEST_KEY in wanted:
+        then[LOWEST_KEY] = max(wanted[LOWEST_KEY], str(now.get(LOWEST_KEY, "")), key=version)
     if then == now:
         return False
     _write(path, _encoded(then), private=PATH in "".join(_commands(wanted)))
@@ -241,9 +228,9 @@ def lines_in(path: Path, client: HookClient) -> list[str]:
         return []
     if client.settings.text is not None:
         found = [text for text in before.decode("utf-8", "replace").split("\n") if is_ours(text)]
-        return [json.loads(text.partition("=")[2]) for text in found[:1]]
+        return [shlex.join(json.loads(text.partition("=")[2])) for text in found[:1]]
     entries = _parsed(path, before).get("hooks", {})
-    ours = [line.removesuffix(" || exit 2") for line in _commands(entries) if is_ours(line) and PATH not in line]
+    ours = [line.removesuffix(_REFUSED) for line in _commands(entries) if is_ours(line) and PATH not in line]
     return list(dict.fromkeys(ours))
 
 
@@ -273,7 +260,8 @@ def _commands(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for name, inner in value.items():
             if name in ("command", "bash", "url") and isinstance(inner, str):
-                yield inner
+                arguments = value.get("args")
+                yield shlex.join([inner, *map(str, arguments)]) if isinstance(arguments, list) else inner
             else:
                 yield from _commands(inner)
     elif isinstance(value, list):
@@ -293,7 +281,10 @@ def _without_guards(
             then[name] = {key: one for key, one in kept.items() if key in before or not _is_for_http(key, one)}
         elif name not in had and settings.get(name) == value:
             then.pop(name, None)
-    then.pop("allowManagedHooksOnly", None) if "allowManagedHooksOnly" not in had else None
+    for name, value in client.settings.beside_managed.items():
+        if then.get(name) == value:
+            del then[name]
+            then |= {name: had[name]} if name in had else {}
     return {name: value for name, value in then.items() if value or name in had or name not in _MAY_BE_EMPTY}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -183,8 +184,8 @@ def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
 
     given = WantedHooks(**wanted)
     client = _client(given.agent)
-    entries, _ = _entries(given, client, given.hold_s or 0, managed=as_managed)
-    text = document(entries, client, managed_ones=as_managed)
+    wanted_ones, _ = _wanted(given, client, given.hold_s or 0, managed=as_managed)
+    text = document(wanted_ones, client)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
@@ -257,6 +258,8 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
         active = all(good for good, _ in answers)
         notes = [note for _, note in answers]
         heard, why = _heard(client, path, managed=scope == "managed")
+        if old := _too_old(client):
+            heard, why = False, [*why, old]
         if scope != "managed":
             why += [f"`{file}` can change what is decided here" for file in rivals(path, Path.cwd(), client)]
         yield {
@@ -393,12 +396,14 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
     client, path, hold_s = _client(wanted.agent), _path(wanted.agent, scope), wanted.hold_s
     if hold_s is None:
         hold_s = MOST_HELD_S if client.hears == "call" else 0
-    entries, uncounted = _entries(wanted, client, hold_s, managed=scope == "managed")
+    if old := _too_old(client):
+        raise UsageError(old)
+    settings, uncounted = _wanted(wanted, client, hold_s, managed=scope == "managed")
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
-    changed = install(path, entries, client, managed_ones=scope == "managed")
+    changed = install(path, settings, client)
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
     return path, changed, [*uncounted, *held, *_trusted(wanted.agent, path)]
 
@@ -421,16 +426,15 @@ def _path(agent: str, scope: Scope) -> Path:
     return settings_path(user=scope == "user", managed=scope == "managed", folder=folder, client=_client(agent))
 
 
-def _entries(
+def _wanted(
     wanted: WantedHooks, client: HookClient, hold_s: int, *, managed: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """The hooks, once the policies are known to be good and the store to be one; and the limits that will not hold,
-    as the agent does not say what the model uses. Managed ones have a store of each user if none is named.
+    """The settings, once the policies are known to be good and the store to be one; and the limits that will not
+    hold, as the agent does not say what the model uses. Managed ones have a store of each user if none is named.
 
     Raises PolicyError, UsageError.
     """
-    from ...hooks.record import store_id
-    from ...hooks.settings import hooks
+    from ...hooks.settings import settings_with_hooks
 
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
@@ -443,17 +447,35 @@ def _entries(
     path = None if managed and not is_named(wanted.store) else _hook_store(wanted.store)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    entries = hooks(
+    settings = settings_with_hooks(
         [Path(file) for file in wanted.policies],
         path,
-        "" if path is None else store_id(path),
         read_context(wanted.context),
         unmatched=wanted.unmatched,
         client=client,
         http=wanted.http,
         hold_s=hold_s,
+        managed=managed,
     )
-    return entries, [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
+    return settings, [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
+
+
+def _too_old(client: HookClient) -> str:
+    """Why the agent that is here cannot have these hooks; empty where it can, or is not here."""
+    from ...hooks.messages import version
+
+    program = shutil.which(client.name) if client.lowest else None
+    if program is None:
+        return ""
+    try:
+        ended = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = ended.stdout.decode(errors="replace").partition(" ")[0].strip()
+    old = () < version(found) < version(client.lowest)
+    return f"{client.title} {found} runs calls without these hooks; update it to {client.lowest}" if old else ""
 
 
 def _hook_store(store: str | None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Mapping
 from heapq import nlargest
 from pathlib import Path
@@ -120,6 +121,9 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return fields
 
 
+LOWEST: Final = "2.1.295"
+"""Since it, a hook without a shell that cannot be started refuses (`onFailure`)."""
+LOWEST_KEY: Final = "requiredMinimumVersion"
 TIMEOUT_S: Final = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
 UNSET: Final = (*NEVER_SET, "CLAUDE_CODE_SHELL_PREFIX")
@@ -137,9 +141,10 @@ def _closed(event: str) -> dict[str, Any]:
     return {"timeout": _QUESTION_S if kind == "permission" else TIMEOUT_S, **closed}
 
 
-def entry(event: str, line: str) -> dict[str, Any]:
-    """A hook as the settings have it."""
-    return {"hooks": [{"type": "command", "command": line, **_closed(event)}]}
+def entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """A hook as the settings have it: started without a shell, which variables of a repository could keep from it."""
+    program, *arguments = shlex.split(line)
+    return {"hooks": [{"type": "command", "command": program, "args": arguments, **_closed(event)}]}
 
 
 def http_entry(event: str, url: str, authorization: str) -> dict[str, Any]:
@@ -251,15 +256,20 @@ CLAUDE: Final = HookClient(
         managed="/etc/claude-code/managed-settings.json",
         home_variable="CLAUDE_CONFIG_DIR",
         entry=entry,
+        in_shell=False,
         http_entry=http_entry,
         beside=guards,
+        beside_managed={"allowManagedHooksOnly": True, LOWEST_KEY: LOWEST},
         overriding=(".claude/settings.local.json", ".claude/settings.json"),
         off=("disableAllHooks",),
-        beside_ours=((".claude/settings.json", '"PermissionRequest"'),),
+        beside_ours=tuple(
+            (".claude/settings.json", text) for text in ('"PermissionRequest"', '"LD_TRACE_LOADED_OBJECTS"')
+        ),
     ),
     asks=True,
     opens="call",
     hears="permission",
+    lowest=LOWEST,
     ended=ended,
     usage=ClaudeUsageLog,
 )

@@ -103,7 +103,7 @@ _SHORT_S: Final = 3
 _SHORT: Final = ("Interrupt", "SessionEnd")
 
 
-def _entry(event: str, line: str) -> dict[str, Any]:
+def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     timeout_s = _SHORT_S if event in _SHORT else _TIMEOUT_S
     return {"hooks": [{"type": "command", "command": line, "timeout": timeout_s}]}
 

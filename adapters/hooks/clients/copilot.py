@@ -82,7 +82,7 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return {}
 
 
-def _entry(event: str, line: str) -> dict[str, Any]:
+def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return {"type": "command", "bash": line, "timeoutSec": _TIMEOUT_S}
 
 

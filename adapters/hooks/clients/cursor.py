@@ -92,7 +92,7 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return {}
 
 
-def _entry(event: str, line: str) -> dict[str, Any]:
+def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return {"command": line, "timeout": _TIMEOUT_S, "failClosed": True}
 
 

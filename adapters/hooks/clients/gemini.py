@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -94,11 +93,11 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return fields
 
 
-def _entry(event: str, line: str) -> dict[str, Any]:
+def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
-    # A folder's `.env` may set what is not set, and `SHELLOPTS` that bash runs nothing.
-    env = kept_empty((*NEVER_SET, "SHELLOPTS"), os.environ)
+    # A folder's `.env` may set what is not set.
+    env = kept_empty(NEVER_SET, environment)
     hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 
@@ -125,5 +124,6 @@ GEMINI: Final = HookClient(
     fails_open=(
         "a folder's settings can switch hooks off (`hooksConfig`), except those of `--managed`",
         "hooks in an untrusted folder don't run",
+        "on Linux, `LD_TRACE_LOADED_OBJECTS` in a trusted folder's `.env` keeps hooks from running",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,11 +41,13 @@ TOOLS: Final[tuple[Tool, ...]] = (
 _PLUGIN: Final = """// Written by `proctor hook install`; `proctor hook uninstall` removes it.
 import { spawn } from "node:child_process"
 
-const LINE = %s
+const WORDS = %s
 
 function started(event) {
   return new Promise((resolve, reject) => {
-    const child = spawn("/bin/sh", ["-c", LINE], { stdio: ["pipe", "pipe", "ignore"] })
+    // A folder's `.env` would change how it starts.
+    const env = { HOME: process.env.HOME }
+    const child = spawn(WORDS[0], WORDS.slice(1), { stdio: ["pipe", "pipe", "ignore"], env })
     let text = ""
     child.on("error", reject)
     child.stdin.on("error", reject)
@@ -199,7 +202,7 @@ _SWITCHES: Final = ('"plugin"', '"permission"')
 
 def plugin(line: str) -> str:
     """The plugin, which starts this line for each event, and refuses whatever is not answered."""
-    return _PLUGIN % json.dumps(line)
+    return _PLUGIN % json.dumps(shlex.split(line))
 
 
 OPENCODE: Final = HookClient(
@@ -213,7 +216,8 @@ OPENCODE: Final = HookClient(
     settings=ClientSettings(
         project=".opencode/plugin/proctor.js",
         user=".config/opencode/plugin/proctor.js",
-        entry=lambda event, line: {"command": line},
+        entry=lambda event, line, environment: {"command": line},
+        in_shell=False,
         text=plugin,
         beside_ours=(
             (".opencode/plugin*/*.[jt]s", ""),

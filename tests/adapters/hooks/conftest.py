@@ -16,7 +16,7 @@ from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.decisions import Unmatched
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, settings_path
+from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks
 from proctor.adapters.kit import usage_log as usage
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
@@ -144,7 +144,7 @@ def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
         end_daemons(store)
         file.write_text(policy)
         path = settings_path(user=False, folder=claude.cwd)
-        install(path, hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched))
+        install(path, settings_with_hooks([file], store, home=claude.env["HOME"], unmatched=unmatched))
         settings = json.loads(path.read_text())
         path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
 

@@ -399,8 +399,11 @@ def test_opencode_tells_what_its_last_response_used_before_it_ends(agent: Any) -
     """`opencode run` ends as soon as it is idle, and waits for no plugin: here the hook is slower than it."""
     agent.install()
     plugin = settings_path(user=True, folder=agent.cwd, client=CLIENTS["opencode"])
-    slow = json.dumps(f"{sys.executable} -c 'import asyncio, decimal, email, http.client'; exec ")[1:-1]
-    plugin.write_text(plugin.read_text().replace('LINE = "', f'LINE = "{slow}', 1))
+    slow = agent.cwd.parent / "slow"
+    python = sys.executable
+    slow.write_text(f"#!/bin/sh\n{python} -c 'import asyncio, email, http.client'; exec {python} \"$@\"")
+    slow.chmod(0o755)
+    plugin.write_text(plugin.read_text().replace(python, str(slow), 1))
     agent.run([agent.shell(f"touch {agent.cwd}/done")])
 
     assert [event["input_tokens"] + event["output_tokens"] for event in agent.usage()] == [120, 120]

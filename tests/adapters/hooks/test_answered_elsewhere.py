@@ -27,10 +27,8 @@ from proctor.adapters.hooks.clients import claude, codex_trust
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.origin import Origin
-from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, settings_path
+from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext
 from proctor.policies.events import ToolApprovalDenied, ToolApprovalGranted
 from proctor.supervisor import ApprovalError, KillSwitch
 from proctor.supervisor.control import approval_inbox
@@ -144,7 +142,7 @@ def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
     policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
     policy.write_text(ASKS)
     given = {"home": claude.env["HOME"], "unmatched": "ask", "http": request.param}
-    wanted = hooks([policy], store, store_id(store), RunContext(), **given)
+    wanted = settings_with_hooks([policy], store, **given)
     install(settings_path(user=False, folder=claude.cwd), wanted)
     at = AtTheTerminal(Claude(claude), store)
     yield at

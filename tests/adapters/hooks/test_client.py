@@ -14,7 +14,8 @@ import pytest
 from hook_processes import end_daemons, recorded
 from stored_rows import stored_rows
 
-from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.settings import DAEMON_CLIENT, settings_path, settings_with_hooks
 from proctor.policies import Capabilities, RunContext
 from proctor.supervisor.testing.adapter_fixture import Evidence
 
@@ -224,13 +225,20 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
     assert "not available in this context" in str(claude.tool_results())
 
 
-def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_path: Path) -> None:
-    """Paths with blanks and quotes are kept whole."""
-    found = hooks([tmp_path / "a policy's.yaml"], tmp_path / "s.db", "id", RunContext(tenant="a b"))
-    line = found["PreToolUse"][0]["hooks"][0]["command"]
-
-    assert line.endswith(" || exit 2")
-    words = shlex.split(line.removesuffix(" || exit 2"))
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_hook_refuses_if_it_cannot_start(tmp_path: Path, agent: str) -> None:
+    """Paths with blanks and quotes are kept whole, with a shell and without."""
+    found = settings_with_hooks(
+        [tmp_path / "a policy's.yaml"], tmp_path / "s.db", RunContext(tenant="a b"), client=CLIENTS[agent]
+    )
+    [hook] = found["hooks"]["PreToolUse"][0]["hooks"]
+    if agent == "claude":
+        assert hook["onFailure"] == "block"
+        words = [hook["command"], *hook["args"]]
+    else:
+        assert hook["command"].endswith(" || exit 2")
+        words = shlex.split(hook["command"].removesuffix(" || exit 2"))
+        assert [words.pop(5), words.pop(5)] == ["--agent", "codex"]
     assert words[:4] == [sys.executable, "-I", "-S", str(DAEMON_CLIENT)]
     assert words[5:7] == ["--policy", str(tmp_path / "a policy's.yaml")]
     assert json.loads(words[-1]) == {"tenant": "a b"}
@@ -243,15 +251,18 @@ def test_a_hook_that_fails_in_any_way_refuses(governed: Any) -> None:
     path = settings_path(user=False, folder=governed.cwd)
     settings = json.loads(path.read_text())
     [hook] = settings["hooks"]["PreToolUse"][0]["hooks"]
-    started = hook["command"].replace(sys.executable, "/nonexistent/python")
-    fails = ["exit 1", "kill -9 $$", "echo nonsense; exit 3", started]
+    gone = {"matcher": "Write", "hooks": [{**hook, "command": "/nonexistent/python"}]}
+    fails = ["exit 1", "kill -9 $$", "echo nonsense; exit 3"]
     cases = [f"*never-{number}*) {how};;" for number, how in enumerate(fails)]
-    hook["command"] = f'case "$(cat)" in {" ".join(cases)} esac'
+    hook |= {"command": "/bin/sh", "args": ["-c", f'case "$(cat)" in {" ".join(cases)} esac']}
+    settings["hooks"]["PreToolUse"].append(gone)
+    settings["permissions"]["allow"] = ["Bash", "Write"]
     path.write_text(json.dumps(settings))
     calls = [api.bash(f"touch never-{number}") for number in range(len(fails))]
+    calls.append(api.tool("Write", file_path=f"{governed.cwd}/never", content="x"))
     api.say(api.reply(*calls), api.reply(api.bash("touch judged")), api.reply(api.text("done")))
 
     governed.run()
 
     assert [path.name for path in governed.cwd.glob("[nj]*")] == ["judged"]  # it succeeded, and so refused nothing
-    assert len(governed.tool_results()) == len(fails) + 1
+    assert len(governed.tool_results()) == len(calls) + 1

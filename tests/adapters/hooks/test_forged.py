@@ -69,7 +69,8 @@ def test_what_the_agent_reports_is_not_recorded(
     api = governed.api
     governed.govern("{name: p, limits: {max_tool_calls: {max: 99, action: deny}}}")
     settings = json.loads(settings_path(user=False, folder=governed.cwd).read_text())
-    [line] = [each["command"] for entry in settings["hooks"]["PostToolUse"] for each in entry["hooks"]]
+    [hook] = settings["hooks"]["PostToolUse"][0]["hooks"]
+    line = shlex.join([hook["command"], *hook["args"]])
     sources = {"client": CLIENT, "listener": LISTENER, "runner": RUNNER.replace("LINE", repr(line))}
     sources["killer"] = KILLER.format(tests=str(Path(hook_processes.__file__).parent), store=str(governed.store))
     programs = {name: tmp_path / f"{name}.py" for name in sources}
@@ -148,7 +149,8 @@ def test_what_a_server_reports_is_not_recorded(governed: Any, tmp_path: Path, wa
     api = governed.api
     governed.govern("{name: p, limits: {max_tool_calls: {max: 9, action: deny}}}")
     settings = json.loads(settings_path(user=False, folder=governed.cwd).read_text())
-    [line] = [each["command"] for entry in settings["hooks"]["PostToolUse"] for each in entry["hooks"]]
+    [hook] = settings["hooks"]["PostToolUse"][0]["hooks"]
+    line = shlex.join([hook["command"], *hook["args"]])
     program, servers = tmp_path / "server.py", tmp_path / "servers.json"
     program.write_text(SERVER)
     words = [str(program), str(tmp_path), way, line]

@@ -23,9 +23,7 @@ from stored_rows import stored_rows
 from proctor.adapters.hooks import over_http
 from proctor.adapters.hooks.daemon import PROBE
 from proctor.adapters.hooks.over_http import HookServer, endpoint_in, read_endpoint
-from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, settings_path, uninstall
-from proctor.policies import RunContext
+from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks, uninstall
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -45,7 +43,7 @@ class Sending:
         self.policy.write_text(POLICY)
         self.settings = settings_path(user=False, folder=client.cwd)
         home = client.env["HOME"]
-        self.hooks = hooks([self.policy], self.store, store_id(self.store), RunContext(), home, http=True)
+        self.hooks = settings_with_hooks([self.policy], self.store, home=home, http=True)
         self.write({"permissions": {"allow": ["Bash"]}})
         install(self.settings, self.hooks)
         [place] = folder.glob("store.db-hook-*")
@@ -297,10 +295,10 @@ def test_what_is_installed_is_taken_out_byte_for_byte(tmp_path: Path, monkeypatc
     policy.write_text("{name: p}")
     before = b'{ "env":{"A": "b"} }'
     path.write_bytes(before)
-    wanted = hooks([policy], store, store_id(store), RunContext(), http=True)
+    wanted = settings_with_hooks([policy], store, http=True)
     install(path, wanted)
     env = json.loads(path.read_text())["env"]
-    again = install(path, hooks([policy], store, store_id(store), RunContext(), http=True))
+    again = install(path, settings_with_hooks([policy], store, http=True))
     mode = path.stat().st_mode & 0o777
     uninstall(path)
 
@@ -315,4 +313,4 @@ def test_a_client_that_sends_no_hooks_is_refused(tmp_path: Path) -> None:
     from proctor.adapters.hooks.clients import CLIENTS
 
     with pytest.raises(UsageError, match="sends no hooks over HTTP"):
-        hooks([tmp_path / "p"], tmp_path / "s", "id", RunContext(), client=CLIENTS["codex"], http=True)
+        settings_with_hooks([tmp_path / "p"], tmp_path / "s", client=CLIENTS["codex"], http=True)

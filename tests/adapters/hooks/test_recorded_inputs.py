@@ -17,9 +17,8 @@ from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, uninstall
+from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.processes import as_owner
@@ -205,16 +204,25 @@ def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Se
 THEIRS = '{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}'
 SETTINGS = [
     *('{"a":1}', '{\n\t"hooks": {"x": [{"command": "y"}]}, "env": {"A": "b"}}', "{}", '{"version":1}'),
+    *(
+        f'{{"requiredMinimumVersion": "{version}", "allowManagedHooksOnly": false}}'
+        for version in ("2.1.99", "3.0.0")
+    ),
     f'{{"model": "opus", "hooks": {{"PreToolUse": [{THEIRS}], "beforeShellExecution": [{THEIRS}]}}}}',
 ]
 
 
-@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cursor", "copilot"])
+@pytest.mark.parametrize(("agent", "managed"), [
+    *((agent, False) for agent in ("claude", "codex", "gemini", "cursor", "copilot")), ("claude", True),
+])  # fmt: skip
 @pytest.mark.parametrize("text", SETTINGS)
-def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str, tmp_path: Path) -> None:
+def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(
+    agent: str, managed: bool, text: str, tmp_path: Path
+) -> None:
     """A second time changes nothing, other hooks stay in force, and so does what somebody changes meanwhile."""
     client, path = CLIENTS[agent], tmp_path / "settings.json"
-    wanted = hooks([tmp_path / "p.yaml"], tmp_path / "s.db", "id", RunContext(), client=client)
+    (folder := tmp_path / "store").mkdir()
+    wanted = settings_with_hooks([tmp_path / "p.yaml"], folder / "s.db", client=client, managed=managed)
     path.write_text(text)
     first, again = install(path, wanted, client), install(path, wanted, client)
     installed = json.loads(path.read_text()).get("hooks", {})
@@ -227,9 +235,9 @@ def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str
     assert (first, again, out, back) == (True, False, [True, False], text)
     for event, theirs in json.loads(text).get("hooks", {}).items():
         assert installed[event][: len(theirs)] == theirs
-        assert len(installed[event]) == len(theirs) + len(wanted.get(event, ()))
+        assert len(installed[event]) == len(theirs) + len(wanted["hooks"].get(event, ()))
     assert json.loads(path.read_text()) == {**json.loads(text), "mine": 1}
-    assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
+    assert [one.name for one in tmp_path.iterdir() if one != folder] == ["settings.json"]
 
 
 @pytest.mark.parametrize("agent", sorted(CLIENTS))
@@ -366,10 +374,10 @@ def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
 
 def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:
     """`hooksConfig.disabled` of a folder switches hooks off by name, managed ones too."""
-    lines = [
-        hooks([tmp_path / "p.yaml"], tmp_path / "s.db", id, RunContext(), client=CLIENTS["gemini"]) for id in "ab"
+    found = [
+        settings_with_hooks([tmp_path / "p.yaml"], tmp_path / id, client=CLIENTS["gemini"])["hooks"] for id in "ab"
     ]
-    names = [{one["name"] for [entry] in each.values() for one in entry["hooks"]} for each in lines]
+    names = [{one["name"] for [entry] in each.values() for one in entry["hooks"]} for each in found]
 
     assert not names[0] & names[1]
     assert "proctor" not in names[0] | names[1]

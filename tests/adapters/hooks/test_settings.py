@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,26 +13,26 @@ import pytest
 import yaml
 from claude_bench import real_client
 from click.testing import CliRunner
+from hook_processes import end_daemons
 
 from proctor.adapters.cli import main
 from proctor.adapters.cli.app import COMMANDS, app
 from proctor.adapters.hooks.clients.claude import EVENTS
-from proctor.adapters.hooks.settings import hooks, install
-from proctor.policies import RunContext
+from proctor.adapters.hooks.settings import install, settings_with_hooks
 from proctor.supervisor import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def wanted(folder: Path) -> dict[str, Any]:
     """Our hooks for one policy."""
-    return hooks([folder / "policy.yaml"], folder / "store.db", "id", RunContext())
+    return settings_with_hooks([folder / "policy.yaml"], folder / "store.db")
 
 
 def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
     """Installing anew does not leave two policies at work."""
     path = tmp_path / ".claude" / "settings.json"
     install(path, wanted(tmp_path))
-    install(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", "id", RunContext()))
+    install(path, settings_with_hooks([tmp_path / "other.yaml"], tmp_path / "store.db"))
     text = path.read_text()
 
     assert "other.yaml" in text
@@ -113,6 +114,30 @@ def test_install_refuses_what_no_hook_could_judge_by(
     assert not Path(".claude").exists()
 
 
+def test_an_agent_that_is_too_old_gets_no_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would run calls without them, and say nothing. One that was put back later is named by `status`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (program := tmp_path / "claude").write_text("#!/bin/sh\necho $VERSION '(Claude Code)'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
+    found = {}
+    for version in ("2.1.294", "2.1.295", "2.1.99"):
+        monkeypatch.setenv("VERSION", version)
+        words = ("status",) if version == "2.1.99" else ("install", "--policy", "policy.yaml", "--store", "s.db")
+        found[version] = run(capsys, *words)
+    end_daemons(tmp_path / "s.db")
+
+    assert [code for code, *_ in found.values()] == [2, 0, 1]
+    old = "Claude Code {} runs calls without these hooks; update it to 2.1.295"
+    assert old.format("2.1.294") in found["2.1.294"][2]
+    assert old.format("2.1.99") in found["2.1.99"][1]
+    assert "decided by policy `p`" in found["2.1.99"][1]
+
+
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
 @pytest.mark.parametrize("command", [("install", "--policy", "policy.yaml"), ("uninstall",)])
 def test_one_file_is_changed_at_a_time(
@@ -183,7 +208,7 @@ def test_managed_settings_without_a_store_name_nothing_of_one_user(
     (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny}")
     words = ["settings", "--managed", "--agent", agent, "--policy", f"{tmp_path}/policy.yaml"]
     code, out, _ = run(capsys, *words)
-    assert (code, "'~/.local/state/proctor/runs.db'" in out, "admin" in out) == (0, True, False)
+    assert (code, "~/.local/state/proctor/runs.db" in out, "admin" in out) == (0, True, False)
     assert not (tmp_path / "admin").exists()
 
     code, _, err = run(capsys, *words, "--http")

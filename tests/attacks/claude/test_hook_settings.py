@@ -20,9 +20,7 @@ from stored_rows import stored_rows
 
 from proctor.adapters.cli.app import app
 from proctor.adapters.hooks.daemon_client import UnansweredError, of_user
-from proctor.adapters.hooks.record import store_id
-from proctor.adapters.hooks.settings import hooks, install, managed
-from proctor.policies import RunContext
+from proctor.adapters.hooks.settings import install, settings_with_hooks
 
 pytestmark = pytest.mark.claude
 DENY = (
@@ -41,9 +39,9 @@ class Armed:
         self.policy.write_text(DENY)
         self.never = claude.cwd / "never"
         self.repository = claude.cwd / ".claude" / "settings.json"
-        self.hooks = hooks([self.policy], self.store, store_id(self.store), RunContext(), claude.env["HOME"])
+        self.hooks = settings_with_hooks([self.policy], self.store, home=claude.env["HOME"])
         self.persons = Path(claude.env["CLAUDE_CONFIG_DIR"]) / "settings.json"
-        self.write(self.persons, {"hooks": self.hooks, "permissions": {"allow": ["Bash", "Skill"]}})
+        self.write(self.persons, {"hooks": self.hooks["hooks"], "permissions": {"allow": ["Bash", "Skill"]}})
 
     def project(self) -> None:
         """Install the hooks in the folder instead."""
@@ -52,7 +50,11 @@ class Armed:
 
     def managed(self, folder: Path) -> str:
         """Install the hooks as managed settings instead; gives what comes before a client's command to see them."""
-        self.write(folder / "managed-settings.json", managed(self.hooks))
+        home = self.claude.env["HOME"]
+        self.write(
+            folder / "managed-settings.json",
+            settings_with_hooks([self.policy], self.store, home=home, managed=True),
+        )
         self.write(self.persons, {"permissions": {"allow": ["Bash", "Skill"]}, "disableAllHooks": True})
         return f"mkdir -p /etc/claude-code && mount --bind {folder} /etc/claude-code && exec "
 
@@ -194,23 +196,44 @@ def test_a_user_whose_home_the_system_does_not_name_is_served_by_none(monkeypatc
         of_user(["~/folder", "--home", "~"])
 
 
+TRACE = "LD_TRACE_LOADED_OBJECTS"
+
+
 @needs_root
-def test_a_bash_that_is_sh_runs_no_hook_with_the_options_of_a_repository(
-    armed: Armed, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("whose", "name", "value", "held"), [
+    ("persons", "SHELLOPTS", "noexec", True),
+    ("persons", "LD_SHOW_AUXV", "1", True),
+    ("project", "LD_DEBUG", "help", True),
+    ("project", TRACE, "1", False),
+    ("http", TRACE, "1", True),
+    ("managed", TRACE, "1", True),
+])  # fmt: skip
+def test_a_variable_of_a_repository_keeps_no_hook_from_deciding(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str, name: str, value: str, held: bool
 ) -> None:
-    """What the page says that nothing stops: the client starts the line by a shell that reads it and runs nothing."""
-    armed.project()
-    armed.write(armed.repository, {"env": {"SHELLOPTS": "noexec"}})
-    real, bash = subprocess.run, "mount --bind /bin/bash $(readlink -f /bin/sh) && exec "
+    """A shell that is bash would run nothing, and the loader write its own words, or nothing but these: of the last,
+    the page says whom it holds up.
+    """
+    armed.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [Write]}]}")
+    mounted = armed.managed(tmp_path / "managed").removesuffix("exec ") if whose == "managed" else ""
+    if whose == "http":
+        armed.hooks = settings_with_hooks([armed.policy], armed.store, home=armed.claude.env["HOME"], http=True)
+    if whose in ("project", "http"):
+        armed.project()
+    settings = json.loads(armed.persons.read_text())
+    armed.write(armed.persons, {**settings, "permissions": {"allow": ["Write"]}})
+    armed.write(armed.repository, {"env": {name: value}})
+    real, bash = subprocess.run, f"{mounted} mount --bind /bin/bash $(readlink -f /bin/sh) && exec "
 
     def in_a_namespace(command: list[str], **how: Any) -> Any:
         return real(["unshare", "-m", "/bin/bash", "-c", bash + shlex.join(command)], **how)
 
     monkeypatch.setattr(subprocess, "run", in_a_namespace)
-    armed.tries()
+    armed.api.say(armed.api.reply(armed.api.tool("Write", file_path=str(armed.never), content="x")))
+    armed.api.say(armed.api.reply(armed.api.text("done")))
+    armed.claude.run()
 
-    assert [found["rule"] for found in armed.found()] == []
-    assert armed.never.exists()
+    assert armed.never.exists() is not held
 
 
 def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed) -> None:
