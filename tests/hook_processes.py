@@ -14,7 +14,6 @@ import psutil
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.daemon_client import DAEMON
-from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -54,7 +53,7 @@ class HookProcesses:
         self.policy = folder / "policy.yaml"
         self.policy.write_text("{name: secret}")
         self.store = folder / "store.db"
-        self.store_id = store_id(self.store)
+        self._words = command([self.policy], self.store)
         self.more: tuple[str, ...] = ()
         self.cwd: Path | None = None
         self.env: dict[str, str] = {}
@@ -67,7 +66,7 @@ class HookProcesses:
     @property
     def command(self) -> list[str]:
         """The words of the hook's line, as `settings` writes them."""
-        return [*command([self.policy], self.store), *self.more]
+        return [*self._words, *self.more]
 
     def run(self, data: bytes | dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
         """One hook, as the client would start it."""

@@ -516,8 +516,11 @@ def read_permissions(agent: str) -> Permissions:
             text = _read(path)
             if reader is None:
                 _codex_rules(text, found, str(path))
-            else:
+                continue
+            try:
                 reader(_mapping(_data(text, path), str(path), "file"), found, str(path))
+            except (TypeError, AttributeError) as error:
+                raise UsageError(f"`{path}` is not as {agent} writes it: {error}") from None
     if not found.files:
         raise UsageError(f"there are no settings of {agent}: {', '.join(place for place, _ in _places(agent))}")
     if agent == "claude":

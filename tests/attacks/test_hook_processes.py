@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shlex
 import signal
 import socket
 import sqlite3
@@ -26,7 +25,6 @@ from stored_rows import stored_rows
 
 from proctor.adapters.hooks import daemon_client, settings
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext
 from proctor.supervisor import ApprovalAnswer
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -472,7 +470,7 @@ def test_a_link_in_place_of_the_home_is_the_same_home(hooked: HookProcesses, tmp
         "{name: p, on_violation: deny, tool_rules: [{deny: [{tool: Read, where: "
         "[{path: $.file_path, within: ~/.ssh}]}]}]}"
     )
-    line = shlex.split(settings.command([hooked.policy], hooked.store, hooked.store_id, RunContext(), str(link)))
+    line = settings.command([hooked.policy], hooked.store, home=str(link))
 
     def answer(home: Path, path: str) -> bytes:
         hook = call("t" + path, tool_name="Read", tool_input={"file_path": path})

@@ -97,7 +97,8 @@ to = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
 open("answer", "wb").write(to.open(requests).read())
 """,
     )
-    kinds = {one["hooks"][0]["type"] for event, [one] in sending.hooks.items() if event != "UserPromptSubmit"}
+    ours = sending.hooks["hooks"].items()
+    kinds = {one["hooks"][0]["type"] for event, [one] in ours if event != "UserPromptSubmit"}
     results = sending.tries("touch never", f"{sys.executable} forge.py", "touch second", "touch third")
 
     assert kinds == {"http"}

@@ -215,6 +215,9 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
     ("gemini", "home/.gemini/policies/a.toml", '[[rule]]\ndecision = "maybe"',
         "is allow, deny or ask_user, not `maybe`"),
     ("opencode", "work/opencode.json", '{"permission": {"bash": "never"}}', "is allow, ask or deny, not `never`"),
+    ("claude", "work/.claude/settings.json", '{"permissions": {"additionalDirectories": 5}}', "not as claude writes"),
+    ("opencode", "work/opencode.json", '{"permission": {"bash": [1]}}', "is not as opencode writes it"),
+    ("gemini", "home/.gemini/policies/a.toml", "rule = [1]", "is not as gemini writes it"),
     ("cursor", "work/.cursor/cli.json", '{"permissions": {"allow": ["ls"]}}', "`ls` is no permission"),
     ("claude", "work/other", "", "there are no settings of claude"),
 ])  # fmt: skip
