@@ -21,7 +21,7 @@ from rich.text import Text
 from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.policies.values.amounts import counted, dollars, used_of
 from proctor.supervisor import ApprovalAnswer, ProctorError
-from proctor.supervisor.control.kill_switch import RunScope
+from proctor.supervisor.control.kill_switch import Scope
 from proctor.supervisor.errors import UsageError
 
 from ..kit.display_text import encoded, escape_control, tokens_used, took
@@ -469,7 +469,7 @@ class _LiveBoard:
     async def _end(self, question: Question) -> str:
         self._check("kill")
         reason = question.words or _REASON
-        stopped = await self._service.stop(RunScope(question.target), by=self._person.name, reason=reason)
+        stopped = await self._service.stop(Scope("run", question.target), by=self._person.name, reason=reason)
         outcomes = stopped.outcomes
         if not outcomes:
             return f"{question.target} is over already"

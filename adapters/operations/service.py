@@ -236,7 +236,7 @@ class OperatorService:
         return Stopped(outcomes=ended, blocks=await self.blocks())
 
     async def lift(self, scope: Scope, *, by: str, reason: str = "") -> Lifted:
-        """Let runs of a scope start again; `AllRuns` lifts every block."""
+        """Let runs of a scope start again; `all` lifts every block."""
         lifted = await self._switch.unblock(scope, by=by, reason=reason)
         return Lifted(lifted=_blocks(lifted), blocks=await self.blocks())
 

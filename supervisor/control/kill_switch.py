@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -20,48 +20,16 @@ from ..redaction import Redactor
 from ..run.recovery import each_ended, end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 
-ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 LOOK_AGAIN_S = 0.5
 
 
-class _Scope(msgspec.Struct, frozen=True):
-    """The runs that a command covers, as commands are stored: `kind` and `value`."""
+class Scope(msgspec.Struct, frozen=True):
+    """The runs that a command covers: one `run`, those of a `session`, a `tenant` or a `label` (`key=value`), or
+    `all`.
+    """
 
-    kind: ClassVar[ScopeKind]
+    kind: Literal["run", "session", "tenant", "label", "all"]
     value: str = ""
-
-
-class RunScope(_Scope, frozen=True):
-    """One run, by its id."""
-
-    kind: ClassVar[ScopeKind] = "run"
-
-
-class SessionScope(_Scope, frozen=True):
-    """The runs of one session, by its id."""
-
-    kind: ClassVar[ScopeKind] = "session"
-
-
-class TenantScope(_Scope, frozen=True):
-    """The runs of one tenant, by its name."""
-
-    kind: ClassVar[ScopeKind] = "tenant"
-
-
-class LabelScope(_Scope, frozen=True):
-    """The runs with one label, `key=value`."""
-
-    kind: ClassVar[ScopeKind] = "label"
-
-
-class AllRuns(_Scope, frozen=True):
-    """Every run."""
-
-    kind: ClassVar[ScopeKind] = "all"
-
-
-Scope: TypeAlias = RunScope | SessionScope | TenantScope | LabelScope | AllRuns
 
 
 def scope_of(
@@ -74,16 +42,19 @@ def scope_of(
 ) -> Scope:
     """The scope that the arguments name. Raises UsageError unless they name exactly one."""
     check_named(run_id=run_id, session_id=session_id, tenant=tenant, label=label)
-    named: tuple[tuple[type[Scope], str | None], ...] = (
-        *((RunScope, run_id), (SessionScope, session_id), (TenantScope, tenant), (LabelScope, label)),
-        (AllRuns, "" if everything else None),
-    )
-    given = [scope(value) for scope, value in named if value is not None]
+    named = {
+        "run": run_id,
+        "session": session_id,
+        "tenant": tenant,
+        "label": label,
+        "all": "" if everything else None,
+    }
+    given: list[Any] = [(kind, value) for kind, value in named.items() if value is not None]
     if len(given) != 1:
         raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or use `everything=True`")
     if label is not None and not all(label.partition("=")[:2]):
         raise UsageError(f"`label` is `{label}`; use KEY=VALUE")
-    return given[0]
+    return Scope(*given[0])
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,8 +119,8 @@ class KillSwitch:
         self, scope: Scope, *, by: str, reason: str, block_starts: bool = False, wait_s: float = 30.0
     ) -> list[KillOutcome]:
         """The same for a scope."""
-        if isinstance(scope, RunScope):
-            scope = RunScope(await self._latest(scope.value))
+        if scope.kind == "run":
+            scope = Scope("run", await self._latest(scope.value))
         if block_starts:
             await self.block(scope, by=by, reason=reason)
         try:
@@ -162,9 +133,9 @@ class KillSwitch:
         left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
         now = await self._now(scope, wanted)
         outcomes = [_outcome(now[run_id], ended=run_id not in left) for run_id in wanted]
-        if isinstance(scope, RunScope) and (following := await self._latest(scope.value)) != scope.value:
+        if scope.kind == "run" and (following := await self._latest(scope.value)) != scope.value:
             # it was lost meanwhile
-            outcomes += await self.stop(RunScope(following), by=by, reason=reason, wait_s=wait_s)
+            outcomes += await self.stop(Scope("run", following), by=by, reason=reason, wait_s=wait_s)
         return outcomes
 
     async def block_starts(
@@ -204,7 +175,7 @@ class KillSwitch:
         try:
             before = await self.blocks()
         except StoreError as error:
-            if error.kind != "no_command" or not isinstance(scope, AllRuns):
+            if error.kind != "no_command" or scope.kind != "all":
                 raise
             before = []  # all are lifted, also one that cannot be read and so blocks every start
         await self._order(UnblockStarts, scope, by, reason)
@@ -227,7 +198,7 @@ class KillSwitch:
 
     async def going_on(self, scope: Scope) -> dict[str, RunInfo]:
         """The runs of a scope that are not over, oldest first. Raises UsageError for a run that is not stored."""
-        if isinstance(scope, RunScope):
+        if scope.kind == "run":
             run = await self.store.run(scope.value)
             if run is None:
                 raise UsageError(f"there is no run `{scope.value}`")
@@ -239,16 +210,16 @@ class KillSwitch:
         name, _, text = scope.value.partition("=")
         where = RunFilter(
             status=status,
-            tenant=scope.value if isinstance(scope, TenantScope) else None,
-            labels={name: text} if isinstance(scope, LabelScope) else {},
+            tenant=scope.value if scope.kind == "tenant" else None,
+            labels={name: text} if scope.kind == "label" else {},
         )
-        session_id = scope.value if isinstance(scope, SessionScope) else None
+        session_id = scope.value if scope.kind == "session" else None
         return all_runs(self.store, session_id=session_id, where=where)
 
     async def _now(self, scope: Scope, wanted: dict[str, RunInfo]) -> dict[str, RunInfo]:
         """These runs as they are now: most are among the newest of the scope, the others are read one by one."""
         found: dict[str, RunInfo] = {}
-        if not isinstance(scope, RunScope):
+        if scope.kind != "run":
             most = 2 * len(wanted)
             async with aclosing(self._runs(scope)) as runs:
                 async for run in runs:

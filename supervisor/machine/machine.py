@@ -41,7 +41,7 @@ from .gate import GateKeeper
 from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
 from .reservations import BudgetLine, Budgets
-from .resume import past_of, read_snapshot, recall, restore, snapshot
+from .resume import Recollection, past_of, read_snapshot, restore, snapshot
 from .run_state import (
     AnswerDue,
     ApprovalDue,
@@ -123,7 +123,7 @@ class RunMachine:
             if event.seq > judged_to:
                 monitor.observe(event)
         monitor.warnings()  # those are on record
-        recall(history, machine._state, machine._gate, machine._reports, machine._budgets)
+        Recollection(machine._state, machine._gate, machine._reports, machine._budgets).recall(history)
         return machine
 
     @classmethod

@@ -49,23 +49,8 @@ def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
     return past
 
 
-def recall(
-    history: Sequence[Event],
-    state: RunState,
-    gate: GateKeeper,
-    reports: ProviderEvents,
-    budgets: Budgets | None = None,
-) -> None:
-    """Replay events: put the parts of a run's machine into the state they had when the last was recorded."""
-    past = _Recollection(state, gate, reports, budgets)
-    for event in history:
-        if event.run_id == state.identity.run_id:
-            past.apply(event)
-    past.finish()
-
-
-class _Recollection:
-    """Replays a run's own events, in order, into the parts of its machine."""
+class Recollection:
+    """Replays events: puts the parts of a run's machine into the state they had when the last was recorded."""
 
     def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents, budgets: Budgets | None) -> None:
         self._state = state
@@ -75,15 +60,28 @@ class _Recollection:
         self._waiting: dict[str, ToolApprovalRequested] = {}
         self._calls: dict[str, ToolCall] = {}
 
-    def apply(self, event: Event) -> None:
+    def recall(self, history: Sequence[Event]) -> None:
+        """Replay the run's own events, in order, and hold again the calls that are pending approval."""
+        for event in history:
+            if event.run_id == self._state.identity.run_id:
+                self._apply(event)
+        for request in self._waiting.values():
+            self._gate.hold_again(shown(request, self._calls.get(request.tool_call_id)))
+        if self._state.ended:  # a run that is over accepts no more events
+            self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
+
+    def _apply(self, event: Event) -> None:
         if event.at is not None:
             self._state.advance_clock(at_ms(event.at))
         self._state.counts.count(event, sized(event)[2])
         match event:
             case PolicyViolated():
-                self._violated(event)
+                violation = violation_of(event)
+                self._state.findings.append(violation)
+                if event.action == "cancel" or event.escalated:
+                    self._state.refuse_run(violation)
             case ToolCallRequested():
-                self._asked_for(event)
+                self._calls[event.tool_call_id] = call_of(event)
             case ApprovalEvent():
                 self._approval(event)
             case BudgetReserved() if self._budgets is not None:
@@ -100,33 +98,16 @@ class _Recollection:
             case _:
                 self._reports.recall(event)
 
-    def finish(self) -> None:
-        """Hold again the calls that are pending approval; a run that is over accepts no more events."""
-        for event in self._waiting.values():
-            self._gate.hold_again(shown(event, self._calls.get(event.tool_call_id)))
-        if self._state.ended:
-            self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
-
-    def _violated(self, event: PolicyViolated) -> None:
-        violation = violation_of(event)
-        self._state.findings.append(violation)
-        if event.action == "cancel" or event.escalated:
-            self._state.refuse_run(violation)
-
-    def _asked_for(self, event: ToolCallRequested) -> None:
-        self._calls[event.tool_call_id] = call_of(event)
-
     def _approval(self, event: ApprovalEvent) -> None:
-        if isinstance(event, ToolApprovalGranted):
-            self._state.approved = True
-        if isinstance(event, ToolApprovalGranted) and event.scope != "once":
-            self._gate.held_calls.apply_grant(event)
         self._state.recall_approval(event.approval_id)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
-            return
-        if event.held and event.expires_at is not None:
+        elif event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
+        if isinstance(event, ToolApprovalGranted):
+            self._state.approved = True
+            if event.scope != "once":
+                self._gate.held_calls.apply_grant(event)
 
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
@@ -44,45 +44,6 @@ async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str,
     return answers
 
 
-class Approvals:
-    """Asks an approver; `failed` is called with an error that it raises."""
-
-    __slots__ = ("_approver", "_failed", "_open")
-
-    def __init__(self, approver: Approver, failed: Callable[[str, Exception], None]) -> None:
-        self._approver = approver
-        self._failed = failed
-        self._open: dict[str, anyio.CancelScope] = {}
-
-    async def request(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Ask for an answer; None if there is none, or if the request was dropped."""
-        with anyio.CancelScope() as scope:
-            self._open[request.approval_id] = scope
-            try:
-                return await self._answer(request)
-            finally:
-                self._open.pop(request.approval_id, None)
-        return None
-
-    async def _answer(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        try:
-            answer = await call_isolated(partial(self._approver, request))
-            if not isinstance(answer, ApprovalAnswer | None):
-                raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
-        except SelfCancelledError:  # it has not answered; others may
-            return None
-        except Exception as error:  # no answer is no approval
-            self._failed("approver.failed", error)
-            return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
-        return answer and replace(answer, expired=False)  # only the owner of the run says that the time is up
-
-    def drop(self, approval_id: str) -> None:
-        """Withdraw a request: its answer is not needed any more."""
-        scope = self._open.pop(approval_id, None)
-        if scope is not None:
-            scope.cancel()
-
-
 CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | RequestApproval | DropApproval | CloseApproval
 """The effects that the store, a check or an approver answers; `DropApproval` withdraws a request."""
 
@@ -102,12 +63,8 @@ class CallbackRunner:
     feed: Callable[[interface.Input], None]
     now_ms: Callable[[], int]
     log: RunLog
-    _approvals: Approvals | None = None
     _first_reservation: OneShotEvent | None = None
-
-    def __post_init__(self) -> None:
-        if self.services.approver is not None:
-            self._approvals = Approvals(self.services.approver, self.log.failed)
+    _asked: dict[str, anyio.CancelScope] = field(default_factory=dict)  # by approval, the approver's scope
 
     def carry_out(self, effect: CallbackEffect) -> None:
         """Start what the effect asks for; its answer is fed to the machine later."""
@@ -121,13 +78,13 @@ class CallbackRunner:
                 self.start(partial(self._check, effect))
             case RequestApproval():
                 self.log.log("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
-                if self._approvals is not None:
-                    self.start(partial(self._request_approval, effect.request, self._approvals))
+                if self.services.approver is not None:
+                    self.start(partial(self._request_approval, effect.request, self.services.approver))
             case CloseApproval():
                 self.start(partial(self._answer_first, effect.approval_id, NOBODY_IN_TIME))
             case DropApproval():
-                if self._approvals is not None:
-                    self._approvals.drop(effect.approval_id)
+                if (asked := self._asked.pop(effect.approval_id, None)) is not None:
+                    asked.cancel()
 
     async def wait_reserved(self) -> None:
         """Wait until the store has answered the first reservation of a shared budget, if there was one."""
@@ -167,10 +124,29 @@ class CallbackRunner:
         answers = await call_checks(effect.checks, effect.call)
         self.feed(interface.Checked(now_ms=self.now_ms(), key=effect.key, answers=answers))
 
-    async def _request_approval(self, request: ApprovalRequest, approvals: Approvals) -> None:
-        answer = await approvals.request(request)
+    async def _request_approval(self, request: ApprovalRequest, approver: Approver) -> None:
+        answer = None
+        with anyio.CancelScope() as scope:
+            self._asked[request.approval_id] = scope
+            try:
+                answer = await self._asked_of(approver, request)
+            finally:
+                self._asked.pop(request.approval_id, None)
         if answer is not None:
             await self._answer_first(request.approval_id, self.services.redactor.redact(answer, request.session_id))
+
+    async def _asked_of(self, approver: Approver, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """An approver's answer; None if it gives none. One that raises has declined."""
+        try:
+            answer = await call_isolated(partial(approver, request))
+            if not isinstance(answer, ApprovalAnswer | None):
+                raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
+        except SelfCancelledError:  # it has not answered; others may
+            return None
+        except Exception as error:  # no answer is no approval
+            self.log.failed("approver.failed", error)
+            return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
+        return answer and replace(answer, expired=False)  # only the owner of the run says that the time is up
 
     async def _answer_first(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Feed this answer, or the one that the store accepted before it. If the store fails, the machine decides:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
@@ -27,6 +27,8 @@ from .tasks import DetachedTask, OneShotEvent
 
 if TYPE_CHECKING:
     from .services import Clock
+
+T = TypeVar("T")
 
 
 async def run_cancel_steps(
@@ -231,19 +233,18 @@ def session_missing(error: UnknownSessionError) -> ErrorOccurred:
 
 
 def capabilities_of(adapter: Adapter) -> Capabilities:
-    """The capabilities of an adapter. Raises what it raises, as an Exception, and UsageError for anything else."""
-    given: object = isolated_member("capabilities", lambda: adapter.capabilities)
-    if not isinstance(given, Capabilities):
-        raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
-    return given
+    """The capabilities of an adapter; raises as `_member` does."""
+    return _member("capabilities", Capabilities, lambda: adapter.capabilities)
 
 
 def name_of(adapter: Adapter) -> str:
-    """The name of an adapter. Raises what it raises, as an Exception, and UsageError if it is not text."""
-    given: object = isolated_member("name", lambda: getattr(adapter, "name", None))
-    if not isinstance(given, str):
-        raise UsageError(f"the adapter's `name` is a `{type(given).__name__}`, not text")
-    return given
+    """The name of an adapter; raises as `_member` does."""
+    return _member("name", str, lambda: getattr(adapter, "name", None))
+
+
+def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
+    """A policy as an adapter's launch options; raises as `_member` does."""
+    return _member("compile", LaunchOptions, lambda: adapter.compile(policy))
 
 
 def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
@@ -254,13 +255,11 @@ def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
     return found
 
 
-def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
-    """A policy as an adapter's launch options. Raises what it raises, as an Exception, and UsageError for anything
-    else.
-    """
-    given: object = isolated_member("compile", lambda: adapter.compile(policy))
-    if not isinstance(given, LaunchOptions):
-        raise UsageError(f"the adapter's `compile` gave a `{type(given).__name__}`, not `LaunchOptions`")
+def _member(name: str, kind: type[T], read: Callable[[], object]) -> T:
+    """What a member of an adapter gives. Raises what it raises, as an Exception, and UsageError for anything else."""
+    given = isolated_member(name, read)
+    if not isinstance(given, kind):
+        raise UsageError(f"the adapter's `{name}` gives a `{type(given).__name__}`, not a `{kind.__name__}`")
     return given
 
 
