@@ -338,19 +338,6 @@ async def test_where_nobody_can_answer_the_call_is_refused_at_once() -> None:
     assert "pass an `approver`" in finding
 
 
-async def test_of_a_supervisor_that_says_so_nobody_can_answer_either() -> None:
-    """Subscribers hear of the request, and no approval waits."""
-    store = MemoryStore()
-    async with Supervisor(store, answerable=False) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING])
-        types = ["tool_approval_requested", "run_completed"]
-        async with supervisor.subscribe(run_id=handle.run_id, after="start", types=types) as events:
-            seen = [event.type async for event in events]
-
-    assert seen == types
-    assert await pending(store) == []
-
-
 async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_cancelled() -> None:
     """What nobody can approve is what nobody approved."""
     policy = Policy(

@@ -248,23 +248,6 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str) 
     assert usage.model == recorded
 
 
-async def test_a_caller_at_a_gate_that_closes_is_told_to_stop() -> None:
-    """The answer that they wait for never comes."""
-    answers: list[GateAnswer] = []
-
-    async def ask() -> None:
-        answers.append(await waiters.propose(ToolCall(id="c", name="read")))
-
-    waiters = GateWaiters(lambda input: None, lambda: 1)
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await anyio.wait_all_tasks_blocked()
-            waiters.close()
-
-    assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True)]
-
-
 async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     """A run may last for millions of calls."""
 

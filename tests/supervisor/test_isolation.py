@@ -200,20 +200,6 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
     assert adapter.ran == []
 
 
-async def test_only_the_hosts_own_cancel_goes_through() -> None:
-    """It ends every run, each with its end on record."""
-    store = MemoryStore()
-    with anyio.move_on_after(0) as host:
-        async with Supervisor(store) as supervisor:
-            with anyio.CancelScope(shield=True):
-                handles = [await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN]) for _ in range(2)]
-            await anyio.sleep_forever()
-    ends = [await check_one_end(store, handle) for handle in handles]
-
-    assert host.cancelled_caught
-    assert [end.type for end in ends] == ["run_cancelled"] * 2
-
-
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -> None:
     """It does not reach the waiting task."""

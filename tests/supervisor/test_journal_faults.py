@@ -261,32 +261,6 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored() -> No
     assert adapter.steps_taken == ["interrupt"]
 
 
-async def test_the_violation_is_durable_when_the_cancel_is_sent() -> None:
-    """Read the store at the moment the client hears of the cancel."""
-    store = MemoryStore()
-    seen: list[str] = []
-
-    class Looks(FakeAdapter):
-        def __init__(self, *args: Any, **more: Any) -> None:
-            super().__init__(*args, **more)
-            self.steps_taken = _Watched(store, seen)
-
-    class _Watched(list[str]):
-        def __init__(self, store: MemoryStore, seen: list[str]) -> None:
-            self._store, self._seen = store, seen
-
-        def append(self, step: str) -> None:
-            super().append(step)
-            for session in self._store._sessions.values():
-                self._seen += [str(data) for data in session.data if b"policy_violation" in data]
-
-    adapter = Looks([Ask(name="bash"), Pause()], gate="none")
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
-        await run_once(adapter, "go", policies=[denying("cancel")], store=store)
-
-    assert len(seen) == 1
-
-
 async def test_a_run_whose_start_cannot_be_recorded_starts_no_client() -> None:
     """Not even for a moment."""
     prepared: list[FakeAdapter] = []

@@ -148,22 +148,6 @@ async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start
     assert (await store.runs())[0].status == "completed"
 
 
-async def test_a_run_that_was_created_before_the_block_can_start_once_it_is_lifted() -> None:
-    """Blocked is not withdrawn."""
-    store = MemoryStore()
-    run_id = await create_run(store, "go")
-    switch = KillSwitch(store)
-    await switch.block_starts(by="ana", reason="", everything=True)
-    async with Supervisor(store) as supervisor:
-        for _ in range(2):
-            with pytest.raises(StartsBlockedError):
-                await supervisor.execute(FakeAdapter(), run_id, policies=[OPEN])
-        await switch.lift(by="ana", everything=True)
-        handle = await supervisor.execute(FakeAdapter(), run_id, policies=[OPEN])
-
-        assert (await handle.wait()).status == "completed"
-
-
 class Racing(MemoryStore):
     """Everything is stopped, and starts blocked, right behind one of the looks that a start takes."""
 
@@ -191,17 +175,6 @@ async def test_a_block_that_comes_while_a_run_starts_ends_it() -> None:
 
     assert adapter.launches == []
     assert [run.status for run in await store.runs()] == [result.status] == ["cancelled"]
-
-
-async def test_the_switch_is_one_of_the_supervisor_too() -> None:
-    """It stops runs of every supervisor of the store, this one's among them."""
-    store = MemoryStore()
-    async with running(store, ACME) as handles, Supervisor(store) as supervisor:
-        outcomes = await supervisor.switch.kill(by="ana", everything=True, block_starts=True)
-        blocks = await supervisor.switch.blocks()
-
-        assert summary(outcomes) == [(handles[0].run_id, "cancelled", True)]
-        assert [(block.scope, block.by) for block in blocks] == [("all", "ana")]
 
 
 @pytest.mark.parametrize("scope", [

@@ -51,40 +51,6 @@ async def test_no_more_run_at_once_than_may() -> None:
     assert supervisor.statistics().completed == 10
 
 
-async def test_leaving_waits_for_the_runs_that_go_on() -> None:
-    """A graceful drain: nothing is cut off."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        handles = [await supervisor.start(saying(20), "go", policies=[OPEN]) for _ in range(5)]
-
-    assert all(handle.done for handle in handles)
-    assert [(await handle.wait()).status for handle in handles] == ["completed"] * 5
-    with pytest.raises(UsageError):
-        await supervisor.start(saying(1), "go", policies=[OPEN])
-
-
-async def test_a_run_can_be_watched_from_any_place_to_its_end() -> None:
-    """Backlog, then live, then the end; every event once."""
-    async with Supervisor(MemoryStore()) as supervisor:
-        for _ in range(5):
-            handle = await supervisor.start(saying(50), "go", policies=[OPEN])
-            watched: list[list[Event]] = [[], []]
-
-            async def watch(into: list[Event], after: int, run_id: str = handle.run_id) -> None:
-                async for event in supervisor.subscribe(run_id=run_id, after=after):
-                    into.append(event)
-                    if after == 7:
-                        await anyio.lowlevel.checkpoint()
-
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for into, after in zip(watched, (0, 7), strict=True):
-                        tasks.start_soon(watch, into, after)
-                    result = await handle.wait()
-
-            assert watched[0] == list(result.events)
-            assert watched[1] == list(result.events)[7:]
-
-
 @settings(max_examples=40)
 @given(plan=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans()), max_size=25))
 def test_a_listener_gets_every_event_once_whatever_its_pace(plan: list[tuple[int, int, bool]]) -> None:

@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from proctor.policies import events as ev
-from proctor.policies.events.run_context import Usage
 from proctor.supervisor import RunInfo, StoreError
 from proctor.supervisor.store import records
-from proctor.supervisor.store.records import CallsInFlight, RunDelta, owners
+from proctor.supervisor.store.records import CallsInFlight, RunDelta
 
 RUN = RunInfo(run_id="r", session_id="s")
 
@@ -23,15 +22,6 @@ def after(run: RunInfo, *events: ev.Event) -> RunInfo:
     for seq, event in enumerate(events, 1):
         delta.count(replace(event, seq=seq))
     return delta.applied(run)
-
-
-def test_an_end_without_usage_is_an_end_and_usage_without_an_end_is_usage() -> None:
-    """Either alone changes the line, and neither does not."""
-    ended, used, started = after(RUN, ev.RunCompleted()), after(RUN, ev.TokenUsageUpdated(input_tokens=3)), after(RUN)
-
-    assert (ended.ended_seq, ended.usage) == (1, Usage())
-    assert (used.ended_seq, used.usage) == (0, Usage(input_tokens=3))
-    assert started == RUN
 
 
 def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
@@ -53,25 +43,6 @@ def test_events_that_are_counted_in_parts_change_what_they_change_together(usage
         parts[seq > cut].count(replace(event, seq=seq))
 
     assert parts[0].then(parts[1]).applied(RUN) == after(RUN, *every)
-
-
-@pytest.mark.parametrize("tenant", [7, None, True, ["t"], {"t": 1}])
-def test_a_tenant_that_is_no_text_is_none(tenant: Any) -> None:
-    """And labels that are no names with values are none; the other is taken all the same."""
-    assert owners({"context": {"tenant": tenant, "labels": {"a": 1}}}) == (None, {"a": 1})
-    assert owners({"context": {"tenant": "t", "labels": tenant if not isinstance(tenant, dict) else []}}) == ("t", {})
-    assert owners({"context": tenant if not isinstance(tenant, dict) else 1}) == owners({}) == (None, {})
-
-
-def test_a_tenant_and_labels_are_those_the_run_was_created_with_else_those_of_its_start() -> None:
-    """The start's are taken where the run has none, and once."""
-    start = ev.RunStarted(metadata={"context": {"tenant": "late", "labels": {"a": "late"}}})
-    created = replace(RUN, tenant="t", labels={"a": "b"})
-    first = after(RUN, start)
-
-    assert (after(created, start).tenant, after(created, start).labels) == ("t", {"a": "b"})
-    assert (first.tenant, first.labels, first.started_seq) == ("late", {"a": "late"}, 1)
-    assert after(first, ev.RunCompleted(), ev.RunStarted()).started_seq == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
