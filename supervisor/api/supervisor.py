@@ -417,7 +417,7 @@ class Supervisor:
         """After an internal error, no run goes on without its deadlines, its lease or its commands."""
         self._closing = True
         self._log.error("supervisor.broken", **failure(error))
-        self._runs.cancel_all(why_left(error))
+        self._runs.cancel_all(f"the supervisor failed: {type(error).__name__}")
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)

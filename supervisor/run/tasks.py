@@ -155,7 +155,7 @@ def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
         spawn_system_task(run, context=copy_context())
     else:
-        task = asyncio.get_running_loop().create_task(run())
+        task = asyncio.Task(run(), loop=asyncio.get_running_loop())  # an eager factory would run it at once, in here
         _tasks.add(task)
         task.add_done_callback(_forget)
 

@@ -18,7 +18,18 @@ from supervised import OPEN, Before
 
 from proctor.policies import Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
-from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, RunHandle, StoreError, Supervisor, run_once
+from proctor.supervisor import (
+    CancelStep,
+    Launch,
+    MemoryStore,
+    Provider,
+    RunHandle,
+    StoreError,
+    Supervisor,
+    UsageError,
+    run_once,
+)
+from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
@@ -328,6 +339,26 @@ async def test_a_run_that_breaks_at_its_beginning_or_its_end_tells_its_caller_wh
         await run_once(adapter, "go", policies=[OPEN])
 
     assert adapter.closed == len(adapter.launches) == opened
+
+
+async def test_a_supervisor_that_breaks_ends_its_runs_and_starts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would renew its lease, or hear of a deadline."""
+    go_on = anyio.Event()
+
+    async def breaks_then(_: Ownership) -> NoReturn:
+        await go_on.wait()
+        await breaks()
+
+    monkeypatch.setattr(Ownership, "keep", breaks_then)
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+            go_on.set()
+            result = await handle.wait()
+            with pytest.raises(UsageError, match="not open"):
+                await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
+
+    assert (result.status, result.reason) == ("cancelled", "the supervisor failed: LookupError")
 
 
 async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

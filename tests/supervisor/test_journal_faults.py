@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import chain, repeat
 from typing import Any
 
 import anyio
@@ -12,6 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, Before, denying
 
+from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
 from proctor.supervisor import Cancel, MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
@@ -164,6 +167,18 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn() -> None:
     assert taken < 100 * TURN
     assert result.status == "cancelled"
     assert torrent.taken < 200 * TURN
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.12 has it")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_agent_that_never_waits_is_ended_where_tasks_begin_at_once() -> None:
+    """In a program of asyncio's eager tasks, and for the first event of it."""
+    loop: Any = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - of Python 3.12
+    policy = Policy(name="p", limits=Limits(max_total_tokens=5))
+    endless = chain([ev.TokenUsageUpdated(input_tokens=10)], repeat(ev.MessageStreamed(delta="x")))
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
+        await run_once(Torrent(endless), "go", policies=[policy])
 
 
 @pytest.mark.parametrize("steps", [(), ("wait",)], ids=["short", "waits"])
