@@ -333,7 +333,7 @@ class Supervisor:
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
         """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
-        answer does not count, UsageError if this is not open.
+        answer does not count.
         """
         check_text(tell=tell or "")
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))

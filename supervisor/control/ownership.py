@@ -42,11 +42,12 @@ class Ownership:
         self.end_orphans: EndOrphans | None = None
         self.store_id = ""
         self._owner: Owner | None = None
+        self._has_left = False
         self._registering = anyio.Lock()
         self._reaping = anyio.Lock()
 
     async def owner(self) -> Owner:
-        """This owner with its epoch; registers it at the first call. Raises StoreError."""
+        """This owner with its epoch; registers it at the first call. Raises StoreError, also once it has left."""
         async with self._registering:
             if self._owner is None:
                 self.store_id = (await self._store.place()).store_id
@@ -56,6 +57,9 @@ class Ownership:
                 except BaseException:
                     leave(owner)
                     raise
+                if self._has_left:
+                    await self.leave()
+                    raise StoreError("the supervisor has left the store", kind="closed")
                 self._registered(self._owner)
         return self._owner
 
@@ -80,6 +84,7 @@ class Ownership:
 
     async def leave(self) -> None:
         """Release the lease: runs that are not over are lost at once. Errors of the store are ignored."""
+        self._has_left = True
         if self._owner is None:
             return
         owner, self._owner = self._owner, None

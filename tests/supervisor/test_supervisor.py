@@ -13,7 +13,7 @@ from supervised import OPEN
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, ProctorError, RunInfo, Supervisor, UsageError, run_once
+from proctor.supervisor import MemoryStore, Owner, ProctorError, RunInfo, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -150,22 +150,32 @@ async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
         await supervisor.start(saying(1), "go", policies=[OPEN])
 
 
-class SlowToCreate(MemoryStore):
-    """Creates a run when it is told to go on."""
+class Slow(MemoryStore):
+    """Does one thing when it is told to go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__()
+        self.what = what
         self.was_requested, self.go_on = anyio.Event(), anyio.Event()
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        self.was_requested.set()
-        await self.go_on.wait()
+        await self._wait("create_run")
         return await super().create_run(run, epoch=epoch)
 
+    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
+        await self._wait("register")
+        return await super().register(owner, lease_s=lease_s)
 
-async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start() -> None:
-    """Whoever starts it hears so."""
-    store = SlowToCreate()
+    async def _wait(self, what: str) -> None:
+        if what == self.what:
+            self.was_requested.set()
+            await self.go_on.wait()
+
+
+@pytest.mark.parametrize("what", ["register", "create_run"])
+async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(what: str) -> None:
+    """Whoever starts it hears so, and no lease is kept."""
+    store = Slow(what)
     adapter, supervisor = FakeAdapter(), Supervisor(store)
 
     async def start() -> None:
@@ -180,6 +190,7 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
 
     assert adapter.launches == []
     assert supervisor.statistics().running == 0
+    assert store._claims._until == {}
 
 
 async def test_a_start_whose_task_cannot_begin_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +217,7 @@ async def test_a_start_whose_task_cannot_begin_is_undone(monkeypatch: pytest.Mon
 
 async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
     """It ends as soon as it has started."""
-    store = SlowToCreate()
+    store = Slow("create_run")
 
     async def start() -> None:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
