@@ -64,7 +64,7 @@ class CallbackRunner:
     now_ms: Callable[[], int]
     log: RunLog
     _first_reservation: OneShotEvent | None = None
-    _asked: dict[str, anyio.CancelScope] = field(default_factory=dict)  # by approval, the approver's scope
+    _scopes: dict[str, anyio.CancelScope] = field(default_factory=dict)  # by approval, the approver's scope
 
     def carry_out(self, effect: CallbackEffect) -> None:
         """Start what the effect asks for; its answer is fed to the machine later."""
@@ -83,8 +83,8 @@ class CallbackRunner:
             case CloseApproval():
                 self.start(partial(self._answer_first, effect.approval_id, NOBODY_IN_TIME))
             case DropApproval():
-                if (asked := self._asked.pop(effect.approval_id, None)) is not None:
-                    asked.cancel()
+                if (scope := self._scopes.pop(effect.approval_id, None)) is not None:
+                    scope.cancel()
 
     async def wait_reserved(self) -> None:
         """Wait until the store has answered the first reservation of a shared budget, if there was one."""
@@ -127,15 +127,15 @@ class CallbackRunner:
     async def _request_approval(self, request: ApprovalRequest, approver: Approver) -> None:
         answer = None
         with anyio.CancelScope() as scope:
-            self._asked[request.approval_id] = scope
+            self._scopes[request.approval_id] = scope
             try:
-                answer = await self._asked_of(approver, request)
+                answer = await self._answer_of(approver, request)
             finally:
-                self._asked.pop(request.approval_id, None)
+                self._scopes.pop(request.approval_id, None)
         if answer is not None:
             await self._answer_first(request.approval_id, self.services.redactor.redact(answer, request.session_id))
 
-    async def _asked_of(self, approver: Approver, request: ApprovalRequest) -> ApprovalAnswer | None:
+    async def _answer_of(self, approver: Approver, request: ApprovalRequest) -> ApprovalAnswer | None:
         """An approver's answer; None if it gives none. One that raises has declined."""
         try:
             answer = await call_isolated(partial(approver, request))
