@@ -6,7 +6,8 @@ from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.reference.whole_sessions import KINDS, judged_alike
+from tests.reference.agreeing import KINDS, judged_alike
+from tests.reference.directed import ASKS, supervised
 
 from .ledger import Share
 
@@ -34,7 +35,7 @@ def sessions(seed: int, number: int) -> Share:
     """Sessions under policies of one kind; the kinds take turns."""
     kind = KINDS[number % len(KINDS)]
     try:
-        seen = judged_alike(kind, _SOME, seeded=seed * 1_000_003 + number)
+        seen = judged_alike(kind, _SOME, supervised, also=[ASKS], seeded=seed * 1_000_003 + number)
     except AssertionError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         return Share({}, [f"{kind}, share {number} of seed {seed}: {error}\n{notes}"])

@@ -54,7 +54,7 @@ TESTS: Final = (
 """Those that run a policy, a machine or a supervised run in the process of the test."""
 
 _LEFT_OUT: Final = (
-    *("test_differential_exhaustive", "test_differential_supervised", "test_monitor_hostile", "test_schema"),
+    *("test_differential_exhaustive", "test_monitor_hostile", "test_schema"),
     *("test_reading", "test_formats_in_use", "test_commands", "test_preflight_properties"),
     *("test_conformance_suites", "test_subscriptions"),
 )

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
-from itertools import chain
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference.agreeing import agree
-from reference.directed import session
-from reference.generating import FAMILIES, contexts, nets, policies, sessions, tool_rules
-from reference.twins import Step, Twins, Variant, compiled
+from reference.agreeing import KINDS, SESSIONS, judged_alike
+from reference.directed import ASKS, session, supervised
+from reference.generating import any_rule, sessions
+from reference.twins import Step, compiled
 
-from proctor.policies import PolicyError, RunContext, ToolCall
+from proctor.policies import PolicyError, ToolCall
 from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Sessions of each family in a long run; 0 for the usual number."""
-USUAL, SESSIONS = 200, 10
-"""Sessions of each family, and how many of them are played under one policy."""
+USUAL = 200
+"""Sessions of each family."""
 
 thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, suppress_health_check=list(HealthCheck))
-variants = st.sampled_from(["live", "snapshot", "fold"])
-randoms = st.integers(0, 2**32)
-
-
-def alike(stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int) -> Counter[str]:
-    """Play a session on both, and others made for the policy; returns what was seen on the way."""
-    made = random.Random(seed)
-    played = chain([steps], (session(made, stack) for _ in range(SESSIONS - 1)))
-    seen: Counter[str] = agree(stack, lambda policy: Twins(stack, policy, variant, context), played)
-    return seen
-
+few = settings(thorough, max_examples=4, deadline=None)
 
 SHARE = 20 if LONG else 200
 """One proposal in this many, at least, is answered one way and the other; chance has more room in a small lot."""
@@ -55,49 +43,21 @@ def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
     assert set(seen) >= MET, seen
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_family_is_judged_as_its_text_says(family: str) -> None:
-    """One or two rules of a family: decisions, violated rules and statuses agree, however the state was come by."""
-
-    @thorough
-    @given(policies(st.lists(FAMILIES[family], min_size=1, max_size=2)), sessions, variants, contexts, randoms)
-    def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
-        seen.update(alike([policy], steps, variant, context, seed))
-
-    seen: Counter[str] = Counter()
-    judged_alike()
-    check_reach(seen, objects=family != "require")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_judged_as_its_text_says(kind: str) -> None:
+    """Decisions with their actions, violated rules and statuses agree, however the state was come by."""
+    more = 4 if kind == "nets" and not LONG else 1  # few nets move for long
+    seen = judged_alike(kind, settings(thorough, max_examples=more * thorough.max_examples), session)
+    check_reach(seen, objects=kind != "require")
 
 
-def test_nets_are_judged_as_their_text_says() -> None:
-    """Nets agree with playing the whole session again from the initial marking."""
-    some = st.lists(nets(), min_size=1, max_size=2, unique_by=lambda net: str(net["name"]))
+@pytest.mark.parametrize("kind", KINDS)
+def test_supervised_sessions_are_judged_as_their_text_says(kind: str) -> None:
+    """Ids used again, late and expired approvals, rewritten inputs and resumed sessions agree at every step.
 
-    @settings(thorough, max_examples=thorough.max_examples * (1 if LONG else 4))  # few nets move for long
-    @given(policies(st.just([]), all_nets=some), sessions, variants, contexts, randoms)
-    def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
-        seen.update(alike([policy], steps, variant, context, seed))
-
-    seen: Counter[str] = Counter()
-    judged_alike()
-    check_reach(seen)
-
-
-any_rule = st.one_of(*FAMILIES.values())
-any_policy = policies(
-    st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)
-)
-
-
-@thorough
-@given(st.lists(any_policy, min_size=1, max_size=3), sessions, variants, contexts, randoms)
-def test_stacks_of_everything_are_judged_as_their_text_says(
-    stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int
-) -> None:
-    """Rules of all families in stacks: every objection, its action and its id agree."""
-    alike(
-        [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, context, seed
-    )
+    A longer run is `python -m tests.fuzz sessions`.
+    """
+    judged_alike(kind, few, supervised, also=[ASKS])
 
 
 atoms = st.one_of(

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from reference.generating import FAMILIES, inputs, nets, policies, sessions, tool_rules
+from reference.generating import any_policy, any_rule, inputs, nets, sessions, stacks, tool_rules
 from reference.twins import Step, Twins, compiled, state
 
 from proctor.policies import (
@@ -29,13 +29,6 @@ LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""
 
 checked = settings(max_examples=LONG or 50, suppress_health_check=list(HealthCheck))
-any_rule = st.one_of(*FAMILIES.values())
-any_policy = policies(
-    st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)
-)
-stacks = st.lists(any_policy, min_size=1, max_size=3).map(
-    lambda stack: [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)]
-)
 limits = st.fixed_dictionaries(
     {},
     optional={
@@ -238,17 +231,6 @@ def test_a_denied_call_changes_no_state_but_attempts_and_breakers(
     monitor.observe(ev.ToolCallDenied(tool_call_id="new", tool_name=tool, decision="deny"))
 
     assert spent(monitor) == before
-
-
-@checked
-@given(stacks, sessions)
-def test_judging_live_and_judging_the_record_agree(stack: list[Any], steps: list[Step]) -> None:
-    """Section 1: after every step the state folded from the record is the live one, and goes on as it would."""
-    try:
-        policy = compiled(stack)
-    except PolicyError:
-        return
-    Twins(stack, policy, "fold").play(steps)
 
 
 @checked

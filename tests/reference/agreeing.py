@@ -1,39 +1,59 @@
-"""Sessions played on a policy and on its second reading: what was seen, or the shortest on which they differ."""
+"""Sessions of generated policies, played on the monitor and on the naive reading, until the two differ."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-from hypothesis import note
+from hypothesis import given, note, seed, settings
+from hypothesis import strategies as st
 
-from proctor.policies import CompiledPolicy, PolicyError
+from proctor.policies import CompiledPolicy, PolicyError, RunContext
 
 from .directed import smallest
-from .twins import Step, compiled
+from .generating import FAMILIES, contexts, nets, policies, stacks
+from .twins import Step, Twins, Variant, compiled
+
+KINDS: Final = (*FAMILIES, "nets", "stacks")
+SESSIONS: Final = 10
+"""Sessions played under one policy."""
+Made: TypeAlias = Callable[[random.Random, Sequence[Any]], list[Step]]
 
 
-class Pair(Protocol):
-    """A policy and its second reading, side by side; `seen` counts what was met on the way."""
+def judged_alike(
+    kind: str, thorough: settings, made: Made, *, also: Sequence[Any] = (), seeded: int | None = None
+) -> Counter[str]:
+    """Play sessions, made for stacks of one kind with other policies, on both; returns what was seen on the way.
 
-    seen: Counter[str]
+    Raises AssertionError where the two differ, with the smallest policy and session as notes.
+    """
+    seen: Counter[str] = Counter()
 
-    def play(self, steps: list[Step]) -> None:
-        """Raises AssertionError where they differ."""
-        ...
+    @thorough
+    @given(_stacks(kind), st.sampled_from(["live", "snapshot", "fold"]), contexts, st.integers(0, 2**32))
+    def alike(stack: list[Any], variant: Variant, context: RunContext, number: int) -> None:
+        source = random.Random(number)
+        seen.update(_agree([*stack, *also], variant, context, lambda whole: made(source, whole)))
+
+    played: Callable[[], None] = alike if seeded is None else seed(seeded)(alike)
+    played()
+    return seen
 
 
-def agree(stack: list[Any], pair: Callable[[CompiledPolicy], Pair], played: Iterable[list[Step]]) -> Counter[str]:
-    """Play sessions on both; returns what was seen on the way. A stack that does not load says nothing."""
+def _agree(
+    stack: list[Any], variant: Variant, context: RunContext, made: Callable[[list[Any]], list[Step]]
+) -> Counter[str]:
+    """A stack that does not load says nothing."""
     seen: Counter[str] = Counter()
     try:
-        policy = compiled(stack)
+        policy: CompiledPolicy = compiled(stack)
     except PolicyError:
         return seen
 
     def differ(steps: list[Step]) -> bool:
-        both = pair(policy)
+        both = Twins(stack, policy, variant, context)
         try:
             both.play(steps)
         except AssertionError:
@@ -41,9 +61,19 @@ def agree(stack: list[Any], pair: Callable[[CompiledPolicy], Pair], played: Iter
         seen.update(both.seen)
         return False
 
-    for steps in played:
+    for _ in range(SESSIONS):
+        steps = made(stack)
         if differ(steps):
             shortest = smallest(steps, differ)
             note(f"session: {shortest}")
-            pair(policy).play(shortest)
+            Twins(stack, policy, variant, context).play(shortest)
     return seen
+
+
+def _stacks(kind: str) -> Any:
+    if kind == "nets":
+        some = st.lists(nets(), min_size=1, max_size=2, unique_by=lambda net: str(net["name"]))
+        return st.tuples(policies(st.just([]), all_nets=some))
+    if kind in FAMILIES:
+        return st.tuples(policies(st.lists(FAMILIES[kind], min_size=1, max_size=2)))
+    return stacks

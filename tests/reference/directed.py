@@ -20,6 +20,10 @@ OUTCOMES: list[Outcome] = ["completed", "failed", "in flight", "refused by the p
 WORDS = ["pay 1", "x P", "no", "12", "2.", "1.5", "q 2,1"]
 
 
+ASKS = {"name": "asks", "rules": [], "tool_rules": [{"deny": ["b"], "action": "request_approval"}]}
+"""A policy under which a person is asked."""
+
+
 def supervised(random: Random, stack: Sequence[Any]) -> list[Step]:
     """Steps in which ids are used again, approvals answered late, and inputs rewritten."""
     steps = [replace(step, approval=_answer(random)) if step.do == "ask" else step for step in session(random, stack)]

@@ -228,3 +228,12 @@ sessions = st.lists(_steps, max_size=12)
 contexts = st.builds(
     RunContext, user_role=st.sampled_from(["admin", "dev"]), labels=st.sampled_from([UNSET, {"env": "prod"}])
 )
+
+
+any_rule = st.one_of(*FAMILIES.values())
+any_policy = policies(
+    st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)
+)
+stacks = st.lists(any_policy, min_size=1, max_size=3).map(
+    lambda stack: [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)]
+)
