@@ -44,14 +44,24 @@ def console(file: IO[str] | None = None) -> Console:
     )
 
 
+_MOST_CELLS = 1000
+"""Of a screen, in a row or a column."""
+
+
 @functools.cache
 def _safe_console() -> type[Console]:
     """The class of the console, loaded when it is first needed."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
     from rich.segment import Segment
 
     class SafeConsole(Console):
-        """Escapes control characters in every piece of text that is about to be shown, whoever rendered it."""
+        """Escapes control characters in every piece of text that is about to be shown, whoever rendered it; draws no
+        larger screen than there is, whatever the terminal says.
+        """
+
+        @property
+        def size(self) -> ConsoleDimensions:  # type: ignore[misc]
+            return ConsoleDimensions(*(min(cells, _MOST_CELLS) for cells in super().size))
 
         def on_broken_pipe(self) -> None:
             """Let the command handle a reader that has left, instead of ending the program."""

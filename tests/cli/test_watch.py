@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -169,6 +171,16 @@ def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str
     board.until("more lines")
     board.press("jjjjjjjjjjjjjjj")
     board.until("expires")
+
+
+def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal: Any) -> None:
+    """Four billion characters would be its whole size."""
+    board = terminal()
+    board.until("0 active")
+    fcntl.ioctl(board._its, termios.TIOCSWINSZ, struct.pack("HHHH", 65535, 65535, 0, 0))
+    board.press("?q")
+
+    assert board.ended() == 0
 
 
 def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Cli, waiting: str, terminal: Any) -> None:
