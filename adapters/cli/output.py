@@ -59,8 +59,8 @@ def _safe_console() -> type[Console]:
         larger screen than there is, whatever the terminal says.
         """
 
-        @property
-        def size(self) -> ConsoleDimensions:  # type: ignore[misc]
+        @property  # type: ignore[misc]
+        def size(self) -> ConsoleDimensions:
             return ConsoleDimensions(*(min(cells, _MOST_CELLS) for cells in super().size))
 
         def on_broken_pipe(self) -> None:

@@ -42,8 +42,7 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     context for `when`.
 
     `name` tells hooks apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
-    about; with None, as lines were once written, a call that they allow is left to the client, too. `hold_s`: so many
-    seconds a client that asks nobody is kept waiting for an answer from elsewhere.
+    about. `hold_s`: so many seconds a client that asks nobody is kept waiting for an answer from elsewhere.
     """
 
     name: str
@@ -51,14 +50,14 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: Path
     store_id: str
     context: RunContext = RunContext()
-    unmatched: Unmatched | None = None
+    unmatched: Unmatched = "ask"
     hold_s: int = 0
 
     @classmethod
     def read(cls, name: str, arguments: Sequence[str]) -> HookOptions:
         """The options of these arguments, as `settings.command` writes them. Raises UsageError."""
         given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store")}
-        given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": [""], "--hold": ["0"]}
+        given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": ["ask"], "--hold": ["0"]}
         given["--home"] = [""]  # `daemon_client` has seen to it
         try:
             for option, value in zip(arguments[::2], arguments[1::2], strict=True):
@@ -71,7 +70,7 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
                 store=Path(given["--store"][-1]),
                 store_id=given["--store-id"][-1],
                 context=msgspec.json.decode(given["--context"][-1], type=RunContext),
-                unmatched=msgspec.convert(given["--unmatched"][-1] or None, Unmatched | None),
+                unmatched=msgspec.convert(given["--unmatched"][-1], Unmatched),
                 hold_s=msgspec.convert(given["--hold"][-1], _Held, strict=False),
             )
         except (LookupError, ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -110,7 +109,7 @@ class HookDecider:
         self._recalled = False
         self._seen: dict[int, Owner] = {}
         paths = (*options.policies, str(options.store))
-        self._opening = options.unmatched and Opening(options.unmatched, paths)
+        self._opening = Opening(options.unmatched, paths)
 
     def answer_hook(
         self,
@@ -284,13 +283,14 @@ class HookDecider:
                 self._end_calls(client, watched.log, session, record, at)
             self._keep(given, session)
 
-    @staticmethod
-    def _end_calls(client: HookClient, log: str, session: HookedSession, record: HookRecord, at: datetime) -> None:
+    def _end_calls(
+        self, client: HookClient, log: str, session: HookedSession, record: HookRecord, at: datetime
+    ) -> None:
         """Record of the session's open calls what the client's log alone tells."""
         if client.ended is not None and (calls := session.open_calls):
             given = HookInput(kind=None, event="", session_id=session.client_id)
             for call_id, ran in client.ended(log, calls).items():
-                Hook(client, given, session, record, at).ended(call_id, ran=ran)
+                Hook(client, given, session, record, at, self._opening).ended(call_id, ran=ran)
 
     def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
@@ -332,11 +332,8 @@ class HookDecider:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
-            unmatched = self._options.unmatched or "ask"
-            hold_s = self._options.hold_s
-            return HookedSession(
-                client, client_id, record.session_id, rules, record.past(), folder, unmatched, hold_s
-            )
+            given = self._options.unmatched, self._options.hold_s
+            return HookedSession(client, client_id, record.session_id, rules, record.past(), folder, *given)
         return kept
 
     def _keep(self, hook_input: HookInput, latest: HookedSession) -> None:

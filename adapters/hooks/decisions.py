@@ -46,7 +46,7 @@ class HookMonitor(Monitor):
     that none admits is refused.
     """
 
-    def __init__(self, compiled: CompiledPolicy, monitor: Monitor, unmatched: Unmatched = "ask") -> None:
+    def __init__(self, compiled: CompiledPolicy, monitor: Monitor, unmatched: Unmatched) -> None:
         super().__init__(monitor.state)
         self._compiled = compiled
         self._denies_unmatched = unmatched == "deny"

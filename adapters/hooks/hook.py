@@ -60,7 +60,7 @@ class Hook:
         session: the session so far.
         record: where what follows is written.
         at: now.
-        opening: what allowed calls are answered; without it the client decides on them.
+        opening: what allowed calls are answered.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Hook:
         session: HookedSession,
         record: HookRecord,
         at: datetime,
-        opening: Opening | None = None,
+        opening: Opening,
     ) -> None:
         self._client = client
         self._input = hook_input
@@ -234,8 +234,7 @@ class Hook:
     def _allowed(self, call: ToolCall) -> Verdict:
         """The answer to the client about a call that may run: nothing if the client is to decide."""
         monitor = self._session.monitor
-        if self._opening is None or monitor.latest is None:
-            return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
+        assert monitor.latest is not None
         mode, tool = self._input.permission_mode, self._client.tool(call.name)
         opened, why = self._opening.decide(call, monitor.latest, monitor.admitted, mode, tool)
         if opened and self._client.opens == "permission":

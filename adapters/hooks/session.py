@@ -48,8 +48,8 @@ class HookedSession:
         rules: Rules,
         past: Iterable[Event],
         folder: str,
-        unmatched: Unmatched = "ask",
-        hold_s: int = 0,
+        unmatched: Unmatched,
+        hold_s: int,
     ) -> None:
         past = list(past)
         self.hold_s = hold_s

@@ -32,8 +32,8 @@ Scope: TypeAlias = Literal["project", "user", "managed"]
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
 _REFUSED = " || exit 2"
 _NO_CONTEXT = RunContext()
-_OURS = ("/hooks/daemon_client.py", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
-"""Text that every line or URL of ours contains; the second and the third are older forms."""
+_OURS = ("/hooks/daemon_client.py", PATH)
+"""Text that every line or URL of ours contains."""
 _BEFORE = ".before-proctor"
 """The end of the name under which a file is kept as it was before it got hooks."""
 
@@ -43,7 +43,7 @@ def command(
     store: Path | None,
     context: RunContext = _NO_CONTEXT,
     home: str | None = None,
-    unmatched: Unmatched | None = None,
+    unmatched: Unmatched = "ask",
     agent: str = CLAUDE.name,
     hold_s: int = 0,
 ) -> list[str]:
@@ -52,8 +52,8 @@ def command(
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
     The store is made if need be. `home` is what `~` stands for, left out this process's: with another one no hook is
     answered. Without a store, the hooks of each user have that user's home and a store there. `unmatched` is what
-    becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
-    Agents with the same policies, store and options have one daemon. Raises StoreError.
+    becomes of a call that the policies say nothing about. Agents with the same policies, store and options have one
+    daemon. Raises StoreError.
     """
     options: list[str] = []
     for policy in policies:
@@ -67,8 +67,7 @@ def command(
         home = home or home_of(os.environ)
     if home is not None:
         options += ["--home", home]
-    if unmatched is not None:
-        options += ["--unmatched", unmatched]
+    options += ["--unmatched", unmatched]
     if hold_s:
         options += ["--hold", str(hold_s)]
     text = msgspec.json.encode(context).decode()
@@ -85,7 +84,7 @@ def settings_with_hooks(
     store: Path | None,
     context: RunContext = _NO_CONTEXT,
     home: str | None = None,
-    unmatched: Unmatched | None = None,
+    unmatched: Unmatched = "ask",
     client: HookClient = CLAUDE,
     *,
     http: bool = False,

@@ -281,7 +281,7 @@ def _probed(line: str) -> tuple[bool, str]:
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
         return False, f"the hook does not answer: {error}"
     if "policy" in found:
-        return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only denies'}"
+        return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched']}"
     why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
     return False, f"the hook denies everything: {why}"
 

@@ -32,7 +32,7 @@ class HookedSession:
         self._forgetful = forgetful
         self._judge: HookDecider | None = None
         self.client: Owner | None = None
-        self.unmatched: Unmatched | None = None
+        self.unmatched: Unmatched = "ask"
         self.context = RunContext()
         self.policy = folder / "policy.yaml"
         self.store = folder / "store.db"
@@ -140,7 +140,7 @@ def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
     """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
     file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
 
-    def govern(policy: str, unmatched: Any = None, **permissions: Any) -> None:
+    def govern(policy: str, unmatched: Any = "ask", **permissions: Any) -> None:
         end_daemons(store)
         file.write_text(policy)
         path = settings_path(user=False, folder=claude.cwd)

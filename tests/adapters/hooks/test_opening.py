@@ -66,23 +66,17 @@ def test_what_cannot_be_read_is_never_allowed(session: Any, unmatched: str) -> N
 
 
 def test_what_the_policy_says_nothing_about(session: Any) -> None:
-    """It is the client's question, unless the hook was installed to answer it; hooks that were installed without a
-    choice say nothing, also of what is allowed.
-    """
+    """It is the client's question, unless the hook was installed to answer it."""
     answers = {
         "ask": ("allow", ""),
         "allow": ("allow", "proctor: no rule denies it, and unmatched calls are allowed"),
         "deny": ("deny", "Tool 'Bash' is not available in this context."),
-        None: ("allow", ""),
     }
     for policy in ("{name: p}", "{name: p, on_violation: deny, tool_rules: [{deny: [WebFetch]}]}"):
         session.policy.write_text(policy)
         for session.unmatched, answer in answers.items():
             session.end()
             assert answer_to(session, "ls") == answer, (policy, session.unmatched)
-    session.policy.write_text(POLICY)
-
-    assert answer_to(session, "git status") == ("allow", "")
 
 
 def test_every_allow_list_must_admit_a_call_and_none_opens_what_it_does_not_admit(session: Any) -> None:
@@ -167,8 +161,8 @@ class TestClient:
     """The real client, whose own permissions allow nothing: what runs is what the hook has opened."""
 
     def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_refused(self, governed: Any) -> None:
-        """The same command is not run where the hook leaves it to the client, which has nobody to ask. What the
-        client's settings deny does not run, whatever the policy allows, and is not counted on.
+        """What the hook leaves to the client does not run, as that has nobody to ask. What the client's settings
+        deny does not run, whatever the policy allows, and is not counted on.
         """
         api, done = governed.api, governed.cwd / "done"
         calls = [
@@ -178,19 +172,13 @@ class TestClient:
             api.bash(f"mkdir {done}3"),
         ]
         allowed = POLICY.replace("cd, cp, echo]", "cd, echo, redirect, mkdir]")
-        outcomes = {}
-        for unmatched in ("ask", None):
-            warned = allowed.replace("- allow", "- action: warn\n    allow")
-            governed.govern(warned, unmatched, deny=["Bash(mkdir:*)"])
-            done.unlink(missing_ok=True)
-            api.say(*map(api.reply, calls), api.reply(api.text("done")))
-            governed.run()
-            results = governed.tool_results()
-            outcomes[unmatched] = (done.exists(), results[calls[1]["id"]])
+        governed.govern(allowed.replace("- allow", "- action: warn\n    allow"), deny=["Bash(mkdir:*)"])
+        api.say(*map(api.reply, calls), api.reply(api.text("done")))
+        governed.run()
+        results = governed.tool_results()
 
-        assert outcomes["ask"][0]
-        assert "Leave pushing to a person." in outcomes["ask"][1]
-        assert not outcomes[None][0]
+        assert done.exists()
+        assert "Leave pushing to a person." in results[calls[1]["id"]]
         assert not Path(f"{done}2").exists()
         assert not Path(f"{done}3").exists()
         assert calls[3]["id"] in results
