@@ -10,11 +10,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from warm_proctor import warm_proctor
+
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 QUICK = Path(__file__).parent / "adapters" / "mcp_proxy" / "quick_server.py"
 LENIENT = Path(__file__).parent / "attacks" / "lenient_server.py"
-PROXY = "from proctor.adapters.cli import main; main()"
 POLICY = "{name: p, tool_rules: [{deny: [write], action: deny}]}"
 HELLO = {
     "jsonrpc": "2.0",
@@ -25,11 +26,16 @@ HELLO = {
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
+def proctor() -> str:
+    """The program, which need not read the library of MCP in."""
+    return warm_proctor("adapters.mcp_proxy")
+
+
 def command(folder: Path, *more: str, policy: str = POLICY, server: Path = QUICK) -> list[str]:
     """A proxy before the server that writes files."""
     (folder / "policy.yaml").write_text(policy)
     options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
-    return [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, "-S", str(server)]
+    return [proctor(), "mcp", *options, "--", sys.executable, "-S", str(server)]
 
 
 def environment(folder: Path) -> dict[str, str]:

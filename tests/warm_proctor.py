@@ -48,7 +48,7 @@ def command(words, folder, env, streams):
         os.dup2(fd, n)
         os.close(fd)
     for n, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, open(n, "w" if n else "r", closefd=False))
+        setattr(sys, name, open(n, "w" if n else "r", 1 if n == 2 else -1, closefd=False))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
@@ -78,7 +78,7 @@ def served(client):
 
 for name in COMMANDS:
     app.get_command(None, name)
-for room in ("adapters.evaluate", "adapters.kit", "adapters.operations", "policies", "supervisor"):
+for room in ("adapters.evaluate", "adapters.kit", "adapters.operations", "policies", "supervisor", *sys.argv[2:]):
     folder = importlib.import_module(f"proctor.{room}")
     for module in pkgutil.walk_packages(folder.__path__, f"proctor.{room}."):
         if not module.name.startswith("proctor.supervisor.testing"):
@@ -100,13 +100,15 @@ while listener in select.select([listener, sys.stdin], [], [])[0]:  # else whoev
 
 
 @cache
-def warm_proctor() -> str:
-    """The program to start in place of `proctor`; its server lasts as long as this process."""
+def warm_proctor(*rooms: str) -> str:
+    """The program to start in place of `proctor`; its server lasts as long as this process, and has these rooms read
+    in, too.
+    """
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     program, place = folder / "proctor", str(folder / "socket")
     program.write_text(CLIENT.format(python=sys.executable, place=place))
     program.chmod(0o755)
-    command = [sys.executable, "-c", SERVER, place]
+    command = [sys.executable, "-c", SERVER, place, *rooms]
     server = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
     )  # in no test's folder: what is left there is ended

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_processes import HELLO, PROXY, QUICK, READY, call, environment, last_ping, line_of
+from proxy_processes import HELLO, QUICK, READY, call, environment, last_ping, line_of, proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -56,7 +56,7 @@ def spoken(
     (folder / "policy.yaml").write_text(policy)
     (folder / "answers.json").write_text(json.dumps(answers or {}))
     options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *form]
-    command = [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, str(server)]
+    command = [proctor(), "mcp", *options, "--", sys.executable, str(server)]
     env = {**environment(folder), "QUICK_ANSWERS": str(folder / "answers.json")}
     begun = [line_of(HELLO), line_of(READY)] if hello else []
     sent = b"".join(line + b"\n" for line in (*begun, *map(str.encode, lines), last_ping().encode()))
@@ -64,19 +64,19 @@ def spoken(
     left: set[Any] = {"last", *until}
     with (
         (folder / "shown").open("wb") as shown,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=shown, env=env) as proxy,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=shown, env=env) as process,
     ):
-        assert proxy.stdin is not None
-        assert proxy.stdout is not None
-        proxy.stdin.write(sent)
-        proxy.stdin.flush()
-        for line in proxy.stdout:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(sent)
+        process.stdin.flush()
+        for line in process.stdout:
             got.append(json.loads(line))
             left.discard(got[-1].get("id"))
             if not left:
                 break
-        proxy.stdin.close()
-        code = proxy.wait(PATIENCE_S)
+        process.stdin.close()
+        code = process.wait(PATIENCE_S)
     return Done(got, (folder / "shown").read_bytes().decode(), code)
 
 

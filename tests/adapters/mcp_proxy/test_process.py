@@ -18,6 +18,7 @@ import anyio
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
+from proxy_processes import proctor
 
 from proctor.adapters.cli import main
 from proctor.adapters.mcp_proxy import downstream
@@ -30,20 +31,20 @@ from proctor.policies.events import ToolCallFailed
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-CODE = "from proctor.adapters.cli import main; main()"
+PROCTOR = [sys.executable, "-c", "from proctor.adapters.cli import main; main()"]
 QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
 
 
 def arguments(folder: Path, policy: str, *more: str) -> list[str]:
     file = folder / "policy.yaml"
     file.write_text(policy)
-    return [sys.executable, "-c", CODE, "mcp", "--policy", str(file), "--store", str(folder / "store.db"), *more]
+    return ["mcp", "--policy", str(file), "--store", str(folder / "store.db"), *more]
 
 
 @asynccontextmanager
-async def listening(command: list[str]) -> AsyncIterator[str]:
+async def listening(arguments: list[str]) -> AsyncIterator[str]:
     """A proxy that serves clients over HTTP until it is told to end; yields its URL."""
-    async with await anyio.open_process(command, stdin=subprocess.DEVNULL) as process:
+    async with await anyio.open_process([proctor(), *arguments], stdin=subprocess.DEVNULL) as process:
         assert process.stderr is not None
         errors = ""
         while "listening on " not in errors or not errors.endswith("\n"):
@@ -63,7 +64,7 @@ def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.Ca
         ("{name: p}", ("--listen", "0.0.0.0:0", "--", *QUICK), "can be reached from other machines"),
     ):
         with pytest.raises(SystemExit) as ended:
-            main(arguments(tmp_path, policy, *more)[3:])
+            main(arguments(tmp_path, policy, *more))
         assert ended.value.code == 2
         assert why in capfd.readouterr().err
 
@@ -85,7 +86,7 @@ GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
 def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
     """The agent's request is answered, a person reads one line about it, and the exit code is 3."""
     with subprocess.Popen(
-        arguments(tmp_path, "{name: p}", *server),
+        [proctor(), *arguments(tmp_path, "{name: p}", *server)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -115,7 +116,7 @@ async def test_a_signal_ends_the_proxy_and_its_server(
     pid_file = tmp_path / "pid"
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
-    command = arguments(tmp_path, "{name: p}", "--", *QUICK)
+    command = [*PROCTOR, *arguments(tmp_path, "{name: p}", "--", *QUICK)]
     with anyio.fail_after(PATIENCE_S):
         async with await anyio.open_process(command) as process:
             assert process.stdin is not None
@@ -230,7 +231,7 @@ async def test_a_cancelled_run_exits_with_1_after_its_answer(
     """Over its own pipes: the refused call is answered, then the process says why it ended."""
     monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", PATIENCE_S)
     target = tmp_path / "never"
-    command = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
+    command = [*PROCTOR, *arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)]
     script = f"{shlex.join(command)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
     parameters = StdioServerParameters(command="sh", args=["-c", script])
     with anyio.fail_after(PATIENCE_S):
