@@ -28,7 +28,7 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 def proctor() -> str:
     """The program, which need not read the library of MCP in."""
-    return warm_proctor("adapters.mcp_proxy")
+    return str(warm_proctor("adapters.mcp_proxy"))
 
 
 def command(folder: Path, *more: str, policy: str = POLICY, server: Path = QUICK) -> list[str]:
