@@ -201,7 +201,11 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "declined", _answered(e))),
     ev.ToolApprovalExpired: (
         "approval",
-        lambda _, e: ("care", "expired", f"{e.tool_name}: {e.reason or 'nobody answered in time'}"),
+        lambda _, e: (
+            "care",
+            "withdrawn" if e.withdrawn else "expired",
+            f"{e.tool_name}: {e.reason or 'nobody answered in time'}",
+        ),
     ),
     ev.ErrorOccurred: ("error", lambda _, e: ("bad", "error", f"{e.code}: {e.message}")),
     ev.ErrorRecovered: ("error", lambda _, e: ("good", "recovered", f"{e.code}: {e.message}")),

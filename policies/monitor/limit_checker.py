@@ -425,11 +425,12 @@ def finding_of(entry: BudgetEntry, answer: BudgetReserved) -> Finding:
         "resets_at": answer.resets_at.isoformat() if answer.resets_at is not None else None,
     }
     whose = f" of {answer.key}" if answer.key else ""
-    held = f", {amount_in(unit, answer.reserved)} reserved" if answer.reserved else ""
+    held = f"{amount_in(unit, answer.reserved)} reserved" if answer.reserved else ""
+    used = f"{amount_in(unit, answer.used)} used" if answer.used or not held else ""
     again = f"; it starts again at {answer.resets_at:%Y-%m-%d %H:%M} UTC" if answer.resets_at is not None else ""
     return Finding(
         expected=f"at most {amount_in(unit, most)} in budget `{entry.id}`{whose}",
-        actual=f"{amount_in(unit, answer.used)} used{held}{again}",
+        actual=", ".join(filter(None, (used, held))) + again,
         details={name: value for name, value in details.items() if value not in (None, "")},
         suggestion=f"raise `{entry.budget.limit}` of budget `{entry.budget.name}`, or wait",
     )

@@ -238,7 +238,7 @@ async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:
     async with Supervisor(store) as supervisor:
         one, two = [await supervisor.start(FakeAdapter([Pause()]), "go", policies=stack) for _ in range(2)]
         third = await supervisor.start(FakeAdapter([]), "go", policies=stack)
-        with pytest.raises(PolicyViolationError):
+        with pytest.raises(PolicyViolationError, match="`org`: 2 runs at once reserved; expected at most 2 runs"):
             await third.wait()
         await one.cancel()
         await one.wait()

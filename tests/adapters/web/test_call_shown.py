@@ -183,6 +183,8 @@ def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
     (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, granted=False), "care", "nothing can be reserved"),
     (ev.TokenUsageUpdated(input_tokens=5, scope="cumulative"), "soft", "5 in, 0 out so far"),
     (ev.TokenUsageUpdated(input_tokens=5), "soft", "+ 5 in, 0 out"),
+    (ev.ToolApprovalExpired(**CALL, approval_id="a"), "care", "expired Bash: nobody answered in time"),
+    (ev.ToolApprovalExpired(**CALL, approval_id="a", withdrawn=True, reason="m"), "care", "withdrawn Bash: m"),
 ])  # fmt: skip
 def test_what_was_refused_or_used_up_stands_out(event: ev.Event, tone: str, text: str) -> None:
     """What was only observed is no refusal; a total is told from what came on top."""
@@ -190,4 +192,4 @@ def test_what_was_refused_or_used_up_stands_out(event: ev.Event, tone: str, text
 
     assert item is not None
     assert item.tone == tone
-    assert text in item.text
+    assert text in f"{item.label} {item.text}"
