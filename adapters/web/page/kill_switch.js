@@ -72,7 +72,7 @@ export class Switch {
       value,
       count,
       h("label", { class: "row check" }, end, "Cancel what runs now"),
-      h("label", { class: "row check" }, block, "Start nothing until somebody lifts it"),
+      h("label", { class: "row check" }, block, "Freeze starts until somebody lifts the freeze"),
       h("label", {}, "Why (recorded)", reason),
       sure,
       h("div", { class: "row end" }, h("button", { value: "" }, "Do nothing"), go),
