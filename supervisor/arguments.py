@@ -222,6 +222,9 @@ def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
     if isinstance(adapter, type) or not isolated_member("capabilities", lambda: hasattr(adapter, "capabilities")):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
+    for member in ("prepare", "compile", "open"):
+        if not isolated_member(member, lambda member=member: callable(getattr(adapter, member, None))):
+            raise UsageError(f"the adapter `{type(adapter).__name__}` has no method `{member}`")
 
 
 def check_text(**given: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -115,6 +116,7 @@ async def test_all_subscribers_end_with_the_supervisor() -> None:
     ({"adapter": None}, "`adapter` is None, not an adapter"),
     ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
     ({"adapter": FakeAdapter}, "`adapter` is the class `FakeAdapter`, not an adapter"),
+    ({"adapter": SimpleNamespace(capabilities=None)}, "the adapter `SimpleNamespace` has no method `prepare`"),
     ({"prompt": None}, "`prompt` is None, not text"),
     ({"prompt": b"go"}, "`prompt` is a value of type `bytes`, not text"),
     ({"context": {"tenant": "acme"}}, "`context` is a value of type `dict`, not a `RunContext`"),
