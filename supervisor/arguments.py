@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
@@ -223,7 +224,7 @@ def check_adapter(adapter: object) -> None:
     if isinstance(adapter, type) or not isolated_member("capabilities", lambda: hasattr(adapter, "capabilities")):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
     for member in ("prepare", "compile", "open"):
-        if not isolated_member(member, lambda member=member: callable(getattr(adapter, member, None))):
+        if not callable(isolated_member(member, partial(getattr, adapter, member, None))):
             raise UsageError(f"the adapter `{type(adapter).__name__}` has no method `{member}`")
 
 
