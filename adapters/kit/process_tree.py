@@ -361,7 +361,7 @@ def guardian_killed(returncode: int | None) -> ProviderError | None:
     return ProviderError(
         f"the guardian of the agent's processes was killed (signal {-returncode}); whatever is left of them has been "
         "ended, but what they did since was not supervised",
-        details={"kind": "guardian_killed", "signal": -returncode},
+        details={"code": "guardian_killed", "signal": -returncode},
     )
 
 

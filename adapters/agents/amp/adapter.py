@@ -66,6 +66,16 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise UsageError(f"setting `amp.permissions[{n}]` may only reject; policies say what is allowed")
 
 
+_ELSEWHERE: Final = frozenset(("--executor", "--orb-execute", "--settings-file", "-ox"))
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raises UsageError for arguments of the caller that would replace our settings, or run the tools elsewhere."""
+    for argument in arguments:
+        if argument.partition("=")[0] in _ELSEWHERE:
+            raise UsageError(f"argument `{argument}` would let every call bypass the gate; `settings` are an option")
+
+
 def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate: str) -> dict[str, Any]:
     """The client's settings for one run: the caller's own, with the tools that the client denies by itself, and the
     program (`delegate`) that it asks about everything else.
@@ -94,7 +104,7 @@ class AmpAdapter:
         arguments: more arguments of the client.
 
     Raises:
-        UsageError: settings that would let something bypass the gate.
+        UsageError: settings or arguments that would let something bypass the gate.
     """
 
     end_orphans = staticmethod(end_orphans)
@@ -112,6 +122,7 @@ class AmpAdapter:
         arguments: Sequence[str] = (),
     ) -> None:
         check_settings(settings or {})
+        check_arguments(arguments)
         self._mode = mode
         self._settings = dict(settings or {})
         self._path = amp_path

@@ -122,14 +122,16 @@ class AmpTranslation:
         for block in message["content"]:
             if block["type"] == "text" and parent is None:
                 yield MessageReceived(content=block["text"])
-            elif block["type"] == "tool_use":
+            elif str(block["type"]).endswith("tool_use"):
                 self._show(block, parent)
+            elif str(block["type"]).endswith("tool_result"):
+                yield from self._outcome(block)
         yield from self._usage(message_id, message.get("usage"), message.get("model"))
 
     def _user(self, record: dict[str, Any]) -> Iterator[Event]:
         content = record["message"]["content"]
         for block in content if isinstance(content, list) else ():
-            if block.get("type") == "tool_result":
+            if str(block.get("type")).endswith("tool_result"):
                 yield from self._outcome(block)
 
     def _result(self, record: dict[str, Any]) -> Iterator[Event]:

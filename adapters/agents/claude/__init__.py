@@ -2,10 +2,10 @@
 
 ROOMS = (
     "adapter",
-    "session_log",
     "session",
     "launch",
     "translation",
+    "session_log",
     "hooks",
 )
 """Top first: each imports only those below it."""

@@ -41,7 +41,10 @@ _BRING_HOOKS: Final = {
     "settings": "the settings given with `settings`",
     "plugins": "plugins",
 }
-_SETTINGS_FLAGS: Final = frozenset(("plugin-dir", "plugin-url", "setting-sources", "settings"))
+_SETTINGS_FLAGS: Final = frozenset(("agents", "plugin-dir", "plugin-url", "setting-sources", "settings"))
+_NO_HOOKS_FLAG: Final = "bare"
+KEPT_EMPTY: Final = {"CLAUDE_CODE_PLUGIN_DIRS": "", "CLAUDE_CODE_SIMPLE": ""}
+"""Variables that would bring the client plugins, or keep it from asking our hooks."""
 NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
 
 
@@ -67,8 +70,12 @@ def _loaded(own: Mapping[str, Any]) -> list[str]:
         for name, what in _BRING_HOOKS.items()
         if own.get(name) and not (name == "settings" and own[name] == NO_SKILL_SHELL)
     ]
-    flags = sorted(_SETTINGS_FLAGS.intersection(own.get("extra_args") or ()))
+    flags = sorted(_SETTINGS_FLAGS & _flags(own))
     return [*found, *(f"settings given with `--{flag}`" for flag in flags)]
+
+
+def _flags(own: Mapping[str, Any]) -> set[str]:
+    return {str(flag).partition("=")[0] for flag in own.get("extra_args") or ()}
 
 
 def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
@@ -153,7 +160,7 @@ _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt
 
 
 def check_options(own: Mapping[str, Any]) -> None:
-    """Raises UsageError for options that the SDK does not know."""
+    """Raises UsageError for options that the SDK does not know, or with which the client would not ask the gate."""
     from claude_agent_sdk import ClaudeAgentOptions
 
     options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
@@ -161,6 +168,8 @@ def check_options(own: Mapping[str, Any]) -> None:
         if name not in options_there:
             hint = did_you_mean(name, options_there)
             raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint and f'; {hint}'}")
+    if _NO_HOOKS_FLAG in _flags(own):
+        raise UsageError(f"`--{_NO_HOOKS_FLAG}` in `extra_args` would let every call bypass the gate; leave it out")
 
 
 @contextmanager
@@ -217,6 +226,7 @@ def agent_options(
     env = {
         **own.get("env", {}),
         **compiled.pop("env", {}),
+        **KEPT_EMPTY,
         **mark,
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
     }

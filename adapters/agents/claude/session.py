@@ -199,7 +199,7 @@ class ClaudeSession(ClientSession):
         self._fail(
             ProviderError(
                 f"call `{ran.id}` ran with another input than was evaluated; a hook of its settings changed it",
-                details={"kind": "input_changed", "tool_call_id": ran.id, "tool_name": ran.name},
+                details={"code": "input_changed", "tool_call_id": ran.id, "tool_name": ran.name},
             )
         )
 

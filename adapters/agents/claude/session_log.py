@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
@@ -248,7 +248,12 @@ def _owner_of(path: Path) -> str:
         return ""
 
 
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+def called_tool(block: Mapping[str, Any]) -> str:
+    """The tool's name in a block that calls it, also one of an MCP server that the API connects to."""
+    server, name = block.get("server_name"), str(block.get("name", ""))
+    return f"mcp__{server}__{name}" if server else name
+
+
 _REFUSED_BY_USER = "User rejected tool use"
 
 
@@ -332,7 +337,7 @@ class _Reader:
         parent = self._parent(record)
         turn = self._turn(record, message, parent)
         for block in message.blocks():
-            if block.get("type") in _CALLS:
+            if str(block.get("type")).endswith("tool_use"):
                 self._call(record, block, turn, parent)
             elif str(block.get("type", "")).endswith("tool_result"):
                 self._result(record, block)
@@ -373,7 +378,7 @@ class _Reader:
         return turn
 
     def _call(self, record: LogRecord, block: dict[str, Any], turn: int, parent: str | None) -> None:
-        call_id, name = str(block.get("id", "")), str(block.get("name", ""))
+        call_id, name = str(block.get("id", "")), called_tool(block)
         responses = self._asked_by.setdefault(call_id, [])
         response = (record.message.id if record.message else None) or ""
         if response in responses:

@@ -34,6 +34,7 @@ from ...kit.call_book import Turns, check_growth, dollars, tokens
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.process_tree import GUARDS
 from ...kit.values import whole_characters
+from .session_log import called_tool
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient
@@ -196,9 +197,9 @@ class ClaudeTranslation:
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=parent)
             if not call.proposed:
                 call.input = dict(block["input"])
-        elif kind == "server_tool_use":
+        elif str(kind).endswith("_tool_use"):
             # runs at the API, where no gate is
-            call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=parent)
+            call = self.calls.mentioned(str(block["id"]), called_tool(block), turn=self._turns.number, parent=parent)
             call.proposed, call.allowed, call.input = True, True, dict(block["input"])
             yield call.started()
         elif str(kind).endswith("_tool_result"):
@@ -257,7 +258,7 @@ def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderErro
         return error
     if isinstance(error, CLINotFoundError):
         return ProviderUnavailableError(f"no Claude Code client: {error}; {install_of('claude')} brings one along")
-    details: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "stderr": list(stderr)}
+    details: dict[str, Any] = {"error": str(error), "code": type(error).__name__, "stderr": list(stderr)}
     if isinstance(error, ProcessError):
         details["exit_code"] = error.exit_code
     if "Control request timeout" in str(error):

@@ -231,7 +231,7 @@ class CodexAdapter:
         if new := [why for why in self.ungated if why not in before]:
             raise ProviderError(
                 f"the settings of codex have changed: {'; '.join(new)}; start the run again to use them",
-                details={"kind": "settings_changed", "ungated": new},
+                details={"code": "settings_changed", "ungated": new},
             )
 
     def _bypasses(self) -> list[str]:

@@ -189,7 +189,7 @@ class ClientRequests:
         self._shared.add(call.id)
         if call.allowed and not same_input(call.asked_for, proposed.input):
             message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
-            self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
+            self._stream.close(ProviderError(message, details={"code": "call_id_reused", "tool_call_id": call.id}))
         return True
 
     async def _is_shared(self, call_id: str, thread: str) -> bool:

@@ -41,6 +41,7 @@ UNASKED: Final = {
 """Features that are off unless the caller turns them on, as each lets something happen ungated."""
 QUIET: Final = ("plugins", "tool_suggest", "skill_mcp_dependency_install")
 """Features that are off unless the caller turns them on, as they use the network by themselves."""
+_COMMENT = re.compile(r"#.*")
 _STATED_RULE = re.compile(r"""decision\s*=\s*["'](?:prompt|forbidden)["']""")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
@@ -138,8 +139,12 @@ def _prompting(tool: Any) -> dict[str, Any]:
 
 def _permitting_rules(folder: Path) -> Iterator[Path]:
     for path in sorted((folder / "rules").glob("*.rules")):
-        text = path.read_text(errors="replace")
-        if text.count("prefix_rule(") > len(_STATED_RULE.findall(text)):  # a rule permits unless it says else
+        try:
+            text = _COMMENT.sub("", path.read_text(errors="replace"))
+        except OSError:
+            yield path
+            continue
+        if text.count("prefix_rule") > len(_STATED_RULE.findall(text)):  # a rule permits unless it says else
             yield path
 
 

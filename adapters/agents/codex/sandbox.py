@@ -150,5 +150,5 @@ async def check_terms(
 def _refused(what: str) -> ProviderError:
     return ProviderError(
         f"codex did not take the terms of the run: {what}; look for a managed configuration",
-        details={"kind": "terms"},
+        details={"code": "terms"},
     )

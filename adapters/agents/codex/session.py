@@ -176,7 +176,7 @@ class CodexSession(RpcSession[CodexConnection]):
             case status:
                 error = ended.get("error") or {}
                 message = error.get("message") or f"codex ended its turn as `{status}`"
-                details = {"kind": error_code(error), "error": error}
+                details = {"code": error_code(error), "error": error}
                 self._close(ProviderError(str(message), details=details))
 
     async def _end_after_clean_up(self) -> None:

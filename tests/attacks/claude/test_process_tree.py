@@ -131,5 +131,5 @@ async def test_a_guardian_that_is_killed_while_the_client_disconnects_fails_the_
     with pytest.raises(ProviderError, match=r"was killed \(signal 9\)") as failed:
         await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
 
-    assert failed.value.details["kind"] == "guardian_killed"
+    assert failed.value.details["code"] == "guardian_killed"
     assert sleepers(72004) == []

@@ -10,7 +10,7 @@ import pytest
 
 from proctor.policies import ToolCall, parse_policies
 from proctor.policies.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
-from proctor.supervisor import GateAnswer, PolicyViolationError, ProviderError, run_once
+from proctor.supervisor import GateAnswer, PolicyViolationError, ProviderError, UsageError, run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -119,6 +119,8 @@ async def test_loading_settings_reports_that_the_gate_does_not_hold_all(bench: A
         {"verbatim_prompts": False},
         {"extra_args": {"plugin-dir": "."}},
         {"extra_args": {"setting-sources": "project"}},
+        {"extra_args": {"settings={}": None}},
+        {"extra_args": {"agents": "{}"}},
     ]
 
     for options in loaded:
@@ -132,6 +134,28 @@ async def test_loading_settings_reports_that_the_gate_does_not_hold_all(bench: A
             policies=parse_policies("name: p\nenforcement: required\nlimits: {max_tool_calls: 9}"),
         )
     assert bench.api.requests == []
+
+
+async def test_the_environment_neither_brings_plugins_nor_keeps_the_client_from_asking(bench: Any) -> None:
+    """Nor does the flag that switches hooks off: with it, nothing is started."""
+    plugin, api = bench.cwd.parent / "plugin", bench.api
+    hook = {"hooks": [{"type": "command", "command": "touch RAN-plugin"}]}
+    about = {"name": "p", "version": "1.0.0", "description": "d", "author": {"name": "a"}}
+    files = {".claude-plugin/plugin.json": about, "hooks/hooks.json": {"hooks": {"SessionStart": [hook]}}}
+    for name, text in files.items():
+        (plugin / name).parent.mkdir(parents=True)
+        (plugin / name).write_text(json.dumps(text))
+    api.say(api.reply(api.bash("touch RAN-unasked")), api.reply(api.text("done")))
+    env = {"CLAUDE_CODE_SIMPLE": "1", "CLAUDE_CODE_PLUGIN_DIRS": str(plugin)}
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=False, tell_model="no")
+
+    await bench.run(bench.adapter(env=env, allowed_tools=["Bash"]), gate)
+    with pytest.raises(UsageError, match="`--bare` in `extra_args`"):
+        await bench.run(bench.adapter(extra_args={"bare": None}), gate)
+
+    assert ran(bench.cwd) == []
 
 
 @pytest.mark.parametrize("answer", ["allow", "ask", None])
@@ -179,7 +203,7 @@ async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> No
         with pytest.raises(ProviderError, match="another input than was evaluated") as failed:
             await watched(provider)
 
-    assert failed.value.details["kind"] == "input_changed"
+    assert failed.value.details["code"] == "input_changed"
     assert of(seen, ToolCallStarted)[-1].tool_input["command"] == "touch RAN-rewritten"
     assert len(api.requests) == 1
 
@@ -212,7 +236,7 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
         try:
             events.extend([event async for event in provider.events()])
         except ProviderError as error:
-            assert error.details["kind"] == "input_changed"  # noqa: PT017 - either way is right
+            assert error.details["code"] == "input_changed"  # noqa: PT017 - either way is right
             return
 
     assert ran(bench.cwd) == []

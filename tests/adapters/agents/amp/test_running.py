@@ -79,6 +79,13 @@ async def test_settings_that_go_round_the_gate_are_refused(bench: Any, settings:
         bench.adapter(settings=settings)
 
 
+@pytest.mark.parametrize("argument", ["--settings-file", "--settings-file=x.json", "--executor", "-ox"])
+async def test_arguments_that_go_round_the_gate_are_refused(bench: Any, argument: str) -> None:
+    """The client reads the last settings file that it is given, and runs tools where it is told to."""
+    with pytest.raises(UsageError, match=f"argument `{argument}`"):
+        bench.adapter(arguments=[argument, "orb"])
+
+
 async def test_only_what_the_client_holds_exactly_is_compiled(bench: Any) -> None:
     """What depends on more than the name, or only warns, is the gate's; an alias is the names it stands for."""
     policy = Policy(

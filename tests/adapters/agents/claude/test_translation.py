@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from proctor.adapters.agents.claude.hooks import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
 from proctor.policies import events as ev
@@ -104,6 +106,27 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
 
     assert [type(event) for event in events] == [ev.Unrecognized] * 5
     assert [type(ev.decode_event(ev.encode_event(event))) for event in events] == [ev.Unrecognized] * 5
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        ({"type": "server_tool_use", "name": "web_search"}, "web_search"),
+        ({"type": "mcp_tool_use", "name": "push", "server_name": "git"}, "mcp__git__push"),
+        ({"type": "brand_new_tool_use", "name": "act"}, "act"),
+    ],
+)
+def test_what_the_api_runs_is_reported_by_its_name(block: dict[str, Any], name: str) -> None:
+    """No hook is asked about it, so that it is judged as it begins."""
+    result = {"type": "some_tool_result", "tool_use_id": "t1", "content": "x"}
+    message = {"id": "m", "content": [{"id": "t1", "input": {"a": 1}, **block}, result]}
+
+    events = ClaudeTranslation(ClaudeCalls()).events({"type": "assistant", "message": message})
+
+    assert list(events)[1:] == [
+        ev.ToolCallStarted(tool_call_id="t1", tool_name=name, tool_input={"a": 1}, turn=1),
+        ev.ToolCallCompleted(tool_call_id="t1", tool_name=name, tool_output="x"),
+    ]
 
 
 def test_a_refused_calls_result_is_no_outcome() -> None:

@@ -188,7 +188,7 @@ async def test_a_failure_that_is_retried_is_recovered_and_one_that_stays_is_an_e
     codes = [event.code for event in events if isinstance(event, (ErrorOccurred, ErrorRecovered))]
     assert codes == ["responseStreamDisconnected"] * 2
     assert events[-1] == RunCompleted(output="end")
-    assert caught.value.details["kind"] == "internalServerError"
+    assert caught.value.details["code"] == "internalServerError"
     assert caught.value.details["error"]["message"] == str(caught.value)
 
 

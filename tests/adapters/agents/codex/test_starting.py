@@ -93,14 +93,21 @@ def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "gate"), [
     ('prefix_rule(pattern=["a"], decision="forbidden")\nprefix_rule(pattern=["b"], decision="prompt")', "all"),
     ('prefix_rule(pattern=["git"])', "some"),
+    ('prefix_rule (pattern=["git"])  # decision="prompt"', "some"),
+    ("", "some"),
 ])  # fmt: skip
 def test_a_rule_permits_unless_it_says_otherwise(tmp_path: Path, text: str, gate: str) -> None:
-    """Rules of a project that is trusted count as those of the user do; those of another are not read."""
+    """Rules of a project that is trusted count as those of the user do; those of another are not read. What cannot be
+    read (no text: a folder) may permit.
+    """
     rules = tmp_path / ".codex" / "rules"
     rules.mkdir(parents=True)
     (rules / "project.rules").write_text(text)
     (tmp_path / "sub").mkdir()
     env = {"HOME": str(tmp_path / "home")}
+    if not text:
+        (rules / "project.rules").unlink()
+        (rules / "project.rules").mkdir()
     trusting = CodexAdapter(cwd=tmp_path / "sub", env=env, trust_workspace=True)
     untrusting = CodexAdapter(cwd=tmp_path / "sub", env=env)
 
