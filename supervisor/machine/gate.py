@@ -147,6 +147,8 @@ class GateKeeper:
         """The provider no longer waits, so the call will not run."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
+            if self._budgets is not None:
+                self._budgets.withdraw(key)
             self.held_calls.drop(proposal, "the provider withdrew the call")
             self._deny(proposal, "withdrawn", None)
             return

@@ -130,6 +130,12 @@ class Budgets:
             self._reserve()
         return True
 
+    def withdraw(self, key: int) -> None:
+        """Reserve for a call no more: what the store has for it is another's."""
+        self._reserving, self._waiting = (
+            [each for each in keys if each != key] for keys in (self._reserving, self._waiting)
+        )
+
     def reserved(self, results: Sequence[ReservationResult], error: Exception | None) -> None:
         """The store has answered."""
         self._awaiting = False

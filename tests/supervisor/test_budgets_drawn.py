@@ -331,3 +331,16 @@ def test_a_call_that_an_asynchronous_check_is_asked_about_is_reserved_for_once(p
     assert before == [Reserve, RunChecks]
     assert len(run.of_commands(Reserve)) == (2 if passes else 3)  # what a refused call does not take is given back
     assert run.allowed == [passes]
+
+
+def test_what_was_set_aside_for_a_call_that_is_taken_back_lets_the_next_run() -> None:
+    """The store had one left for two that waited."""
+    run = Run(Budget(name="calls", max_tool_calls=2))
+    run.gets(0)
+    run.asks("a", "b", "c")
+    run.gets(1)
+    run.tell(interface.Withdrawn(now_ms=2, key=2, call_id="c2"))
+    run.gets(1)
+
+    assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["a", "c"]
+    assert run.of(ev.PolicyViolated) == []
