@@ -323,7 +323,7 @@ class RunRecorder:
 
     def _published(self, events: list[Event], size: int) -> None:
         self.events.add(events, size)
-        self._publish(events)
+        self._publish(events, size)
 
     def _failed(self, error: Exception) -> None:
         self._log.failed("store.failed", error)

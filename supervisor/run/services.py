@@ -215,7 +215,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     timers: Timers
     cancel_priority: CancelPriority
-    publish: Callable[[list[Event]], None]
+    publish: Callable[[list[Event], int], None]
     approver: Approver | None
     answerable: bool = True
     redactor: Redactor

@@ -79,7 +79,8 @@ PAUSE_S = 0.002
 """The shortest time between two reads of a busy store."""
 
 KEPT = 4096
-"""How many events of this process are kept for the next read, so that they need not be decoded."""
+KEPT_BYTES = 32 * 1024 * 1024
+"""How many events of this process, and bytes, are kept for the next read, so that they need not be decoded."""
 
 
 class LogFollower:
@@ -97,6 +98,7 @@ class LogFollower:
         self._leading: anyio.CancelScope | None = None
         self._waiting: dict[Buffer, None] = {}
         self._own: dict[tuple[str, int], Event] = {}
+        self._own_bytes = 0
         self.closed = False
 
     @property
@@ -126,11 +128,15 @@ class LogFollower:
             self._position = None
             self._own.clear()
 
-    def publish(self, events: Sequence[Event]) -> None:
-        """Keep events that this process has just stored, so that the next read need not decode them."""
+    def publish(self, events: Sequence[Event], size: int) -> None:
+        """Keep events that this process has just stored, of about so many bytes, so that the next read need not
+        decode them.
+        """
         if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
-            if len(self._own) + len(events) > KEPT:
+            self._own_bytes = self._own_bytes + size if self._own else size
+            if len(self._own) + len(events) > KEPT or self._own_bytes > KEPT_BYTES:
                 self._own.clear()
+                self._own_bytes = size
             self._own |= {(event.session_id, event.seq): event for event in events}
 
     def close(self) -> None:
@@ -201,9 +207,9 @@ class Publishers:
         self._log = log
         self.dropped = 0
 
-    def publish(self, events: list[Event]) -> None:
-        """Publish stored events, in order."""
-        self._follower.publish(events)
+    def publish(self, events: list[Event], size: int) -> None:
+        """Publish stored events, of about so many bytes, in order."""
+        self._follower.publish(events, size)
         for publisher in list(self._publishers):
             try:
                 for event in events:

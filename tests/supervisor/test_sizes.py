@@ -30,6 +30,7 @@ from proctor.supervisor.machine.run_state import MOST_BYTES, estimated_size, wit
 from proctor.supervisor.run.journal import CAPACITY_BYTES, KeptEvents
 from proctor.supervisor.store import records
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Step
+from proctor.supervisor.watch.log_follower import KEPT_BYTES
 
 pytestmark = pytest.mark.anyio
 HUGE = "x" * (3 * MOST_BYTES)
@@ -60,6 +61,20 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
 
     assert waiting <= CAPACITY_BYTES // len(MB) + 3
     assert sum(isinstance(event, ev.ToolCallCompleted) for event in result.events) + result.events_before >= 60
+
+
+async def test_a_subscriber_that_reads_nothing_keeps_no_more_than_so_many_bytes() -> None:
+    """Of what its supervisor has stored meanwhile; it reads the store for the rest."""
+    outputs = [ev.ToolCallCompleted(tool_call_id="c", tool_output=MB) for _ in range(70)]
+    async with Supervisor(MemoryStore()) as supervisor, supervisor.subscribe() as events:
+        handle = await supervisor.start(FakeAdapter(outputs), "go", policies=[OPEN])
+        result = await handle.wait()
+        kept = sum(map(estimated_size, supervisor._subscriptions.follower._own.values()))
+        with anyio.fail_after(PATIENCE_S):
+            seen = [await anext(events) for _ in range(result.events_before + len(result.events))]
+
+    assert len(MB) <= kept <= KEPT_BYTES + len(MB)
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
 
 
 async def test_an_event_carries_so_much_and_says_what_is_left_out() -> None:

@@ -79,7 +79,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
                 [MessageReceived(session_id=f"s{number}", run_id="r", content=n) for n in range(count)]
             )
             written += [(event.session_id, event.seq) for event in events]
-            hub.follower.publish(events)
+            hub.follower.publish(events, 0)
             if read:
                 may_read.release()
                 await anyio.wait_all_tasks_blocked()
