@@ -119,7 +119,9 @@ class LogFollower:
                 self._position = position
 
     def leave(self, buffer: Buffer) -> None:
-        """Offer `buffer` nothing more."""
+        """Offer `buffer` nothing more, and wake its subscriber."""
+        buffer.overflowed = True
+        buffer.come.set()
         group = self._group(buffer)
         group.discard(buffer)
         if buffer.session_id is not None and not group:

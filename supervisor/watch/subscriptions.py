@@ -252,6 +252,7 @@ class Subscription:
     _page: list[Placed] = field(default_factory=list, init=False)
     _behind: bool = field(default=True, init=False)
     _over: bool = field(default=False, init=False)
+    _is_read: bool = field(default=False, init=False)
 
     @property
     def cursor(self) -> int | str:
@@ -280,8 +281,11 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        await self.__aenter__()
+        if self._is_read:
+            raise UsageError("a subscription is read by one task at a time; open another one")
+        self._is_read = True
         try:
+            await self.__aenter__()
             while True:
                 event = await self._next()
                 if self._types is None or event.type in self._types:
@@ -289,6 +293,8 @@ class Subscription:
         except BaseException:
             await self.aclose()
             raise
+        finally:
+            self._is_read = False
 
     async def aclose(self) -> None:
         """Close the subscription."""

@@ -67,6 +67,30 @@ async def test_the_error_of_a_body_comes_out_as_it_is() -> None:
     assert left == 0
 
 
+@pytest.mark.parametrize("leads", [True, False])
+async def test_whoever_reads_it_goes_on_when_another_task_closes_it(leads: bool) -> None:
+    """With the end of its events; two tasks do not read one."""
+    async with Supervisor(MemoryStore()) as supervisor, anyio.create_task_group() as tasks:
+        if not leads:
+            tasks.start_soon(anext, supervisor.subscribe())
+            await anyio.wait_all_tasks_blocked()
+        events, seen = supervisor.subscribe(), list[Event]()
+
+        async def read() -> None:
+            seen.extend([event async for event in events])
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as reading:
+                reading.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                with pytest.raises(UsageError, match="read by one task at a time"):
+                    await anext(events)
+                await events.aclose()
+        tasks.cancel_scope.cancel()
+
+    assert seen == []
+
+
 async def test_it_hears_what_other_processes_run(tmp_path: Path) -> None:
     """Runs of another supervisor on the same file, in sessions new and old, next to its own; nothing of before."""
     path = tmp_path / "record.db"
