@@ -33,15 +33,17 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
         for _, message in line_problems(net if isinstance(net, str) else net.line, scope=names):
             raise PolicyError(message)
     name = net_name(net)
-    if _active(on, name):
-        raise ValueError(f"a net `{name}` is active already")
+    if any(rule.id == name for rule in on.program.rules):
+        raise ValueError(f"a rule or net `{name}` is active already")
     check_hooks([(name, hook) for hook in attached.values() if hook is not None])
     if (removed := on.removed_nets.get(name)) is not None:
         if not isinstance(removed.machine, NetMachine) or removed.machine.net != net_of(net):
             raise ValueError(f"a net `{name}` was removed, and it is another one: give this one another name")
         _put_back(on, name, {kind: hook for kind, hook in attached.items() if hook is not None})
     else:
-        on.adopt(on.program.with_net(net, **attached))
+        known_rules = (*on.program.rules, *on.removed_nets.values())
+        number = 1 + max((rule.number for rule in known_rules), default=-1)
+        on.adopt(on.program.with_net(net, number, **attached))
         on.added_nets = (*on.added_nets, net)
 
 

@@ -251,14 +251,13 @@ class Program:
             self._variants[absent] = self.with_rules(rule for rule in self.rules if rule.number not in absent)
         return self._variants[absent]
 
-    def with_net(self, net: str | NetLine | Net, **attached: Any) -> Self:
-        """This policy with one more net, as the last rule. It may use every member's names, but no `map` lines."""
+    def with_net(self, net: str | NetLine | Net, number: int, **attached: Any) -> Self:
+        """This policy with one more net, as the last rule, of a number that no other rule has. It may use every member's names, but no `map` lines."""
         made = net_of(net)
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools and is not a net: add it to the policy")
         scope = scope_of(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
-        number = 1 + max((rule.number for rule in self.rules), default=-1)
         rule = compiled_rule(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
         return self.with_rules((*self.rules, rule))
 

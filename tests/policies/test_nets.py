@@ -138,12 +138,13 @@ def test_a_mapper_goes_with_a_net_that_joins() -> None:
     assert answer(monitor, "bash", "4", command="git push") == "allow"
 
 
-def test_another_net_of_the_name_of_a_removed_one_is_an_error() -> None:
-    """What was removed would be judged by in its place."""
-    on = monitor()
+def test_a_net_of_the_name_of_a_rule_or_of_another_removed_net_is_an_error() -> None:
+    """What was removed would be judged by in its place, and two of one name would be reported as one."""
+    on = monitor(rules=[{"type": "require", "id": "r", "tool": "x"}])
     on.remove_net("n")
-    with pytest.raises(ValueError, match="is another one: give this one another name"):
-        on.add_net(msgspec.convert({**NET, "free_tools": []}, Net))
+    for name, wrong in (("n", "is another one: give this one another name"), ("r", "is active already")):
+        with pytest.raises(ValueError, match=wrong):
+            on.add_net(msgspec.convert({**NET, "name": name, "free_tools": []}, Net))
     on.add_net(msgspec.convert(NET, Net))
 
     assert on.resolve("ls")["n"] == "free"
@@ -181,9 +182,9 @@ NET = {
 }
 
 
-def monitor(**attached: Any) -> Any:
+def monitor(rules: Any = (), **attached: Any) -> Any:
     nets = [NET, "block rm", 'map bash.command "git push" as git-push']
-    [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
+    [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets, "rules": [*rules]})
     return compile_policy(policy, **attached).monitor()
 
 

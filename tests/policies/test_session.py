@@ -221,6 +221,22 @@ def test_a_net_that_is_put_back_before_a_call_ends_hears_of_the_end(ruled: Any) 
     assert (after(back_before_the_end=True), after(back_before_the_end=False)) == ("allow", "deny")
 
 
+def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed() -> None:
+    """Whatever the other had left, and when it comes back."""
+    old, new = "limit x to 5 per session", "limit y to 1 per session"
+    compiled = policy_of(nets=[old])
+    on = compiled.monitor()
+    on.propose(ToolCall(id="x", name="x"))
+    on.remove_net(old)
+    on.add_net(new)
+    answers = [on.propose(ToolCall(id=f"y{n}", name="y")).action for n in range(2)]
+    on.add_net(old)
+
+    assert answers == ["allow", "deny"]
+    for monitor in (on, compiled.restore(on.snapshot())):
+        assert monitor.status() == f"{old}: budget: 4; now: x\n{new}: no token; not now: y"
+
+
 def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_before() -> None:
     """What was worked out for a tool is worked out anew."""
 
