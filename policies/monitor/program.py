@@ -252,7 +252,10 @@ class Program:
         return self._variants[absent]
 
     def with_net(self, net: str | NetLine | Net, number: int, **attached: Any) -> Self:
-        """This policy with one more net, as the last rule, of a number that no other rule has. It may use every member's names, but no `map` lines."""
+        """This policy with one more net, as the last rule; no other has its number.
+
+        It may use every member's names, but no `map` lines.
+        """
         made = net_of(net)
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools and is not a net: add it to the policy")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import PolicyError, Problem, read_each, wrong_type
-from ..events.calls import STRICTNESS
+from ..events.calls import STRICTNESS, fingerprint
 from ..limits import LIMITS, WINDOWS, Budget, Kind, Limit, LimitKind, Limits, duration_ms
 from ..policy import SCOPES, Approval, OnViolation, Policy, Price, Stack, members_of
 from ..reading.load import check_policy
@@ -159,7 +159,7 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
         for budget in member.budgets:
             action = limit_action(member, budget.kind, budget.action, policy)
             entry = BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
-            same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, budget.when)
+            same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, fingerprint(budget.when))
             found[same] = strictest(found[same], entry) if same in found else entry
     return list(found.values())
 

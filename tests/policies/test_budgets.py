@@ -72,7 +72,7 @@ def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None
     """Parts of a label in another order make no other budget, no value forges a key; other runs draw on nothing."""
     team = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.team}]}"
     both = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: [$.user, $.tenant]}]}"
-    prod = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, equals: prod}]}]}"
+    prod = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, in: [prod]}]}]}"
     teams: tuple[Any, ...] = ({"a": 1, "b": [2]}, {"b": [2], "a": 1})
 
     assert {claims(team, labels={"team": team_})[0][1] for team_ in teams} == {'$.labels.team={"a": 1, "b": [2]}'}
