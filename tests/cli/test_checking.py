@@ -220,20 +220,6 @@ def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Cli,
     assert migrated.out == ""
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("migrate", "none.yaml"), "none.yaml: error: cannot read the file"),
-    (("migrate", "--write", "-"), "standard input cannot be written to"),
-    (("migrate", "--write", "old.json"), "is not a YAML file"),
-])  # fmt: skip
-def test_migrate_refuses_what_it_cannot_do(cli: Cli, place: Path, arguments: Any, message: str) -> None:
-    """With exit code 2."""
-    place.joinpath("old.json").write_text('{"name": "old"}')
-    answer = cli(*arguments, stdin="name: x")
-
-    assert answer.code == 2
-    assert message in answer.err
-
-
 def test_schema_is_the_json_schema(cli: Cli) -> None:
     """Pretty for people, one line for programs, the same."""
     assert json.loads(cli("schema").out) == cli("schema", "--json").lines[0]

@@ -114,19 +114,6 @@ def test_an_option_without_a_value_is_not_its_default(words: tuple[str, ...], co
             app.main([*words, *given], standalone_mode=False)
 
 
-def test_two_values_of_one_thing_and_two_things_to_do_are_errors(cli: Any, place: Any) -> None:
-    """Of a label, of which `runs` would list the later, and of an option of an adapter; `store` would do neither."""
-    labels = cli("runs", "--label", "a=1", "--label", "a=2")
-    twice = cli("run", "--adapter", "shell", "--set", "command_timeout_s=5", "--set", "command_timeout_s=500", "true")
-    store = cli("store", "--make", "--backup", "copy.db")
-
-    assert (labels.code, twice.code, store.code) == (2, 2, 2)
-    assert "`--label a=...` is given twice" in labels.err
-    assert "`--set command_timeout_s=...` is given twice" in twice.err
-    assert "choose one of `--make` and `--backup FILE`" in store.err
-    assert not place.joinpath("copy.db").exists()
-
-
 def test_a_rule_that_compares_text_compares_what_was_typed(cli: Any, place: Any) -> None:
     """`1.10` is not `1.1`."""
     place.joinpath("when.yaml").write_text(

@@ -6,8 +6,6 @@ import json
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
-
 Cli = Any
 ORDER = "name: order\nrules: [{type: before, first: read, then: write, action: deny}]\n"
 
@@ -33,16 +31,3 @@ def test_a_trace_marks_where_its_session_stands(cli: Cli, place: Any) -> None:
     drawn = [cli("graph", "order.yaml", "--trace", "-", stdin=session(tool)).out for tool in ("look", "read")]
 
     assert drawn[0] != drawn[1]
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("none.yaml",), "none.yaml: error: cannot read the file"),
-    (("org.yaml", "--trace", "none.jsonl"), "none.jsonl: no such file"),
-    (("org.yaml", "--trace", "-"), "`-` holds 2 sessions; `--trace` takes a file with one"),
-])  # fmt: skip
-def test_what_cannot_be_drawn_is_exit_code_2(cli: Cli, arguments: Any, message: str) -> None:
-    """With the file."""
-    drawn = cli("graph", *arguments, stdin=session("read") + "\n" + session("read") + "\n")
-
-    assert drawn.code == 2
-    assert message in drawn.err

@@ -169,15 +169,6 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
     assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
 
 
-@pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "amp", "--hook"), ("--agent", "cluade")])
-def test_what_cannot_be_asked_or_done_is_bad_usage(cli: Cli, place: Path, options: tuple[str, ...]) -> None:
-    """Nothing is written then."""
-    answer = cli("init", *options)
-
-    assert (answer.code, answer.out) == (2, "")
-    assert not (place / "proctor.yaml").exists()
-
-
 def test_the_package_runs_as_a_program() -> None:
     """`python -m proctor` starts this file."""
     ran = subprocess.run(

@@ -68,42 +68,6 @@ def test_events_of_unknown_types_are_told(cli: Cli, place: Path, command: str) -
     )
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
-    (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),
-    (("missing.jsonl",), "missing.jsonl: no such file"),
-    (("-", "-"), "standard input can be read only once; name files instead of `-`"),
-    (("--junit", "no/out.xml", "traces.jsonl"), "`no/out.xml` cannot be written: there is no folder `no`"),
-    (("broken.jsonl",), "broken.jsonl:2: "),
-    (("--context", "x", "traces.jsonl"), "`--context x` is not KEY=VALUE"),
-])  # fmt: skip
-def test_wrong_traces_are_exit_code_2(cli: Cli, traces: Path, arguments: Any, message: str) -> None:
-    """With the file and line."""
-    traces.with_name("broken.jsonl").write_text(session("good", "read") + '{"id": 7}\n')
-    judged = cli("eval", "--policy", "org.yaml", *arguments)
-
-    assert judged.code == 2
-    assert message in judged.err
-
-
-@pytest.mark.parametrize("arguments", [
-    ("check", "-", "-"),
-    ("eval", "--policy", "-", "-"),
-    ("diff", "-", "org.yaml", "-"),
-    ("narrow", "--policy", "-", "--tools", "a", "-"),
-    ("graph", "-", "--trace", "-"),
-    ("explain", "-", "--policy", "-"),
-    ("run", "--adapter", "shell", "--policy", "-", "-"),
-    ("mcp", "--policy", "-", "--", "true"),
-])  # fmt: skip
-def test_standard_input_is_read_once(cli: Cli, arguments: Any) -> None:
-    """Two `-` cannot both have it; nothing is judged by half of what was meant."""
-    wrong = cli(*arguments, stdin="name: x\n")
-
-    assert wrong.code == 2
-    assert wrong.err == "error: standard input can be read only once; name files instead of `-`\n"
-
-
 def test_diff_shows_what_a_new_policy_refuses(cli: Cli, traces: Path, place: Path) -> None:
     """Exit code 1 when a session that passed now fails; no id is broken, however long."""
     name = "ses_" + "0123456789abcdef" * 2

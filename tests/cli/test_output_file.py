@@ -83,17 +83,6 @@ def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> N
     }
 
 
-def test_a_list_that_is_followed_is_no_file(cli: Cli, kept: Path) -> None:
-    """It has no end; nor is a file of a group one of the command below it."""
-    followed = cli("approvals", "--watch", "-o", "kept.txt")
-    group = cli("adapters", "-o", "kept.txt", "probe", "claude")
-
-    assert (followed.code, group.code) == (2, 2)
-    assert "`--watch` has no end" in followed.err
-    assert "`-o` goes after `probe`" in group.err
-    assert not kept.joinpath("kept.txt").exists()
-
-
 def test_what_was_there_stays_where_the_command_fails(cli: Cli, kept: Path) -> None:
     """It keeps its rights where it is replaced; a link is followed and stays one."""
     file, link = kept / "kept.txt", kept / "link.txt"

@@ -120,26 +120,6 @@ def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("chek",), "there is no command `chek`; did you mean `check`?"),
-    (("run",), "`PROMPT` is missing; `proctor run --help` shows the usage"),
-    (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows the usage"),
-    (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
-    (("schema", "x"), "unexpected argument `x`; `proctor schema --help` shows the usage"),
-    (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows the usage"),
-    (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
-    (("runs", "--limit", "0"), "`--limit N`: `0` is not between 1 and 1000000"),
-    (("approvals", "--limit", "9" * 20), f"`--limit N`: `{'9' * 20}` is not between 1 and 1000000"),
-    (("tail", "-n", "-1"), "`--lines N`: `-1` is less than 0"),
-    (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
-])  # fmt: skip
-def test_wrong_usage_is_reported_like_every_other_error(cli: Cli, arguments: Any, message: str) -> None:
-    """Exit code 2 and one line on standard error."""
-    wrong = cli(*arguments)
-
-    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"error: {message}\n")
-
-
 @pytest.mark.parametrize("words", ["schema", "show last", "show last --json", "tail", "tail --json"])
 def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     """It is the machine that failed: exit code 3, and nobody takes half a record for a whole one."""

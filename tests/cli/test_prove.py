@@ -280,25 +280,6 @@ def test_a_test_that_passes_without_its_policy_says_so(cli: Cli, place: Path) ->
     ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (("--reach", "pay(amount=lots)"), "a value is JSON"),
-    (("--reach", "pay(amount)"), "an argument is `NAME=VALUE`"),
-    (("--reach", "pay(a=1 b=2)"), "separated by commas"),
-    (("--reach", "(x=1)"), "it is a tool's name"),
-    (("--property", "missing.yaml"), "missing.yaml"),
-    (("--tools", ","), "names no tool"),
-    (("--adapter", "nobody"), "the tools of `nobody` are not known"),
-    (("--tools", "a", "--adapter", "claude"), "choose one"),
-    (("--write-test", "x.yaml"), "without a question"),
-])  # fmt: skip
-def test_bad_input_is_one_message(proved: Any, arguments: tuple[str, ...], words: str) -> None:
-    """Exit code 2, and what to do."""
-    answer = proved(*arguments)
-
-    assert (answer.code, answer.out) == (2, "")
-    assert words in answer.err
-
-
 PROVE = """\
 policies: [payments.yaml]
 prove:

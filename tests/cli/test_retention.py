@@ -90,20 +90,6 @@ def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Pat
     assert cli("runs", "--json", "--store", "other.db").lines == cli("runs", "--json").lines
 
 
-@pytest.mark.parametrize(("command", "message"), [
-    (("prune",), "`--older-than AGE` is missing"),
-    (("prune", "--older-than", "90"), "`90` is not an age; write `90d`"),
-    (("export", "--session", "nobody"), "there is no session `nobody`"),
-    (("import", "some.db"), "line 1"),
-])  # fmt: skip
-def test_what_makes_no_sense_is_exit_code_2(cli: Cli, path: Path, command: tuple[str, ...], message: str) -> None:
-    """It says what to write instead."""
-    answer = cli(*command)
-
-    assert answer.code == 2
-    assert message in answer.err
-
-
 def test_sizes_are_short() -> None:
     """As a file manager shows them."""
     sizes = {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1_048_500: "1023.9 KiB", 5 * 2**20: "5.0 MiB"}

@@ -165,25 +165,6 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
     assert "allowed   bash" in test.out
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), [
-    (("--adapter", "opencode"), 2, "no adapter is called `opencode`; use `--adapter acp` and, after the prompt"),
-    (("--adapter", "scriptd"), 2, "no adapter is called `scriptd`; did you mean `scripted`?"),
-    (("--adapter", "scripted"), 2, "adapter `scripted` needs its option `script`; use `--set script=...`"),
-    (("--adapter", "scripted", "--set", "scrpt=x"), 2, "has no option `scrpt`; did you mean `script`?"),
-    (("--adapter", "shell", "--set", "quiet=1"), 2, "no option `quiet`; it has `cwd`, `env`, `timeout_s`"),
-    (("--adapter", "scripted", "--set", "script"), 2, "`--set script` is not KEY=VALUE"),
-    (("--adapter", "scripted", "--set", "script=none.yaml"), 2, "script `none.yaml` cannot be read"),
-    (("--adapter", "scripted", "--set", f"scrpt={'[' * 9_999}"), 2, "has no option `scrpt`"),
-    (("--adapter", "shell", "--context", "role=x"), 2, "`--context role=...`: unknown name; use `user_role`"),
-])  # fmt: skip
-def test_wrong_arguments_are_exit_code_2(cli: Cli, arguments: Any, code: int, message: str) -> None:
-    """Each says what is wrong with it."""
-    run = cli("run", *arguments, "--policy", "org.yaml", "x")
-
-    assert run.code == code
-    assert message in run.err
-
-
 def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
     """Nothing is refused; that is said where it is started, and in the record."""
     run = cli("run", "--adapter", "shell", "true")

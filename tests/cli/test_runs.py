@@ -92,19 +92,6 @@ def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: 
     assert listed("--limit", "4").err == ""
 
 
-@pytest.mark.parametrize(("given", "message"), [
-    (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a time"),
-    (("--label", "env"), "`--label NAME=VALUE`: `env` is not NAME=VALUE"),
-    (("--before", "nobody"), "there is no run `nobody`"),
-])  # fmt: skip
-def test_what_makes_no_sense_is_exit_code_2(listed: Cli, given: tuple[str, ...], message: str) -> None:
-    """It says what to write instead."""
-    answer = listed(*given)
-
-    assert answer.code == 2
-    assert message in answer.err
-
-
 def test_what_answers_an_approval_names_the_store() -> None:
     """As it can be typed, and without a password."""
     event = ToolApprovalRequested(run_id="run_1234567890", tool_call_id="a", tool_name="pay", approval_id="run_123.1")

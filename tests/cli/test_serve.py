@@ -146,7 +146,6 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certifica
     assert "go together" in cli("serve", "--cert", cert).err
     assert "cannot be read: no such file" in cli("serve", "--cert", cert, "--key", "missing.pem").err.lower()
     assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
-    assert "is not an address" in cli("serve", "--proxy", "ops.example").err
 
 
 def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
@@ -160,27 +159,6 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
     assert answer.code == 2
     assert f"cannot listen on `{address}`" in answer.err
     assert answer.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
-    (("--store", "org.yaml"), "org.yaml"),
-    (("--listen", "0.0.0.0:0"), "add `--anywhere` to allow that"),
-    (("--listen", "here"), "is not an address"),
-    (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
-    (("--origin", "ops.example"), "is not an origin"),
-    (("--origin", "https://ops.example/page"), "is not an origin"),
-    (("--origin", "https://[::1"), "is not an origin"),
-    (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
-])  # fmt: skip
-def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
-    """Exit code 2, one line."""
-    answer = cli("serve", *(() if "--listen" in arguments else ("--listen", "127.0.0.1:0")), *arguments)
-
-    assert answer.code == 2
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
-    assert answer.out == ""
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [

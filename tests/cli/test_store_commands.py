@@ -214,12 +214,6 @@ def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Cli, place: Path)
     assert [line["lifted"]["value"] for line in lifted.lines] == ["env=prod"]
 
 
-@pytest.mark.parametrize("more", [("--run", "last"), ("--no-new-starts",), ("--all", "--tenant", "a")])
-def test_a_lift_of_what_makes_no_sense_is_refused(cli: Cli, ran: Any, more: tuple[str, ...]) -> None:
-    """It ends nothing and lifts nothing."""
-    assert cli("kill", "--lift", *more).code == 2
-
-
 def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
     """Before anything has run, as whoever sets up a server needs it; a second time it changes nothing."""
     before = cli("store", "--store", "new.db")

@@ -270,24 +270,6 @@ def test_names_that_do_not_print_are_written_as_their_escapes(cli: Cli, place: P
     assert cli("test", "tests.yaml").code == 0
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ((), "name the sessions"),
-    (("missing.jsonl",), "missing.jsonl"),
-    (("sessions.jsonl", "--tests", "t.yaml"), "goes with `--output"),
-    (("sessions.jsonl", "--base", "b.yaml", "--action", "request_approval"), "a person could approve"),
-    (("empty.jsonl",), "nothing to learn from"),
-    (("--store", "missing.db"), "there is no store"),
-])  # fmt: skip
-def test_bad_input_is_one_message(cli: Cli, place: Path, arguments: tuple[str, ...], words: str) -> None:
-    """Exit code 2, and what to do."""
-    place.joinpath("sessions.jsonl").write_text(json.dumps(refund(1)))
-    place.joinpath("empty.jsonl").write_text(json.dumps(session("s", "hello")))
-    answer = cli("suggest", *arguments)
-
-    assert (answer.code, answer.out) == (2, "")
-    assert words in answer.err
-
-
 EDITOR = """\
 #!/bin/sh
 sed -i "$EDITS" "$1"
@@ -364,12 +346,3 @@ def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edit
     assert message in screen
     assert "lte: 42" in place.joinpath("learnt.yaml").read_text()
     assert policy.rules
-
-
-def test_without_a_terminal_nobody_is_asked(cli: Cli, place: Path) -> None:
-    """One clear error, exit code 2."""
-    place.joinpath("sessions.jsonl").write_text(json.dumps(payment(1)) + "\n")
-    answer = cli("suggest", "sessions.jsonl", "--interactive")
-
-    assert (answer.code, answer.out) == (2, "")
-    assert "`--interactive` asks on a terminal" in answer.err
