@@ -7,15 +7,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from warm_proctor import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 QUICK = Path(__file__).parent / "adapters" / "mcp_proxy" / "quick_server.py"
-LENIENT = Path(__file__).parent / "attacks" / "lenient_server.py"
+LENIENT, HOSTILE = (Path(__file__).parent / "attacks" / f"{name}_server.py" for name in ("lenient", "hostile"))
 POLICY = "{name: p, tool_rules: [{deny: [write], action: deny}]}"
 HELLO = {
     "jsonrpc": "2.0",
@@ -35,40 +36,105 @@ def command(folder: Path, *more: str, policy: str = POLICY, server: Path = QUICK
     """A proxy before the server that writes files."""
     (folder / "policy.yaml").write_text(policy)
     options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
-    return [proctor(), "mcp", *options, "--", sys.executable, "-S", str(server)]
+    return [proctor(), "mcp", *options, "--", sys.executable, *_alone(server), str(server)]
+
+
+def _alone(server: Path) -> list[str]:
+    """The option for a server of the standard library alone, which starts sooner."""
+    return [] if "import MCPServer" in server.read_text() else ["-S"]
 
 
 def environment(folder: Path) -> dict[str, str]:
     """That of a proxy; the server writes down what it was asked."""
-    return {"PATH": "/usr/bin:/bin", "QUICK_LOG": str(folder / "asked.log")}
+    answers = {"QUICK_ANSWERS": str(folder / "answers.json")}
+    return {"PATH": "/usr/bin:/bin", "QUICK_LOG": str(folder / "asked.log"), **answers}
+
+
+class Talk:
+    """A client that writes lines of its own, after a handshake, and then hangs up.
+
+    Args:
+        folder: where everything is written.
+        more: options of the proxy.
+        answers: what the hostile server does; see there.
+        hello: whether there is a handshake.
+        how: the policy and the server.
+    """
+
+    def __init__(self, folder: Path, *more: str, answers: Any = None, hello: bool = True, **how: Any) -> None:
+        (folder / "answers.json").write_text(json.dumps(answers or {}))
+        self.folder = folder
+        self.got: list[dict[str, Any]] = []
+        self.code: int | None = None
+        with (folder / "shown").open("wb") as shown:
+            self._process = subprocess.Popen(
+                command(folder, *more, **how),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=shown,
+                env=environment(folder),
+            )
+        if hello:
+            self.send(line_of(HELLO), line_of(READY))
+
+    def send(self, *lines: str | bytes) -> None:
+        """Write these lines."""
+        assert self._process.stdin is not None
+        for line in lines:
+            self._process.stdin.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
+        self._process.stdin.flush()
+
+    def until(self, *ids: Any) -> None:
+        """Read until these requests are answered, or the proxy has ended."""
+        assert self._process.stdout is not None
+        left = set(ids)
+        while left and (line := self._process.stdout.readline()):
+            self.got.append(json.loads(line))
+            if "method" not in self.got[-1]:
+                left.discard(self.got[-1].get("id"))
+
+    def answer(self, id: Any) -> dict[str, Any]:
+        """The latest answer to a request."""
+        return next(m for m in reversed(self.got) if m.get("id") == id and "method" not in m)
+
+    def result(self, id: Any) -> Any:
+        """What a request was answered with; it is no error."""
+        return self.answer(id)["result"]
+
+    def error(self, id: Any) -> int | None:
+        """The code of the error that a request was answered with, if it was one."""
+        return next((int(m["error"]["code"]) for m in self.got if m.get("id") == id and "error" in m), None)
+
+    @property
+    def asked(self) -> str:
+        """Every line that the server got."""
+        return (self.folder / "asked.log").read_text()
+
+    @property
+    def shown(self) -> str:
+        """What the operator was shown."""
+        return (self.folder / "shown").read_bytes().decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self.code = self._process.wait(PATIENCE_S)
 
 
 def talk(
-    folder: Path, *lines: str | bytes, ids: tuple[int | str, ...] = (), **how: Any
-) -> tuple[list[dict[str, Any]], str]:
-    """What the client is answered to these lines, after a handshake, and what the server was asked.
-
-    It hangs up when its last ping and the requests with `ids` are answered. `how`: the policy and the server.
-    """
-    left: set[Any] = {"last", *ids}
-    raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
-    sent = b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), *raw, last_ping().encode()))
-    with subprocess.Popen(
-        command(folder, **how), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(folder)
-    ) as proxy:
-        assert proxy.stdin is not None
-        assert proxy.stdout is not None
-        proxy.stdin.write(sent)
-        proxy.stdin.flush()
-        answers = []
-        for line in proxy.stdout:
-            answers.append(json.loads(line))
-            left.discard(answers[-1].get("id"))
-            if not left:
-                break
-        proxy.stdin.close()
-        proxy.wait(PATIENCE_S)
-    return answers, (folder / "asked.log").read_text()
+    folder: Path, *lines: str | bytes, ids: tuple[int | str, ...] = (), more: tuple[str, ...] = (), **how: Any
+) -> Talk:
+    """What comes of these lines once a last ping and the requests with `ids` are answered."""
+    with Talk(folder, *more, **how) as client:
+        client.send(*lines, last_ping())
+        client.until("last", *ids)
+    return client
 
 
 def line_of(message: dict[str, Any]) -> bytes:
@@ -85,11 +151,6 @@ def call(tool: str, id: Any = 7, /, **arguments: Any) -> str:
     """A proper call of a tool, as one line."""
     params = {"name": tool, "arguments": arguments}
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
-
-
-def error_code(answers: list[dict[str, Any]], id: Any = 7) -> int | None:
-    """The code of the error that answered a request, if one did."""
-    return next((answer["error"]["code"] for answer in answers if answer.get("id") == id and "error" in answer), None)
 
 
 class ProxyOverHttp:

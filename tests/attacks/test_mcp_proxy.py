@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
-from proxy_processes import HELLO, READY, ProxyOverHttp, call, command, environment, last_ping, line_of, post, talk
+from proxy_processes import HELLO, HOSTILE, READY, ProxyOverHttp, Talk, call, last_ping, line_of, post, talk
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -48,15 +46,15 @@ def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
     fail_last = write(tmp_path, id=77).replace('"name": "write"', '"name": "write", "name": "fail"')
     write_last = write(tmp_path, id=78).replace('"name": "write"', '"name": "fail", "name": "write"')
     lines = [*ids, write(tmp_path), *methods, *notices, *keys, method, batch, unasked, fail_last, write_last]
-    answers, server_log = talk(tmp_path, *lines, ids=(71, 72, 77, 78))
-    results = {answer["id"]: answer["result"] for answer in answers if "result" in answer}
-    errors = [answer for answer in answers if "error" in answer]
+    done = talk(tmp_path, *lines, ids=(71, 72, 77, 78))
+    results = {answer["id"]: answer["result"] for answer in done.got if "result" in answer}
+    errors = [answer for answer in done.got if "error" in answer]
     of_nobody = [answer["error"]["code"] for answer in errors if answer.get("id") is None]
     codes = {answer["id"]: answer["error"]["code"] for answer in errors if answer.get("id") is not None}
 
-    assert server_log.splitlines().count("tools/call") == 1
+    assert done.asked.splitlines().count("tools/call") == 1
     assert results[78]["isError"]
-    assert not {*ODD_METHODS} & {*server_log.splitlines()}
+    assert not {*ODD_METHODS} & {*done.asked.splitlines()}
     assert not (tmp_path / "written").exists()
     assert of_nobody[: len(ids)] == [-32600] * len(ids)
     assert len(of_nobody) > len(ids), "a call without an id is answered with an error"
@@ -132,48 +130,6 @@ def test_only_a_handshake_starts_a_server_and_its_session_takes_a_call_in_one_wa
         assert after == 404
 
 
-SERVER = Path(__file__).with_name("forging_server.py")
-
-
-class Seen(msgspec.Struct):
-    """What the client was told, what the server was told in answer to what it asked, what the operator was told."""
-
-    by_client: list[dict[str, Any]]
-    answers: list[dict[str, Any]]
-    errors: str
-
-
-def exchange(folder: Path, *messages: dict[str, Any], replies: tuple[dict[str, Any], ...] = ()) -> Seen:
-    """A server says these during a call; the client replies when it has the call's answer."""
-    with subprocess.Popen(
-        command(folder, server=SERVER),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(folder),
-    ) as proxy:
-        assert proxy.stdin is not None
-        assert proxy.stdout is not None
-        assert proxy.stderr is not None
-        speak = call("say", 700, lines=[json.dumps(message) for message in messages])
-        proxy.stdin.write(b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), speak.encode())))
-        proxy.stdin.flush()
-        by_client: list[dict[str, Any]] = []
-        for line in proxy.stdout:
-            by_client.append(json.loads(line))
-            if by_client[-1].get("id") == 700 and "result" in by_client[-1]:
-                lines = [*map(line_of, replies), last_ping().encode()]
-                proxy.stdin.write(b"".join(line + b"\n" for line in lines))
-                proxy.stdin.flush()
-            if by_client[-1].get("id") == "last":
-                break
-        proxy.stdin.close()
-        errors = proxy.stderr.read().decode()
-        proxy.wait(PATIENCE_S)
-    got = map(json.loads, (folder / "asked.log").read_text().splitlines())
-    return Seen(by_client, [message for message in got if "method" not in message], errors)
-
-
 def request(method: str, id: Any = 9, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
@@ -213,11 +169,18 @@ def test_a_server_says_to_its_client_what_a_server_may_say_and_nothing_else(tmp_
     asking = [message["id"] for message in ALLOWED if "id" in message]
     forged = [message["id"] for message in FORGED if "id" in message]
     replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in (*asking, *forged))
-    seen = exchange(tmp_path, *FORGED, *ALLOWED, replies=(*replies, *replies))
-    refused = [(m["id"], m["error"]["code"]) for m in seen.answers if "error" in m]
+    said = [json.dumps(message).encode().hex() for message in (*FORGED, *ALLOWED)]
+    with Talk(tmp_path, server=HOSTILE, answers={"before tools/call": said}) as client:
+        client.send(call("say", 700))
+        client.until(700)
+        client.send(*map(line_of, (*replies, *replies)), last_ping())
+        client.until("last")
+    got = map(json.loads, client.asked.splitlines())
+    answers = [message for message in got if "method" not in message]
+    refused = [(m["id"], m["error"]["code"]) for m in answers if "error" in m]
 
-    assert [message for message in seen.by_client if "method" in message] == ALLOWED
-    assert [message["method"] for message in FORGED if message["method"] not in seen.errors] == []
+    assert [message for message in client.got if "method" in message] == ALLOWED
+    assert [message["method"] for message in FORGED if message["method"] not in client.shown] == []
     assert refused == [(id, -32601) for id in forged]
-    assert [m for m in seen.answers if "result" in m] == [*replies[: len(asking)]]
-    assert [m["id"] for m in seen.by_client if "result" in m] == ["hello", 700, "last"]
+    assert [m for m in answers if "result" in m] == [*replies[: len(asking)]]
+    assert [m["id"] for m in client.got if "result" in m] == ["hello", 700, "last"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_processes import HELLO, LENIENT, READY, call, command, environment, error_code, talk
-
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proxy_processes import LENIENT, Talk, call, talk
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
@@ -21,50 +19,25 @@ PATHS = (
 )
 
 
-class Talk:
-    """A client that writes lines of its own before the server that takes what it should not."""
+class Holding(Talk):
+    """A client before the server that takes what it should not."""
 
     def __init__(self, folder: Path, policy: str) -> None:
-        self._folder = folder
-        self._process = subprocess.Popen(
-            command(folder, policy=policy, server=LENIENT),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(folder),
-            text=True,
-        )
-        self.answers: dict[Any, dict[str, Any]] = {}
-        self.send(json.dumps(HELLO), json.dumps(READY))
+        super().__init__(folder, policy=policy, server=LENIENT)
         self.until("hello")
-
-    def send(self, *lines: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("".join(f"{line}\n" for line in lines))
-        self._process.stdin.flush()
-
-    def until(self, id: Any) -> dict[str, Any]:
-        """The answer to a request; those that come before it are kept."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            message: dict[str, Any] = json.loads(line)
-            if "method" not in message:
-                self.answers[message.get("id")] = message
-                if message.get("id") == id:
-                    return message
-        raise AssertionError("the proxy ended")
 
     def call(self, tool: str, id: Any, **arguments: Any) -> bool:
         """Whether a call succeeds."""
         self.send(call(tool, id, **arguments))
-        answer = self.until(id)
-        return "result" in answer and not answer["result"].get("isError")
+        self.until(id)
+        return not self.answer(id).get("result", {"isError": True}).get("isError")
 
     def held(self, tool: str, id: Any) -> None:
         """Make a call that the server has and does not answer."""
-        before = self.server_log().count('"hold')
+        before = self.asked.count('"hold')
         self.send(call(tool, id))
         number = 0
-        while self.server_log().count('"hold') == before:
+        while self.asked.count('"hold') == before:
             self.call("look", f"look-{id}-{number}")
             number += 1
 
@@ -74,30 +47,12 @@ class Talk:
         self.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
         self.call("look", f"seen-{id}")
 
-    def server_log(self) -> str:
-        """Every line the server got."""
-        return (self._folder / "asked.log").read_text()
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(PATIENCE_S)
-
 
 @pytest.fixture
 def talks(tmp_path: Path) -> Iterator[Any]:
     """Makes clients under a policy; they hang up in the end."""
-    made: list[Talk] = []
-
-    def talk_under(policy: str) -> Talk:
-        made.append(Talk(tmp_path, policy))
-        return made[-1]
-
-    yield talk_under
-    for each in made:
-        each.end()
+    with ExitStack() as stack:
+        yield lambda policy: stack.enter_context(Holding(tmp_path, policy))
 
 
 def test_an_id_that_the_server_rounds_answers_no_other_call(talks: Any) -> None:
@@ -119,7 +74,7 @@ def test_an_answer_to_a_withdrawn_call_does_not_answer_the_next_call_of_its_id(t
     talk.held("hold_test", 7)
     talk.call("release", 8)
 
-    assert talk.answers[7]["result"]["isError"]
+    assert talk.result(7)["isError"]
     assert not talk.call("deploy", 9)
 
 
@@ -132,15 +87,16 @@ def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) ->
     for withdrawn in (True, 1.0, [1], {"id": 1}, None, "1"):
         talk.withdraw(withdrawn)
     talk.call("release", 2)
-    assert "result" in talk.answers[1]
+    assert "result" in talk.answer(1)
 
     talk.held("hold", 3)
     talk.withdraw(3)
     talk.call("release", 4)
     talk.send(call("hold", 5))
 
-    assert talk.until(5)["result"]["isError"]
-    assert talk.server_log().count('"hold"') == 2
+    talk.until(5)
+    assert talk.result(5)["isError"]
+    assert talk.asked.count('"hold"') == 2
 
 
 def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -> None:
@@ -151,7 +107,7 @@ def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -
     talk.send(json.dumps({"jsonrpc": "2.0", **both, "error": {"code": 1, "message": "m"}}))
 
     assert talk.call("read", 9)
-    assert "write" not in talk.server_log()
+    assert "write" not in talk.asked
 
 
 BIG = "9" * 400
@@ -174,12 +130,10 @@ def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_
     keys.append(call("save", 32, to={"__proto__": {"path": "/etc/x"}}))
     fine = [call("save", 7, to={}), call("pay", 99, most=5)]
     fine += [call("pay", 98, most=2**53 + 2, user=2**53 + 1)]
-    answers, server_log = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 98, 99))
+    done = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 98, 99))
 
-    assert (server_log.count('"pay"'), server_log.count('"save"')) == (2, 1)
-    assert {error_code(answers, n) for n in (*range(10, 18), *range(20, 28), 30, 31, 32, 0, 1, 2, 3, 5, 6)} == {
-        -32602
-    }
+    assert (done.asked.count('"pay"'), done.asked.count('"save"')) == (2, 1)
+    assert {done.error(n) for n in (*range(10, 18), *range(20, 28), 30, 31, 32, 0, 1, 2, 3, 5, 6)} == {-32602}
 
 
 ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001
@@ -211,10 +165,10 @@ def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_serve
         b'{"a":' * 5000 + b"1" + b"}" * 5000,
         b"[" * 200_000,
     ]
-    answers, server_log = talk(tmp_path, *names, *odd, call("read", 99), server=LENIENT, ids=(99,))
+    done = talk(tmp_path, *names, *odd, call("read", 99), server=LENIENT, ids=(99,))
 
-    assert "wr" not in server_log
-    assert server_log.count("tools/call") == 1
-    assert {error_code(answers, 100 + n) for n in range(len(ODD_NAMES))} == {-32602}
-    assert error_code(answers, 9) == -32700, "whoever asked need not wait"
-    assert any(answer.get("id") == "last" for answer in answers)
+    assert "wr" not in done.asked
+    assert done.asked.count("tools/call") == 1
+    assert {done.error(100 + n) for n in range(len(ODD_NAMES))} == {-32602}
+    assert done.error(9) == -32700, "whoever asked need not wait"
+    assert any(answer.get("id") == "last" for answer in done.got)

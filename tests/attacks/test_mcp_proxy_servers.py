@@ -5,79 +5,18 @@ mean harm to their client, the proxy and whoever operates it.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_processes import HELLO, QUICK, READY, call, environment, last_ping, line_of, proctor
-
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proxy_processes import HELLO, HOSTILE, READY, call, line_of, talk
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 from proctor.adapters.mcp_proxy.messages import greeting, version_of
 
 REAL = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "server.py"
-HOSTILE = Path(__file__).with_name("hostile_server.py")
-DENY = "{name: p, on_violation: deny, tool_rules: [{deny: [write]}]}"
-
-
-class Done:
-    """What a client was answered, and what the operator was shown."""
-
-    def __init__(self, answers: list[dict[str, Any]], shown: str, code: int) -> None:
-        self.answers = answers
-        self.shown = shown
-        self.code = code
-
-    def result(self, id: Any) -> Any:
-        return next(m["result"] for m in self.answers if m.get("id") == id and "result" in m)
-
-    def error(self, id: Any) -> int:
-        return int(next(m["error"]["code"] for m in self.answers if m.get("id") == id and "error" in m))
-
-
-def spoken(
-    folder: Path,
-    *lines: str,
-    server: Path = REAL,
-    policy: str = DENY,
-    answers: dict[str, Any] | None = None,
-    hello: bool = True,
-    form: tuple[str, ...] = (),
-    until: tuple[int, ...] = (),
-) -> Done:
-    """A client writes these lines and hangs up when its last ping and these requests are answered, or when the
-    proxy ends.
-    """
-    (folder / "policy.yaml").write_text(policy)
-    (folder / "answers.json").write_text(json.dumps(answers or {}))
-    options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *form]
-    command = [proctor(), "mcp", *options, "--", sys.executable, str(server)]
-    env = {**environment(folder), "QUICK_ANSWERS": str(folder / "answers.json")}
-    begun = [line_of(HELLO), line_of(READY)] if hello else []
-    sent = b"".join(line + b"\n" for line in (*begun, *map(str.encode, lines), last_ping().encode()))
-    got: list[dict[str, Any]] = []
-    left: set[Any] = {"last", *until}
-    with (
-        (folder / "shown").open("wb") as shown,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=shown, env=env) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(sent)
-        process.stdin.flush()
-        for line in process.stdout:
-            got.append(json.loads(line))
-            left.discard(got[-1].get("id"))
-            if not left:
-                break
-        process.stdin.close()
-        code = process.wait(PATIENCE_S)
-    return Done(got, (folder / "shown").read_bytes().decode(), code)
 
 
 def request(method: str, id: Any = 7, **params: Any) -> str:
@@ -194,7 +133,7 @@ def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> Non
         for number, way in enumerate(ways)
         for line in attempts("x")[way]
     ]
-    done = spoken(tmp_path, *lines, call("write", 2007), call("add", 2008, a=1, b=2), until=(2008,))
+    done = talk(tmp_path, *lines, call("write", 2007), call("add", 2008, a=1, b=2), ids=(2008,), server=REAL)
 
     assert [way for number, way in enumerate(ways) if (tmp_path / f"written-{number}").exists()] == []
     assert done.result(2007)["isError"]
@@ -207,7 +146,7 @@ def test_a_call_before_the_handshake_is_judged_too(tmp_path: Path) -> None:
     """The gate does not wait for an `initialize`."""
     path = tmp_path / "written"
     denied = call("write", 7, path=str(path))
-    done = spoken(tmp_path, denied, line_of(HELLO).decode(), hello=False, server=QUICK)
+    done = talk(tmp_path, denied, line_of(HELLO).decode(), hello=False)
 
     assert not path.exists()
     assert done.result(7)["isError"]
@@ -242,9 +181,7 @@ def test_an_odd_greeting_offers_no_task(odd: Any) -> None:
 def test_an_odd_greeting_ends_no_connection(tmp_path: Path) -> None:
     """Calls are judged and answered behind it."""
     odd = GREETINGS["a version with a line break"] | {"capabilities": {"tools": True, "tasks": {"list": {}}}}
-    done = spoken(
-        tmp_path, call("write", 7), call("read", 8), until=(8,), server=HOSTILE, answers={"initialize": odd}
-    )
+    done = talk(tmp_path, call("write", 7), call("read", 8), ids=(8,), server=HOSTILE, answers={"initialize": odd})
 
     assert done.result(7)["isError"]
     assert not done.result(8).get("isError")
@@ -275,10 +212,10 @@ def test_no_list_of_tools_shows_one_that_is_odd_or_denied(tmp_path: Path) -> Non
     changed = notice("notifications/tools/list_changed").encode().hex()
     more = {"tools": [TOOL, TOOL | {"name": "write"}, TOOL | {"name": "write", "title": "read"}], "nextCursor": "x"}
     odd = [request("tools/list", number) for number, _ in enumerate(LISTS)]
-    done = spoken(
+    done = talk(
         tmp_path,
         *(*odd, request("tools/list", 80), call("read", 81), request("tools/list", 82), call("write", 83)),
-        until=(81, 82, 83),
+        ids=(81, 82, 83),
         server=HOSTILE,
         answers={"tools/list": [*LISTS.values(), more, more], "before tools/call": [changed]},
     )
@@ -312,7 +249,7 @@ def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, 
     """On its output and on its errors: calls go on, and the operator's terminal gets text without escapes or keys."""
     lines = [line.hex() for line in WRITTEN.values()]
     answers = {"before tools/call": lines, "stderr": lines}
-    done = spoken(tmp_path, call("write", 7), call("read", 8), until=(8,), server=HOSTILE, answers=answers, form=form)
+    done = talk(tmp_path, call("write", 7), call("read", 8), ids=(8,), server=HOSTILE, answers=answers, more=form)
 
     assert not done.result(8).get("isError")
     assert done.code == 0
@@ -329,7 +266,7 @@ def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         deep = [deep]
     results = [{"structuredContent": deep}, {"content": [{"type": "text", "text": "cut \ud83d"}]}]
     calls = (call("read", 7), call("read", 8))
-    done = spoken(tmp_path, *calls, until=(7, 8), server=HOSTILE, answers={"tools/call": results})
+    done = talk(tmp_path, *calls, ids=(7, 8), server=HOSTILE, answers={"tools/call": results})
 
     assert done.error(7) == -32603
     assert done.result(8)["content"][0]["text"] == "cut \ufffd"
@@ -337,20 +274,20 @@ def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
     """It is bounded, as a client's is, and every open request is answered."""
-    done = spoken(tmp_path, call("read", 8), until=(8,), server=HOSTILE, answers={"before tools/call": [70_000_000]})
+    done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": [70_000_000]})
 
     assert "more than 67,108,864 bytes" in done.shown
-    assert [m for m in done.answers if m.get("id") == 8] != []
+    assert [m for m in done.got if m.get("id") == 8] != []
     assert done.code == 3
 
 
 def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) -> None:
     """Past a thousand the server is told that the others wait."""
     requests = [request("roots/list", f"r{n}").encode().hex() for n in range(1100)]
-    done = spoken(tmp_path, call("read", 8), until=(8,), server=HOSTILE, answers={"before tools/call": requests})
-    got = [json.loads(line) for line in (tmp_path / "asked.log").read_text().splitlines()]
+    done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": requests})
+    got = [json.loads(line) for line in done.asked.splitlines()]
 
-    assert len([m for m in done.answers if m.get("method") == "roots/list"]) == 1000
+    assert len([m for m in done.got if m.get("method") == "roots/list"]) == 1000
     assert [m["id"] for m in got if m.get("error", {}).get("code") == -32600] == [f"r{n}" for n in range(1000, 1100)]
 
 
@@ -416,8 +353,8 @@ def test_an_argument_that_is_json_as_text_is_judged_as_a_server_takes_it(tmp_pat
         lines += [call(tool, 100 * number + n, **{key: text}) for n, text in enumerate(spelled)]
     honest = json.dumps({"file": str(tmp_path / "honest")})
     policy = INSIDE.replace("FOLDER", str(tmp_path))
-    done = spoken(
-        tmp_path, *lines, call("keep", 2008, to=honest), until=(2008,), server=tmp_path / "server.py", policy=policy
+    done = talk(
+        tmp_path, *lines, call("keep", 2008, to=honest), ids=(2008,), server=tmp_path / "server.py", policy=policy
     )
 
     assert [*tmp_path.glob("written*"), *(tmp_path / "mine").iterdir()] == []
