@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from proctor.policies.diagram import draw_mermaid
 from proctor.policies.events import Event, encode_event
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import wait_again
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 from proctor.supervisor.watch.subscriptions import Subscription
@@ -244,6 +245,8 @@ def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -
             async with aclosing(messages):
                 async for message in messages:
                     yield message
+        except StoreError as error:  # whoever reads asks again, and is told why
+            logger().warning("web.stream_ended", why=str(error))
         finally:
             state.streams -= 1
 

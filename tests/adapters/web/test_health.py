@@ -50,15 +50,20 @@ def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Si
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
-def test_a_file_that_is_gone_is_reported_without_its_name(tmp_path: Path, done: str) -> None:
-    """Holders of a token learn more."""
+def test_a_file_that_is_gone_is_reported_without_its_name(
+    tmp_path: Path, done: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Holders of a token learn more. A stream ends as one that has ended, so that its reader asks again."""
     with web_server.site(tmp_path) as site:
         site.until("/healthz", lambda found: found == {"status": "ok"})
-        if done == "removed":
-            site.store.unlink()
-        else:
-            site.store.with_name("other.db").write_bytes(site.store.read_bytes())
-            os.replace(site.store.with_name("other.db"), site.store)
+        with site.stream("/api/stream") as stream:
+            if done == "removed":
+                site.store.unlink()
+            else:
+                site.store.with_name("other.db").write_bytes(site.store.read_bytes())
+                os.replace(site.store.with_name("other.db"), site.store)
+            assert list(stream) == []
+        assert (caplog.text.count("web.stream_ended"), caplog.text.count("web.failed")) == (1, 0)
         refused = _answered(site, 503)
 
         assert refused.status == 503
