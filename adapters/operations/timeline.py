@@ -22,6 +22,7 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.policies.shell.parser import read_commands
 from proctor.policies.values.amounts import dollars, figure_in, used_of
+from proctor.supervisor.store.invariants import violations_of
 
 from ..evaluate.judge import CallLine
 from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem, expiry
@@ -83,7 +84,10 @@ class TimelineItems:
         """The message of a violation; the call's place in an order with the number of calls: those that ran, and
         this one.
         """
-        place = f"{event.details.get('actual')} (call {event.details.get('sequence_length', 0) + 1}"
+        before = event.details.get("sequence_length", 0)
+        if not isinstance(before, int):  # of another version
+            return event.message
+        place = f"{event.details.get('actual')} (call {before + 1}"
         if self._ran is None or not event.message.startswith((f"{place})", f"{place};")):
             return event.message
         of = self._ran + (event.enforcement == "prevented")
@@ -160,7 +164,7 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
 
 
 def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
-    yield from (f"{rule_name(v['policy'], v['rule'])}: {v['message']}" for v in event.violations)
+    yield from (f"{rule_name(found.policy, found.rule)}: {found.message}" for found in violations_of(event))
 
 
 def _answered(event: ev.ApprovalEvent) -> str:

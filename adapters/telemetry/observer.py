@@ -41,6 +41,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import STRICTNESS
 from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.store.invariants import violations_of
 from proctor.supervisor.store.records import ENDINGS
 
 from ..kit.process_tree import carry_trace
@@ -353,7 +354,7 @@ class OpenTelemetry:
         if deciding is not None:
             deciding.actions.append("request_approval")
             if isinstance(event, ToolApprovalRequested):
-                deciding.rules += [name(violation["rule"]) for violation in event.violations]
+                deciding.rules += [name(violation.rule) for violation in violations_of(event)]
             elif isinstance(event, ToolApprovalGranted):
                 deciding.rules += [name(rule) for _, rule in event.asking]
         about = deciding or run.calls.get(event.tool_call_id) or run.own

@@ -106,12 +106,13 @@ def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> Approva
         **{name: getattr(event, name) for name in _SAME},
         call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
         input_digest=event.input_digest or input_digest(event.tool_input),
-        violations=_violations(event),
+        violations=violations_of(event),
         requested_at=event.at,
     )
 
 
-def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+def violations_of(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+    """The violations that ask."""
     try:
         return msgspec.convert(event.violations, tuple[Violation, ...])
     except msgspec.ValidationError:  # written by another version: the request says what it is about all the same

@@ -121,7 +121,7 @@ def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tool
     found = shown(name, input, tools)
     texts_shown = {line.text for edit in found.edits for line in edit.lines}
     texts_shown |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}
-    texts_shown |= {edit.path for edit in found.edits if edit.path is not None}
+    texts_shown |= {line for edit in found.edits for line in (edit.path or "").split("\n")}
     commands = {line.line for line in found.commands}
 
     for key, value in input.items():
@@ -148,7 +148,10 @@ def in_context(text: str, input: dict[str, Any]) -> bool:
 
 
 CALL: dict[str, Any] = {"tool_call_id": "c", "tool_name": "Bash", "tool_input": {"command": "ls"}}
-FOUND = {"policy": "p", "rule": "r", "message": "it is asked about"}
+FOUND = {
+    **{"policy": "p", "stack": "p", "rule": "r", "kind": "deny", "message": "it is asked about"},
+    **{"action": "request_approval", "enforcement": "prevented"},
+}
 
 
 @pytest.mark.parametrize(("how", "label", "answerable", "why"), [
@@ -156,12 +159,13 @@ FOUND = {"policy": "p", "rule": "r", "message": "it is asked about"}
     ({"held": False, "input_digest": "d"}, "approval", True, ()),
     ({"held": False}, "approval", False, ()),
     ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
-], ids=["held", "for a later run", "of no call", "of a call that ran"])  # fmt: skip
+    ({"held": True, "input_digest": "d", "violations": ({"x": 1},)}, "pending", True, ()),
+], ids=["held", "for a later run", "of no call", "of a call that ran", "of another version"])  # fmt: skip
 def test_an_approval_is_answered_where_the_answer_can_count(
     how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
 ) -> None:
     """Not once the call ran; the rules that ask stand with a call that waits."""
-    item = TimelineItems().of(ev.ToolApprovalRequested(**CALL, approval_id="a", violations=(FOUND,), **how))
+    item = TimelineItems().of(ev.ToolApprovalRequested(**CALL, **{"approval_id": "a", "violations": (FOUND,), **how}))
 
     assert item is not None
     assert (item.label, item.approval_id, item.why) == (label, "a" if answerable else None, why)
@@ -179,6 +183,7 @@ def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
 @pytest.mark.parametrize(("event", "tone", "text"), [
     (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="observed"), "care", "(observed)"),
     (ev.PolicyViolated(policy="p", rule="r", message="m", enforcement="prevented"), "bad", "(prevented)"),
+    (ev.PolicyViolated(message="m", details={"sequence_length": "x"}), "bad", "m"),
     (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, reserved=2, granted=True), "soft", "2 reserved"),
     (ev.BudgetReserved(budget="b", counts="tool_calls", max=9, granted=False), "care", "nothing can be reserved"),
     (ev.TokenUsageUpdated(input_tokens=5, scope="cumulative"), "soft", "5 in, 0 out so far"),
