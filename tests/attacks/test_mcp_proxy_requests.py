@@ -19,7 +19,7 @@ PATHS = (
 )
 
 
-class Holding(Talk):
+class Holding(Talk):  # type: ignore[misc]
     """A client before the server that takes what it should not."""
 
     def __init__(self, folder: Path, policy: str) -> None:
