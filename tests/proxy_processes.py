@@ -106,7 +106,7 @@ class Talk:
         return next((int(m["error"]["code"]) for m in self.got if m.get("id") == id and "error" in m), None)
 
     @property
-    def asked(self) -> str:
+    def server_log(self) -> str:
         """Every line that the server got."""
         return (self.folder / "asked.log").read_text()
 

@@ -52,9 +52,9 @@ def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
     of_nobody = [answer["error"]["code"] for answer in errors if answer.get("id") is None]
     codes = {answer["id"]: answer["error"]["code"] for answer in errors if answer.get("id") is not None}
 
-    assert done.asked.splitlines().count("tools/call") == 1
+    assert done.server_log.splitlines().count("tools/call") == 1
     assert results[78]["isError"]
-    assert not {*ODD_METHODS} & {*done.asked.splitlines()}
+    assert not {*ODD_METHODS} & {*done.server_log.splitlines()}
     assert not (tmp_path / "written").exists()
     assert of_nobody[: len(ids)] == [-32600] * len(ids)
     assert len(of_nobody) > len(ids), "a call without an id is answered with an error"
@@ -169,13 +169,13 @@ def test_a_server_says_to_its_client_what_a_server_may_say_and_nothing_else(tmp_
     asking = [message["id"] for message in ALLOWED if "id" in message]
     forged = [message["id"] for message in FORGED if "id" in message]
     replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in (*asking, *forged))
-    said = [json.dumps(message).encode().hex() for message in (*FORGED, *ALLOWED)]
-    with Talk(tmp_path, server=HOSTILE, answers={"before tools/call": said}) as client:
+    lines = [json.dumps(message).encode().hex() for message in (*FORGED, *ALLOWED)]
+    with Talk(tmp_path, server=HOSTILE, answers={"before tools/call": lines}) as client:
         client.send(call("say", 700))
         client.until(700)
         client.send(*map(line_of, (*replies, *replies)), last_ping())
         client.until("last")
-    got = map(json.loads, client.asked.splitlines())
+    got = map(json.loads, client.server_log.splitlines())
     answers = [message for message in got if "method" not in message]
     refused = [(m["id"], m["error"]["code"]) for m in answers if "error" in m]
 

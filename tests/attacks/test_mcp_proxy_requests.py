@@ -34,10 +34,10 @@ class Holding(Talk):  # type: ignore[misc]
 
     def held(self, tool: str, id: Any) -> None:
         """Make a call that the server has and does not answer."""
-        before = self.asked.count('"hold')
+        before = self.server_log.count('"hold')
         self.send(call(tool, id))
         number = 0
-        while self.asked.count('"hold') == before:
+        while self.server_log.count('"hold') == before:
             self.call("look", f"look-{id}-{number}")
             number += 1
 
@@ -96,7 +96,7 @@ def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) ->
 
     talk.until(5)
     assert talk.result(5)["isError"]
-    assert talk.asked.count('"hold"') == 2
+    assert talk.server_log.count('"hold"') == 2
 
 
 def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -> None:
@@ -107,7 +107,7 @@ def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -
     talk.send(json.dumps({"jsonrpc": "2.0", **both, "error": {"code": 1, "message": "m"}}))
 
     assert talk.call("read", 9)
-    assert "write" not in talk.asked
+    assert "write" not in talk.server_log
 
 
 BIG = "9" * 400
@@ -132,7 +132,7 @@ def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_
     fine += [call("pay", 98, most=2**53 + 2, user=2**53 + 1)]
     done = talk(tmp_path, *numbers, *keys, *fine, policy=policy, server=LENIENT, ids=(7, 98, 99))
 
-    assert (done.asked.count('"pay"'), done.asked.count('"save"')) == (2, 1)
+    assert (done.server_log.count('"pay"'), done.server_log.count('"save"')) == (2, 1)
     assert {done.error(n) for n in (*range(10, 18), *range(20, 28), 30, 31, 32, 0, 1, 2, 3, 5, 6)} == {-32602}
 
 
@@ -167,8 +167,8 @@ def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_serve
     ]
     done = talk(tmp_path, *names, *odd, call("read", 99), server=LENIENT, ids=(99,))
 
-    assert "wr" not in done.asked
-    assert done.asked.count("tools/call") == 1
+    assert "wr" not in done.server_log
+    assert done.server_log.count("tools/call") == 1
     assert {done.error(100 + n) for n in range(len(ODD_NAMES))} == {-32602}
     assert done.error(9) == -32700, "whoever asked need not wait"
     assert any(answer.get("id") == "last" for answer in done.got)

@@ -285,7 +285,7 @@ def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) ->
     """Past a thousand the server is told that the others wait."""
     requests = [request("roots/list", f"r{n}").encode().hex() for n in range(1100)]
     done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": requests})
-    got = [json.loads(line) for line in done.asked.splitlines()]
+    got = [json.loads(line) for line in done.server_log.splitlines()]
 
     assert len([m for m in done.got if m.get("method") == "roots/list"]) == 1000
     assert [m["id"] for m in got if m.get("error", {}).get("code") == -32600] == [f"r{n}" for n in range(1000, 1100)]
