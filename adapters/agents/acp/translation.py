@@ -342,9 +342,12 @@ class AcpTranslation:
             yield from self.ungated(call)
 
     def _outcome(self, call: AcpCall, update: Mapping[str, Any]) -> Iterator[Event]:
-        if call.refused:
+        ran_anyway = call.refused and not call.allowed_ids and update.get("status") == "completed"
+        if call.refused and not ran_anyway:
             yield from call.outcomes({"message": "refused later"}, failed=True)
             return
+        if ran_anyway and not call.reported:
+            yield call.started()
         yield from self.ungated(call)
         output = output_of(update)
         if self.interrupted:

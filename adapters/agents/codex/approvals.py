@@ -176,6 +176,7 @@ class ClientRequests:
             answer = self._gate.reject(proposed, OUTSIDE)
         call = self._translation.calls.request(proposal.id)  # it may have ended meanwhile, and another begun
         call.allowed, call.over = call.allowed or answer.allowed, call.over or not answer.allowed
+        call.refused = not answer.allowed
         return answer
 
     def _clashes(self, call: CodexCall, proposed: ToolCall) -> bool:

@@ -290,12 +290,13 @@ class CodexTranslation:
         call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
         call = self.calls.request(call_id)
         call.running, call.allowed, call.asked_for, call.item = False, False, None, {}
-        if call.over:
+        ran_anyway = call.refused and item.get("status") == "completed"
+        if call.over and not ran_anyway:
             return
-        call.over = True
+        call.over, call.refused = True, False
         if not call.proposed and item.get("status") == "declined":
             return
-        if not call.proposed and not call.reported:
+        if ran_anyway or not (call.proposed or call.reported):
             if self.threads.is_own(thread):
                 yield from self.response_begins()
             yield self._start_unasked(call, item)

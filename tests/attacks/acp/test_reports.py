@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import ToolCall, parse_policies
-from proctor.supervisor import GateAnswer, ProctorError, run_once
+from proctor.supervisor import GateAnswer, PolicyViolationError, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +38,21 @@ async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any,
     done = await scripts.run(scripts.adapter(*steps))
 
     assert outcomes(done.events) == ["completed", "started", "completed"]
+
+
+async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+    scripts: Any, touch: Callable[..., Any]
+) -> None:
+    """The agent said so itself; a denial that it kept is no outcome."""
+    adapter = scripts.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
+    policy = parse_policies("{name: p, tool_rules: [{deny: [execute], action: deny}]}")
+
+    with pytest.raises(PolicyViolationError) as ended:
+        await run_once(adapter, "go", policies=policy)
+
+    enforced = [(violation.tool_call_id, violation.enforcement) for violation in ended.value.violations]
+    assert enforced == [("c-kept", "prevented"), ("c-a", "prevented"), ("c-a", "interrupted")]
+    assert scripts.made() == ["a"]
 
 
 @pytest.mark.parametrize("example", examples())

@@ -135,7 +135,7 @@ class Agent:
                 self.update("tool_call", status="pending", **about(call))
         waiting = [(call, self.permission(call) if call.get("asks", True) else None) for call in calls]
         for call, question in waiting:
-            if question is None or self.permitted(question):
+            if question is None or self.permitted(question) or call.get("anyway"):
                 self.perform(call)
             elif not self.cancelled.is_set():
                 self.update("tool_call_update", toolCallId=call["call"], status="failed")

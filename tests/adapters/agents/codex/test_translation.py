@@ -61,6 +61,21 @@ def test_a_web_search_is_reported_once_its_query_is_known() -> None:
     ]
 
 
+@pytest.mark.parametrize(("status", "reported"), [("declined", []), ("completed", ["started", "completed"])])
+def test_a_denied_call_is_reported_only_if_it_ran_all_the_same(status: str, reported: list[str]) -> None:
+    """So that the record does not say that it was prevented."""
+    translation = CodexTranslation(thread_id="t", fresh=True)
+    command = {"type": "commandExecution", "command": "rm x"}
+    began = list(translation.events(*item("started", **command)))
+    denied = translation.calls.request("i")
+    denied.proposed = denied.over = denied.refused = True
+
+    events = [event for _ in range(2) for event in translation.events(*item("completed", **command, status=status))]
+
+    assert [type(event) for event in began] == [ev.TurnStarted]
+    assert [event.type for event in events] == [f"tool_call_{how}" for how in reported]
+
+
 def test_items_that_are_no_calls_are_no_events() -> None:
     """What the user said is recorded by the supervisor; a call that the client declined by itself never started."""
     for kind in ("userMessage", "plan", "contextCompaction"):
