@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies import RunContext
 from proctor.policies.analysis.name_checks import missing_context
-from proctor.policies.errors import Violation
+from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
     BudgetWarned,
     Event,
@@ -30,6 +30,7 @@ from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.client_tools import recorded_tools
 from ..kit.display_text import escape_control
+from ..kit.trace_lines import TraceError
 
 if TYPE_CHECKING:
     from ..traces import TraceSession
@@ -152,11 +153,15 @@ def judge_session(
     """Evaluate one session under a compiled policy.
 
     A call that was requested is proposed, as at a gate; whatever else is recorded has happened. `context` is
-    what rules name in `when`; session and model are filled in where the record has them.
+    what rules name in `when`; session and model are filled in where the record has them. Raises TraceError for an
+    event that cannot be evaluated, as one with a negative amount.
     """
     judge = _Judge(compiled, session, context or RunContext())
     for event in session.events:
-        judge.observe(event)
+        try:
+            judge.observe(event)
+        except EventError as error:
+            raise TraceError(f"session `{session.id}`, event {event.seq}: {error}", place=session.source) from None
     return judge.finished()
 
 

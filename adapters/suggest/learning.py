@@ -232,7 +232,7 @@ def _keep(
 def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
     """A limit above the sessions' use, for each recorded amount."""
     for limit in LIMITS:
-        amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit)}
+        amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit, 0) > 0}
         if len(amounts) < SUPPORT:
             continue
         most = with_headroom([*amounts.values()])

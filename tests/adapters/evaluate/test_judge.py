@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
-from proctor.adapters.traces import TraceSession
+from proctor.adapters.traces import TraceError, TraceSession
 from proctor.policies import CompiledPolicy, RunContext
 from proctor.policies.events.calls import input_digest
 
@@ -157,6 +158,16 @@ def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: Ma
     assert list(written) == ["session", "passed", "violations", "rules", "decisions"]
     assert written["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
     assert msgspec.json.decode(msgspec.json.encode(asking), type=SessionReport) == asking
+
+
+def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Of thousands of sessions in a file, one is wrong."""
+    session = make_session("read", {"type": "token_usage_updated", "output_tokens": -5})
+
+    with pytest.raises(TraceError, match=r"traces/one\.jsonl: session `s1`, event 3: .*`output_tokens` is -5"):
+        judge_session(policy(), session)
 
 
 def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
