@@ -113,12 +113,12 @@ class Brute:
         made = [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
         return [{name: value for name, value in each.items() if value is not None} for each in made][:6]
 
-    def breaks(self, found: Iterable[Violation], level: int) -> bool:
-        """Whether what the other policy finds is a difference, where the stack's answer is `level`."""
+    def breaks(self, found: Iterable[Violation], level: int, *, of_call: bool = False) -> bool:
+        """Whether what the other policy finds differs (`of_call`: of a call), where the stack's answer is `level`."""
         levels = [LEVELS[violation.action] for violation in found]
         if self.strict:
             return any(each in (WARN, DENY) or (each == ASK and level < ASK) for each in levels)
-        return any(each > max(level, WARN) or (self.wider and each == ASK == level) for each in levels)
+        return any(each > max(level, WARN) or (of_call and self.wider and each == ASK == level) for each in levels)
 
     def start(self, context: RunContext) -> Node:
         """A session begins."""
@@ -255,7 +255,7 @@ class Brute:
             if LEVELS[a.propose(call).action] >= ASK:
                 return False
         judged = b.propose(call)
-        if self.breaks(judged.violations, level):
+        if self.breaks(judged.violations, level, of_call=True):
             raise DiffersError
         if LEVELS[judged.action] >= ASK:
             b.observe(ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))

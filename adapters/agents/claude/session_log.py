@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import merge
 from pathlib import Path
 from typing import Any, Final
@@ -169,7 +169,7 @@ class LogRecord(msgspec.Struct, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        return self.envelope.timestamp.astimezone(UTC) if self.envelope.timestamp else None
+        return self.envelope.timestamp
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)

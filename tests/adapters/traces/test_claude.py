@@ -96,9 +96,12 @@ def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSe
     assert about_calls(claimed) == [ev.ToolCallStarted, ev.ToolCallFailed]
 
 
-def test_a_call_the_log_ends_with_is_taken_to_have_run_once(read_one: Callable[..., TraceSession]) -> None:
-    """It may have: nothing held it. Resumed sessions repeat lines."""
-    assert about_calls(read_one(line("assistant", "1", USE), line("assistant", "1", USE))) == [ev.ToolCallStarted]
+@pytest.mark.parametrize("time", ["2026-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_a_call_the_log_ends_with_is_taken_to_have_run_once(read_one: Callable[..., TraceSession], time: str) -> None:
+    """It may have: nothing held it. Resumed sessions repeat lines; a time may be one that is out of range in UTC."""
+    last = line("assistant", "1", USE, timestamp=time)
+
+    assert about_calls(read_one(last, last)) == [ev.ToolCallStarted]
 
 
 def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., str]) -> None:
