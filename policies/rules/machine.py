@@ -155,16 +155,6 @@ class EvaluatedCall(msgspec.Struct, gc=False):
         """The outputs of earlier successful calls."""
         return self.memory.returned[ref]
 
-    @property
-    def messages(self) -> list[tuple[str, str]]:
-        """The session's messages, with their roles."""
-        return self.memory.user_text.messages
-
-    @property
-    def messages_forgotten(self) -> int:
-        """How many messages were dropped."""
-        return self.memory.user_text.forgotten
-
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
         return self.memory.user_text.contain(text)

@@ -128,14 +128,14 @@ def _takes(check: Callable[..., Any]) -> int | None:
 
 
 def _context(state: CheckState, call: EvaluatedCall) -> CheckContext:
-    usage = msgspec.structs.replace(call.usage)
+    words = call.memory.user_text
     return CheckContext(
         calls=tuple(state.calls),
-        usage=usage,
+        usage=msgspec.structs.replace(call.usage),
         run=call.context,
         turn=call.turn,
-        messages=tuple(PastMessage(role=role, text=text) for role, text in call.messages),
-        messages_forgotten=call.messages_forgotten,
+        messages=tuple(PastMessage(role=role, text=text) for role, text in words.messages),
+        messages_forgotten=words.forgotten,
     )
 
 

@@ -92,43 +92,6 @@ def matcher(patterns: Iterable[str]) -> Matcher:
     return matches
 
 
-MOST_COMPARED = 1_000_000
-"""How many pairs of places in two patterns are compared; longer ones are taken to overlap."""
-
-
-def overlap(left: str, right: str) -> bool:
-    """Whether some name may match both patterns; two character classes are taken to share a character."""
-    a, b = _tokens(left), _tokens(right)
-    if len(a) * len(b) > MOST_COMPARED:
-        return True
-    ends = [all(token == "*" for token in b[j:]) for j in range(len(b) + 1)]  # what is left may match nothing
-    for token in reversed(a):
-        row = [token == "*" and ends[len(b)]]
-        for j in range(len(b) - 1, -1, -1):
-            if token == "*":
-                fits = ends[j] or row[-1]
-            elif b[j] == "*":
-                fits = row[-1] or ends[j]
-            else:
-                fits = ends[j + 1] and _share(token, b[j])
-            row.append(fits)
-        ends = row[::-1]
-    return ends[0]
-
-
-def _tokens(pattern: str) -> list[str]:
-    """The stars, question marks, classes and characters of a pattern."""
-    return re.findall(r"\[[!^]?\]?[^\]]*\]|.", pattern.casefold(), re.DOTALL)
-
-
-def _share(a: str, b: str) -> bool:
-    if "?" in (a, b):
-        return True
-    if len(a) > 1 or len(b) > 1:
-        return (len(a) > 1 and len(b) > 1) or glob_regex(max(a, b, key=len)).found_in(min(a, b, key=len))
-    return a == b
-
-
 MAX_STATES = 4_000
 """How many states of the product are looked at before the walk is given up."""
 
@@ -146,22 +109,42 @@ def overlaps(globs: Sequence[str], taken: frozenset[str], work: Work) -> tuple[l
     automata = [_Glob(glob) for glob in globs]
     alphabet = _alphabet(automata)
     found: dict[tuple[bool, ...], str] = {}
+    complete = True
+    for text, accepted in _reached(automata, alphabet, work):
+        if accepted is None:
+            complete = False
+        elif accepted not in found and (name := _untaken(text, accepted, automata, alphabet, taken, work)):
+            found[accepted] = name
+    return list(found.values()), complete
+
+
+def overlap(left: str, right: str) -> bool:
+    """Whether some name may match both patterns; true where that takes too long to tell."""
+    if is_plain(left) and is_plain(right):
+        return left.casefold() == right.casefold()
+    automata = [_Glob(left.casefold()), _Glob(right.casefold())]
+    return any(accepted is None or all(accepted) for _, accepted in _reached(automata, _alphabet(automata), Work()))
+
+
+def _reached(
+    automata: Sequence[_Glob], alphabet: tuple[str, ...], work: Work
+) -> Iterator[tuple[str, tuple[bool, ...] | None]]:
+    """A shortest text for each state of all, and which of them accept it; None at last if there are more states."""
     start = tuple(automaton.start for automaton in automata)
     seen = {start}
     queue = deque([(start, "")])
     while queue and len(seen) <= MAX_STATES:
         state, text = queue.popleft()
-        work.spend(len(globs))
-        accepted = tuple(a.accepts(at) for a, at in zip(automata, state, strict=True))
-        if accepted not in found and (name := _untaken(text, accepted, automata, alphabet, taken, work)):
-            found[accepted] = name
+        work.spend(len(automata))
+        yield text, tuple(a.accepts(at) for a, at in zip(automata, state, strict=True))
         for char in _telling(automata, state, alphabet):
-            work.spend(len(globs))
+            work.spend(len(automata))
             after = tuple(a.step(at, char) for a, at in zip(automata, state, strict=True))
             if after not in seen:
                 seen.add(after)
                 queue.append((after, text + char))
-    return list(found.values()), not queue
+    if queue:
+        yield "", None
 
 
 def _alphabet(automata: Sequence[_Glob]) -> tuple[str, ...]:
