@@ -169,7 +169,8 @@ class Supervisor:
 
     Args:
         store: the store of the runs.
-        max_running: the most runs at once; `start` waits for its turn.
+        max_running: the most runs at once; `start` waits for its turn, and a run that waits for one that it starts
+            here keeps its place.
         approver: answers approval requests in this process.
         publishers: functions that receive each stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another

@@ -10,7 +10,7 @@ from supervised import OPEN, denying
 
 from proctor.policies import Deny, Policy, PolicyViolationError, ToolCall, Violation, compile_policy
 from proctor.policies import events as ev
-from proctor.policies.limits import LIMITS, Limit, Limits
+from proctor.policies.limits import LIMITS, Limits
 from proctor.policies.monitor.call_table import DENIED_KEPT
 from proctor.supervisor import ApprovalRequest, MemoryStore, ProviderError, RunResult, Supervisor, run_once
 from proctor.supervisor.machine.event_factory import reach
@@ -85,23 +85,6 @@ async def test_every_ending_under_every_action_has_one_result_and_one_terminal_e
         assert isinstance(events[-1], ev.RunFailed)
 
 
-@pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
-@pytest.mark.parametrize("gate", ["all", "none"])
-async def test_how_far_enforcement_got_is_in_the_record(action: str, gate: str) -> None:
-    """Prevented where the call was held, interrupted where the run was cancelled for it, else observed."""
-    adapter = FakeAdapter([BASH], gate=gate)
-    _, _, events = await supervise(adapter, denying(action), approver=FakeApprover(False))
-    (violation,) = [event for event in events if isinstance(event, ev.PolicyViolated)]
-    if gate == "none":
-        stops = action in ("deny", "cancel")
-        assert violation.enforcement == ("interrupted" if stops else "observed")
-        assert violation.escalated == (action == "deny")
-        assert [call.name for call in adapter.ran] == ([] if stops else ["bash"]) or stops
-    else:
-        assert violation.enforcement == ("observed" if action == "warn" else "prevented")
-        assert bool(adapter.ran) == (action == "warn")
-
-
 async def test_a_policy_error_carries_what_there_was() -> None:
     """Violations, partial output, usage, and the calls that ran plus the one proposed."""
     adapter = FakeAdapter(
@@ -148,21 +131,6 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
     assert [v.kind for v in raised.violations] == ["max_total_tokens"]
     assert "tokens; expected at most " in str(raised)
     assert len(terminals(events)) == 1
-
-
-async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_cancels_where_not() -> None:
-    """A limit with `deny` on an adapter that can refuse is no cancel."""
-    policy = Policy(name="p", limits=Limits(max_total_tokens=Limit(max=10, action="deny")))
-    steps: list[Step] = [ev.TokenUsageUpdated(input_tokens=11), BASH, ev.RunCompleted(output="x")]
-    gated, ungated = FakeAdapter(steps), FakeAdapter(steps, gate="none")
-    result, _, _ = await supervise(gated, policy)
-    _, raised, events = await supervise(ungated, policy)
-
-    assert result is not None
-    assert result.status == "completed"
-    assert gated.ran == []
-    assert isinstance(raised, PolicyViolationError)
-    assert isinstance(events[-1], ev.RunCancelled)
 
 
 async def test_siblings_of_a_cancelled_call_are_all_answered() -> None:

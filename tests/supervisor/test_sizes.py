@@ -317,18 +317,10 @@ def test_a_bound_is_a_whole_number(name: str, value: object) -> None:
         Supervisor(MemoryStore(), **{name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("way", ["once", "execute"])
-async def test_one_run_takes_the_bounds_too(way: str) -> None:
-    """`run_once` and `execute_run` hand them on."""
-    store, agent = (
-        MemoryStore(),
-        FakeAdapter([*[ev.MessageReceived(content="x")] * 50, ev.RunCompleted(output="done")]),
-    )
-    if way == "once":
-        result = await run_once(agent, "go", store=store, policy=OPEN, max_messages=5)
-    else:
-        run_id = await create_run(store, "go")
-        result = await execute_run(store, agent, run_id, policy=OPEN, max_messages=5)
+async def test_a_created_run_takes_the_bounds_too() -> None:
+    """`execute_run` hands them on."""
+    store, agent = MemoryStore(), FakeAdapter([ev.MessageReceived(content="x")] * 50)
+    result = await execute_run(store, agent, await create_run(store, "go"), policy=OPEN, max_messages=5)
 
     assert sum(isinstance(event, ev.MessageReceived) for event in result.events) == 5
     assert [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)] == ["messages_full"]

@@ -54,27 +54,6 @@ async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believe
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
 
 
-async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice() -> None:
-    """Requested and started are the gate's records; another input is a call of its own judgement."""
-    fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
-    adapter = FakeAdapter()
-
-    async def report() -> None:
-        assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": 1}))).allowed
-
-    adapter.steps = (
-        ev.ToolCallRequested(**fields, tool_input={"a": 1}),
-        Ask(id="x", name="other", meanwhile=report),
-        ev.ToolCallRequested(**fields, tool_input={"a": 1}),
-        ev.ToolCallStarted(**fields, tool_input={"a": 1}),
-        ev.ToolCallCompleted(**fields),
-    )
-    result = await run_once(adapter, "go", policies=[OPEN])
-    types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
-
-    assert types == ["tool_call_requested", "tool_call_started", "tool_call_completed"]
-
-
 async def test_a_call_that_starts_with_another_input_is_judged_again() -> None:
     """If the input that starts is not the input that was allowed."""
     from proctor.policies.errors import PolicyViolationError
