@@ -26,20 +26,20 @@ def redactor() -> Redactor:
     return Redactor(Redaction())
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_gives_way_to_its_kind_and_the_words_around_it_stay(redactor: Redactor, name: str) -> None:
+def test_a_secret_gives_way_to_its_kind_and_the_words_around_it_stay(redactor: Redactor) -> None:
     """At the beginning, the end and in the middle of a text; in JSON within a text, once more in that; as a key."""
-    for text in (SECRETS[name], f"take {SECRETS[name]}", f"take ({SECRETS[name]}), please"):
-        shown = redactor.redact(text, "s")
-        assert redactor.redact(shown, "s") == shown
-        assert HEARTS[name] not in shown
-        assert "[redacted:" in shown
-        assert text.startswith("take") == shown.startswith("take")
-        assert text.endswith("please") == shown.endswith(", please")
-    once = json.dumps({"output": f"line\n{SECRETS[name]}\tend"})
-    event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={SECRETS[name]: [{"a": [SECRETS[name]]}]})
-    for holder in (once, json.dumps([once]), event):
-        assert HEARTS[name] not in repr(redactor.redact(holder))
+    for name in SECRETS:
+        for text in (SECRETS[name], f"take {SECRETS[name]}", f"take ({SECRETS[name]}), please"):
+            shown = redactor.redact(text, "s")
+            assert redactor.redact(shown, "s") == shown, name
+            assert HEARTS[name] not in shown, name
+            assert "[redacted:" in shown, name
+            assert text.startswith("take") == shown.startswith("take"), name
+            assert text.endswith("please") == shown.endswith(", please"), name
+        once = json.dumps({"output": f"line\n{SECRETS[name]}\tend"})
+        event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={SECRETS[name]: [{"a": [SECRETS[name]]}]})
+        for holder in (once, json.dumps([once]), event):
+            assert HEARTS[name] not in repr(redactor.redact(holder)), name
 
 
 def test_equal_secrets_have_equal_placeholders_within_a_session_and_no_others_do(redactor: Redactor) -> None:
@@ -207,14 +207,14 @@ IN_TEXT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", IN_TEXT)
-def test_a_secret_is_found_in_a_text_by_the_name_before_it(redactor: Redactor, text: str) -> None:
+def test_a_secret_is_found_in_a_text_by_the_name_before_it(redactor: Redactor) -> None:
     """Of a header, a setting, a query, a cookie; and once it is replaced, it stays so."""
-    shown = redactor.redact(text, "s")
+    for text in IN_TEXT:
+        shown = redactor.redact(text, "s")
 
-    assert not any(each in shown for each in (TOKEN, "hunter2Xq9", "correct-horse"))
-    assert redactor.redact(shown, "s") == shown
-    assert redactor.redact({"content": text}, "s") == {"content": shown}
+        assert not any(each in shown for each in (TOKEN, "hunter2Xq9", "correct-horse")), text
+        assert redactor.redact(shown, "s") == shown, text
+        assert redactor.redact({"content": text}, "s") == {"content": shown}, text
 
 
 ORDINARY = [
@@ -248,37 +248,40 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("text", [*ORDINARY, *([line, shlex.split(line)] for line in LINES)], ids=str)
-def test_ordinary_text_stays(redactor: Redactor, text: Any) -> None:
+def test_ordinary_text_stays(redactor: Redactor) -> None:
     """Ids, digests, addresses, code, types, prose, and commands that are only told where a secret is."""
-    assert redactor.redact(text) == text
+    for text in [*ORDINARY, *([line, shlex.split(line)] for line in LINES)]:
+        assert redactor.redact(text) == text, text
 
 
-@pytest.mark.parametrize("given", NAMED, ids=str)
-def test_what_is_named_as_a_secret_is_one(redactor: Redactor, given: dict[str, Any]) -> None:
+def test_what_is_named_as_a_secret_is_one(redactor: Redactor) -> None:
     """Whatever it looks like: by its key, its pair, the option before it, in a record, in a text, and once more."""
-    event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=given)
-    shown = redactor.redact(event, "s")
+    for each in NAMED:
+        event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=each)
+        shown = redactor.redact(event, "s")
 
-    assert HIDDEN not in repr(shown)
-    assert "[redacted:" in repr(shown)
-    assert redactor.redact(shown, "s") == shown
-    assert HIDDEN not in repr(redactor.events([event], [encode_event(event)]))
+        assert HIDDEN not in repr(shown), each
+        assert "[redacted:" in repr(shown), each
+        assert redactor.redact(shown, "s") == shown, each
+        assert HIDDEN not in repr(redactor.events([event], [encode_event(event)])), each
 
 
-@pytest.mark.parametrize("url", [
+URLS = [
     *("redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"),
     *("redis://:12345/6@host", "redis://:1/@host", "postgres://u:123456/7@host", "ftp://u:/1@host"),
     *("postgres://u:p/w@host/db", "postgres://u:pw/x/y@host/db", "postgres://u:/pw@host/db"),
-])  # fmt: skip
-def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor, url: str) -> None:
-    """Up to the last `@` before the path; the address stays."""
-    secret = re.split(r"/(?!.*@)", url.split("://")[1])[0].rpartition("@")[0].partition(":")[2]
-    shown = redactor.redact(f"at {url} now", "s")
+]  # fmt: skip
 
-    assert f":{secret}@" not in shown
-    assert shown.endswith(f"@{url.rpartition('@')[2]} now")
-    assert redactor.redact(shown, "s") == shown
+
+def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor) -> None:
+    """Up to the last `@` before the path; the address stays."""
+    for url in URLS:
+        secret = re.split(r"/(?!.*@)", url.split("://")[1])[0].rpartition("@")[0].partition(":")[2]
+        shown = redactor.redact(f"at {url} now", "s")
+
+        assert f":{secret}@" not in shown, url
+        assert shown.endswith(f"@{url.rpartition('@')[2]} now"), url
+        assert redactor.redact(shown, "s") == shown, url
 
 
 def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> None:
@@ -297,7 +300,7 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
     assert Redactor(Redaction(allow=("example",))).redact({"password": "example"}) == {"password": "example"}
 
 
-@pytest.mark.parametrize("line", [
+IN_WORDS = [
     *("curl -u user:hunter2 http://x", "curl -sSu 'user:hunter2' x", "curl -uuser:hunter2 x"),
     *("curl -U a:hunter2 x", "curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x"),
     *("curl --proxy-user a:hunter2 x", "sshpass -p hunter2 ssh x", "docker login -u a -p hunter2"),
@@ -340,18 +343,21 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
     *("npm config set //host/:_authToken hunter2", "npm config set //host/:_authToken=hunter2"),
     *("env APP_KEY=hunter2", "curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u"),
     "http u X-Auth-Token:hunter2",
-])  # fmt: skip
-def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
+]  # fmt: skip
+
+
+def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor) -> None:
     """As a line, as a list of words, and in both within an input; the words around it stay."""
-    for command in (line, shlex.split(line)):
-        shown = str(redactor.redact({"command": command}))
+    for line in IN_WORDS:
+        for command in (line, shlex.split(line)):
+            shown = str(redactor.redact({"command": command}))
 
-        assert "hunter2" not in shown
-        assert "[redacted:" in shown
-        assert line.split()[0] in shown
+            assert "hunter2" not in shown, line
+            assert "[redacted:" in shown, line
+            assert line.split()[0] in shown, line
 
 
-@pytest.mark.parametrize("line", [
+IN_LINES = [
     *("echo hunter2 | sudo -S ls", "sudo -S ls <<< hunter2", "echo 'user:hunter2' | chpasswd"),
     *("kinit a <<< hunter2", "echo -n hunter2 | cryptsetup luksOpen d n -"),
     *("CREATE USER a IDENTIFIED BY 'hunter2'", "psql -c \"ALTER USER a PASSWORD 'hunter2'\""),
@@ -367,14 +373,16 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
     *("ConvertTo-SecureString 'hunter2' -AsPlainText", "echo -e 'hunter2\\nhunter2' | passwd a"),
     *("vncpasswd -f <<< hunter2", "setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2"),
     '{"otp": "hunter2"}',
-])  # fmt: skip
-def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
+]  # fmt: skip
+
+
+def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor) -> None:
     """Where another program, or a statement, is given it."""
-    assert "hunter2" not in redactor.redact(line)
+    for line in IN_LINES:
+        assert "hunter2" not in redactor.redact(line), line
 
 
-@pytest.mark.parametrize("quote", ["'", '"'])
-@pytest.mark.parametrize("line", [
+IN_QUOTES = [
     *("sshpass -p {} ssh host", "mysql -u root -p{} db", "openssl enc -aes -k {} -in f", "zip -P {} a.zip b"),
     *("redis-cli -a {} ping", "docker login -u ana -p {} reg", "export DB_PASSWORD={}", "PASSWORD={} ./run"),
     *("mytool --password {} x", "mytool --password={} x", "echo {} | sudo -S ls", "keytool -storepass {} -list"),
@@ -384,27 +392,34 @@ def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str)
     *("gh secret set X --body {}", "ansible-vault encrypt_string {} --name x"),
     *("aws configure set aws_secret_access_key {}", "x --bearer {} y", "net use Z: //srv/s {} /user:a"),
     *("mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
-])  # fmt: skip
-def test_a_password_in_quotes_may_have_spaces(redactor: Redactor, line: str, quote: str) -> None:
+]  # fmt: skip
+
+
+def test_a_password_in_quotes_may_have_spaces(redactor: Redactor) -> None:
     """All of it is taken out: of the line, of one within JSON, within another command's quotes, and of its words."""
-    line = re.sub(r"\{(.*?)\}", rf"{quote}\1four horse staple{quote}", line)
-    within = f"bash -c {shlex.quote(line)}" if quote == '"' else f'bash -c "{line}"'
-    words = [] if any(sign in line for sign in ("|", "<<<", "vault")) else shlex.split(line)
-    for each in (line, json.dumps({"command": line}), within, words, {"argv": ["sh", "-c", line]}):
-        shown = str(redactor.redact(each))
-        assert "horse" not in shown
-        assert "staple" not in shown
+    for quote in ["'", '"']:
+        for line in IN_QUOTES:
+            line = re.sub(r"\{(.*?)\}", rf"{quote}\1four horse staple{quote}", line)
+            within = f"bash -c {shlex.quote(line)}" if quote == '"' else f'bash -c "{line}"'
+            words = [] if any(sign in line for sign in ("|", "<<<", "vault")) else shlex.split(line)
+            for each in (line, json.dumps({"command": line}), within, words, {"argv": ["sh", "-c", line]}):
+                shown = str(redactor.redact(each))
+                assert "horse" not in shown, (quote, line)
+                assert "staple" not in shown, (quote, line)
 
 
-@pytest.mark.parametrize("value", [
+VALUES = [
     {"bearer": "letters"},
     '{"bearer": "letters"}',
     {"Env": ["PATH=/bin", "DB_PASSWORD=four letters long"]},
     "psql \"host=h password='four letters long' user=u\"",
-])  # fmt: skip
-def test_a_value_that_is_named_is_taken_whole(redactor: Redactor, value: object) -> None:
+]  # fmt: skip
+
+
+def test_a_value_that_is_named_is_taken_whole(redactor: Redactor) -> None:
     """In JSON, in a list of variables, in the words of a connection."""
-    assert "letters" not in str(redactor.redact(value))
+    for value in VALUES:
+        assert "letters" not in str(redactor.redact(value)), value
 
 
 def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from proctor.supervisor.redaction import Redactor
 
 S, W, N, Q = "Tr0ub4dor&3x", "correcthorse", "739214", "p9QzL2mVt7Xk"
@@ -213,17 +211,17 @@ def filled(shape: Any, secret: str) -> Any:
     return json.loads(written)
 
 
-@pytest.mark.parametrize(("shape", "secret"), OTHERS, ids=lambda value: str(value)[:60])
-def test_a_secret_is_found_in_the_shape_that_it_comes_in(shape: Any, secret: str) -> None:
+def test_a_secret_is_found_in_the_shape_that_it_comes_in() -> None:
     """And what stands around it stays."""
-    redacted = json.dumps(Redactor().redact(filled(shape, secret)))
+    for shape, secret in OTHERS:
+        redacted = json.dumps(Redactor().redact(filled(shape, secret)))
 
-    assert secret not in redacted
-    assert secret[4:-4] not in redacted or len(secret) < 13
-    assert "[redacted:" in redacted
+        assert secret not in redacted, (shape, secret)
+        assert secret[4:-4] not in redacted or len(secret) < 13, (shape, secret)
+        assert "[redacted:" in redacted, (shape, secret)
 
 
-@pytest.mark.parametrize("text", HONEST)
-def test_what_only_reads_like_one_of_these_shapes_stays(text: str) -> None:
+def test_what_only_reads_like_one_of_these_shapes_stays() -> None:
     """Of the words and the places that a shape has, one alone says nothing."""
-    assert Redactor().redact(text) == text
+    for text in HONEST:
+        assert Redactor().redact(text) == text, text
