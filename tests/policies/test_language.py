@@ -269,7 +269,7 @@ def test_a_condition_that_may_be_meant_is_none(condition: dict[str, Any]) -> Non
     assert [*msgspec.convert({"path": "$.a", **condition}, Condition).problems()] == []
 
 
-@pytest.mark.parametrize(("path", "directory", "answer"), [
+PLACES = [
     *(("a/b", ".", True), ("a/../..", ".", None), ("../a", "..", True), ("a", "../b", None)),
     *(("../b/c", "../b", True), ("../../b", "../b", None), ("/a//b/./c/", "/a/b", True), ("/../a", "/a", True)),
     *(("/ab", "/a", False), ("/a", "/", True), ("/a", ".", None), ("~/a/b", "~/a", True), ("~", "~", True)),
@@ -294,10 +294,13 @@ def test_a_condition_that_may_be_meant_is_none(condition: dict[str, Any]) -> Non
     *(("/.nofollow/etc/a", "/etc", None), ("/Volumes/Macintosh HD/etc/a", "/etc", None)),
     *(("/Volumes/work/a", "/Volumes/work", True), ("GIT~1/config", ".git", None), ("a/b~12.c/d", "a", None)),
     *(("backup~2024/x", "secret", False), ("notes.txt~", "secret", False), (".env::$DATA", ".env", None)),
-])  # fmt: skip
-def test_a_place_is_inside_another_as_their_texts_tell(path: str, directory: str, answer: bool | None) -> None:
+]  # fmt: skip
+
+
+def test_a_place_is_inside_another_as_their_texts_tell() -> None:
     """Where they do not tell, the answer is neither yes nor no."""
-    assert inside(place_of(path), place_of(directory)) is answer
+    for path, directory, answer in PLACES:
+        assert inside(place_of(path), place_of(directory)) is answer, (path, directory, answer)
 
 
 @pytest.mark.parametrize(("pattern", "name", "matches"), [

@@ -92,7 +92,7 @@ def test_another_page_of_a_host_that_was_said_passes(start: str, path: str) -> N
     assert answer(f"{start}good.example{path}") == "allow"
 
 
-@pytest.mark.parametrize("url", [
+OTHERS = [
     *(" https://evil.example", "\thttps://evil.example", "https:///evil.example", "https:/evil.example"),
     *("https:evil.example", "https:/\\evil.example", "https:\\\\evil.example", "//evil.example"),
     *("ftp://evil.example", "ftp:/evil.example", "file:///etc/passwd", "https:?evil.example"),
@@ -102,7 +102,10 @@ def test_another_page_of_a_host_that_was_said_passes(start: str, path: str) -> N
     *("https://ood.example", "https://evil.example/good.example", "https://evil.example#@good.example"),
     *("https://good\u3002example", "https://good.example%2eevil.example", "https://good.example\n.evil.example"),
     *("https://[::1]/", "https://2130706433", "https://\u200bevil.example"),
-])  # fmt: skip
-def test_an_address_of_another_host_does_not_pass(url: str) -> None:
+]  # fmt: skip
+
+
+def test_an_address_of_another_host_does_not_pass() -> None:
     """Also where some programs read it as an address of the host that was said, and others do not."""
-    assert answer(url) == "deny"
+    for url in OTHERS:
+        assert answer(url) == "deny", url
