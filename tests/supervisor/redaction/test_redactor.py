@@ -155,7 +155,7 @@ def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> No
 
 
 HIDDEN = "hunter2/x9!"
-NAMED = [
+NAMED: list[dict[str, Any]] = [
     *({name: ["user", HIDDEN]} for name in ("auth", "http_auth", "proxyAuth", "login", "creds")),
     *({name: f"user:{HIDDEN}"} for name in ("auth", "userpass", "USERPWD", "login")),
     *({name: HIDDEN} for name in ("psk", "otp", "passcode", "masterKey", "encryption_key", "signing_key", "creds")),
