@@ -342,6 +342,7 @@ FOLDERS: list[tuple[str, str, dict[str, str]]] = [
     ("gemini", ".gemini/settings.json", {'{"a": 1}': "", '{"hooksConfig": {"enabled": false}}': OFF, "[]": "{}"}),
     ("copilot", ".github/copilot/settings.json", {"{}": "", '{"disableAllHooks": true}': OFF, "{": "{}"}),
     ("claude", ".claude/settings.json", {"{}": "", '{"hooks": {"PermissionRequest": []}}': RIVAL}),
+    ("claude", ".claude/settings.json", {'{"env": {"LD_TRACE_LOADED_OBJECTS": ""}}': RIVAL}),
     ("cursor", ".cursor/hooks.json", {"{}": "", '{"hooks": {"preToolUse": [{"command": "true"}]}}': RIVAL}),
     ("opencode", ".opencode/plugins/theirs.ts", {"export const Theirs = async () => ({})": RIVAL}),
     ("opencode", "opencode.json", {"{}": "", '{"plugin": ["theirs"]}': RIVAL}),
