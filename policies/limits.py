@@ -134,7 +134,7 @@ class Budget(ClauseRecord, frozen=True):
         window: When it starts anew: `session`; `day`, `week` (from Monday) or `month`, all of UTC; or over the last
             `5h`; never if not given.
         reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the
-            run's next response, or as much as the run's largest response used if that is more and available. If not
+            run's next turn, or as much as the run's largest turn used if that is more and available. If not
             given: as much as that (at first a hundredth of the budget), or what is left.
         warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
         action: The action on a violation; except for budgets of calls, a budget that only inherits `deny` cancels.

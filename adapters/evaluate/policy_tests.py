@@ -57,7 +57,7 @@ class ExpectedCall(Record, frozen=True):
 
     A call that may run returns `result`, or fails with `error`; one that waits for a person runs only where one of
     the two is given, and is declined otherwise. `user` is what the user wrote since the call before, `used` what the
-    agent used, `after_s` the seconds that passed; `same_turn`: the same response of the model asks for it.
+    agent used, `after_s` the seconds that passed; `same_turn`: the same turn of the model asks for it.
     """
 
     tool: Name

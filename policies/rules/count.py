@@ -173,8 +173,8 @@ class CountMachine(Machine, evaluates=Count):
         # An attempt is counted when it is asked for, so the one being judged is in the figure already.
         if self.within is not None and 0 < state.forgotten > call.turn - self.within:
             return Finding(
-                expected=f"a call of the last {self.within + BEHIND} responses",
-                actual=f"what came before response {call.turn} is forgotten",
+                expected=f"a call of the last {self.within + BEHIND} turns",
+                actual=f"what came before turn {call.turn} is forgotten",
                 details={"max": self._most, "turn": call.turn},
                 cause="step",
             )
@@ -182,7 +182,7 @@ class CountMachine(Machine, evaluates=Count):
         if number <= self._most:
             return None
         tools = listed(self.slots[0].names)
-        window = f" in {self.within} responses" if self.within else ""
+        window = f" in {self.within} turns" if self.within else ""
         return Finding(
             expected=f"at most {counted(self._most, f'{self.of} call')} of {tools}{window}",
             actual=f"`{call.name}` would be call number {number}",

@@ -224,7 +224,7 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         if requirement.any_of is not UNSET:
             return " or ".join(self._words(inner) for inner in requirement.any_of)
         if requirement.turns_gte is not UNSET:
-            return f"{requirement.turns_gte} model responses"
+            return f"{requirement.turns_gte} turns of the model"
         if requirement.user_said is not UNSET:
             return f"a user message that matches `{requirement.user_said}`"
         calls = self._priors[id(requirement)].words()

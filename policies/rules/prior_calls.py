@@ -357,7 +357,7 @@ class Requirement(Record, frozen=True):
         if self.any_of is not UNSET:
             return " or ".join(inner.words() for inner in self.any_of)
         if self.turns_gte is not UNSET:
-            return f"{self.turns_gte} responses"
+            return f"{self.turns_gte} turns"
         return "a user message" if self.prior is UNSET else names(self.prior)
 
     @property
@@ -401,7 +401,7 @@ class Requirement(Record, frozen=True):
             for inner in self.any_of:
                 yield from inner.sources()
         elif self.turns_gte is not UNSET:
-            yield Fact(f"{self.turns_gte} responses")
+            yield Fact(f"{self.turns_gte} turns")
         elif self.prior is not UNSET:
             if calls := calls_in(self.prior):
                 yield calls

@@ -119,7 +119,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     roles = restricts_tool
 
     def words(self) -> str:
-        return f"{names(self.tool)} at most {times(self.max)} in one response"
+        return f"{names(self.tool)} at most {times(self.max)} in one turn"
 
     def abstraction(self) -> tuple[Rule, ...]:
         """A block of the tool, if no call is allowed; else nothing, as the next turn allows calls."""
@@ -147,18 +147,18 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
         used = state.turns.get(call.turn, 0)
         if call.turn <= state.forgotten and call.turn not in state.turns:
             return Finding(
-                expected=f"a call of one of the last {_TURNS_KEPT} responses",
-                actual=f"how many calls response {call.turn} has is forgotten",
+                expected=f"a call of one of the last {_TURNS_KEPT} turns",
+                actual=f"how many calls turn {call.turn} has is forgotten",
                 details={"max": self.max, "turn": call.turn},
                 cause="step",
             )
         if used < self.max:
             return None
         return Finding(
-            expected=f"at most {counted(self.max, 'call')} in one response",
-            actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
+            expected=f"at most {counted(self.max, 'call')} in one turn",
+            actual=f"`{call.name}` would be call number {used + 1} in turn {call.turn}",
             details={"max": self.max, "used": used, "turn": call.turn},
-            suggestion="ask for it in the next response",
+            suggestion="ask for it in the next turn",
             cause="step",
         )
 
