@@ -15,19 +15,7 @@ from proctor.supervisor.errors import UsageError
 from ..postgres.connection import Address, Connection, one_label, store_error, version_of
 from ..postgres.recording import short_id
 from ..tables.schema import POSTGRES
-from .sources import (
-    APPROVALS,
-    BLOCKS,
-    ORDERS,
-    RECORDS,
-    SESSIONS,
-    AuditSource,
-    approvals_of,
-    changed,
-    check_current,
-    runs_of,
-    seals_of,
-)
+from .sources import RECORDS, AuditSource, changed, check_current, source_of
 from .verify import StoredRecord
 
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()
@@ -55,23 +43,18 @@ def reading_database(url: str) -> Iterator[AuditSource]:
             connection.execute("SET idle_in_transaction_session_timeout = 0")
             # Others may write meanwhile: this is one moment.
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            store_id, version = version_of(connection, address.name)
+            _, version = version_of(connection, address.name)
             if not version:
                 raise UsageError(f"there is no store at `{address.name}`; `--store` names another")
             check_current(version, address.name)
             [(stored,)] = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchall()
-            yield AuditSource(
-                store_id=store_id,
+            yield source_of(
+                connection,
+                POSTGRES,
                 stored=stored,
                 records=_records(connection),
-                runs=runs_of(connection, POSTGRES),
-                approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
-                sessions=connection.execute(SESSIONS).fetchall(),
-                orders=connection.execute(ORDERS, binary=True),
-                blocks=connection.execute(BLOCKS).fetchall(),
                 planted=connection.execute(_PLANTED).fetchall(),
                 changed=[*changed(connection), *_labelled_otherwise(connection)],
-                seals=seals_of(connection),
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error

@@ -85,9 +85,30 @@ def seals_of(tables: Tables) -> dict[str, int]:
     return dict(tables.rows("SELECT name, marks FROM seals"))
 
 
-def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
-    """The approvals of these rows."""
-    return (ListedApproval(*row) for row in rows)
+def source_of(
+    tables: Tables,
+    dialect: SchemaDialect,
+    *,
+    stored: int,
+    records: Iterable[StoredRecord],
+    planted: Iterable[tuple[str, str]],
+    changed: Iterable[str],
+) -> AuditSource:
+    """The rows of a store in either database; the rest is what each has of its own."""
+    ids = tables.rows("SELECT store_id FROM store")
+    return AuditSource(
+        store_id=ids[0][0] if ids else "",
+        stored=stored,
+        records=records,
+        runs=runs_of(tables, dialect),
+        approvals=(ListedApproval(*row) for row in tables.rows(APPROVALS)),
+        sessions=tables.rows(SESSIONS),
+        orders=((number, as_bytes(data)) for number, data in tables.rows(ORDERS)),
+        blocks=tables.rows(BLOCKS),
+        planted=planted,
+        changed=changed,
+        seals=seals_of(tables),
+    )
 
 
 def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Iterator[str]:
@@ -155,18 +176,13 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
     path = Path(named)
     try:
         with _connected(path) as connection:
-            yield AuditSource(
-                store_id=_one(connection, "SELECT store_id FROM store", ""),
+            yield source_of(
+                connection,
+                SQLITE,
                 stored=_counted(connection, "events"),
                 records=_records(connection),
-                runs=runs_of(connection, SQLITE),
-                approvals=approvals_of(connection.execute(APPROVALS)),
-                sessions=connection.execute(SESSIONS),
-                orders=((number, as_bytes(data)) for number, data in connection.execute(ORDERS)),
-                blocks=connection.execute(BLOCKS),
                 planted=_planted(connection),
-                changed=changed(connection, connection.execute("SELECT session_id, name, data FROM hook_notes")),
-                seals=seals_of(connection),
+                changed=changed(connection, connection.rows("SELECT session_id, name, data FROM hook_notes")),
             )
     except sqlite3.Error as error:
         raise store_error(error, path) from error
@@ -188,10 +204,10 @@ def _connected(path: Path) -> Iterator[Connection]:
         connection.close()
 
 
-def _counted(connection: sqlite3.Connection, table: str) -> int:
+def _counted(connection: Connection, table: str) -> int:
     """How many numbers a table has given; 0 without a counter."""
-    found = _one(connection, f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'", 0)
-    return found if isinstance(found, int) else 0
+    found = connection.rows("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
+    return found[0][0] if found and isinstance(found[0][0], int) else 0
 
 
 def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -216,8 +232,3 @@ def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
 def as_bytes(data: Any) -> bytes:
     """The value as bytes, also where somebody stored text."""
     return data if isinstance(data, bytes) else str(data).encode()
-
-
-def _one(connection: sqlite3.Connection, sql: str, default: Any) -> Any:
-    row = connection.execute(sql).fetchone()
-    return default if row is None else row[0]

@@ -60,10 +60,6 @@ export async function post(path, body) {
   return (await request(path, { method: "POST", body })).json();
 }
 
-export async function send(method, path, body) {
-  return (await request(path, { method, body })).json();
-}
-
 /**
  * Server-sent events, one after another, also over lost connections: each is asked for behind the last one.
  * `onState` is told "live" and "lost".

@@ -29,7 +29,6 @@ export class Runs {
       id: "search",
       on: { input: () => this.later() },
     });
-    this.label = h("input", { type: "hidden" });
     const chips = STATES.map(([value, name]) =>
       h("label", {}, h("input", { type: "radio", name: "status", value, checked: value === "", on: { change: () => this.reset() } }), name),
     );
