@@ -384,7 +384,7 @@ END_S = 3.0
 def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
     """An observer whose spans and metrics are sent while this is open, and at its end; `warn` is told if they cannot
     be. A run that starts meanwhile is part of the trace that TRACEPARENT names. Raises UsageError if the extra is not
-    installed.
+    installed, or a variable is wrong.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -394,14 +394,16 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "proctor")})
+        traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        meters = MeterProvider([reader], resource, shutdown_on_exit=False)
     except ModuleNotFoundError as missing:
         raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
-
-    resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "proctor")})
-    traces = TracerProvider(resource=resource, shutdown_on_exit=False)
-    traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-    meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+    except ValueError as error:
+        raise UsageError(f"OpenTelemetry does not take a variable `OTEL_...`: {error}") from None
     given = {name.lower(): os.environ[name] for name in ("TRACEPARENT", "TRACESTATE") if name in os.environ}
     token = context.attach(TraceContextTextMapPropagator().extract(given))
     try:

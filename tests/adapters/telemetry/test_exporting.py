@@ -110,6 +110,19 @@ def test_a_collector_that_does_not_answer_hurts_no_run(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_a_variable_that_is_wrong_is_one_clear_error(tmp_path: Path) -> None:
+    """Before anything runs."""
+    (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
+    ran = proctor(
+        *("run", "--otel", "--adapter", "scripted", "--set", "script=agent.yaml", "go"),
+        folder=tmp_path,
+        OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="many",
+    )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "error: OpenTelemetry does not take a variable `OTEL_...`: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in ran.stderr
+
+
 async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: Path) -> None:
     """And of none where nobody traces runs."""
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
