@@ -408,8 +408,9 @@ class Monitor:
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Add a net. A net that was removed before continues with its state.
 
-        `validate`, `on_result` and `mapper` may be attached. Raises ValueError for anything that is not a net, and
-        for a name that is in use; PolicyError, a ValueError, for an invalid net.
+        `validate`, `on_result` and `mapper` may be attached, in place of what a removed net had. Raises ValueError
+        for anything that is not a net, and for a name that is in use or of another removed net; PolicyError, a
+        ValueError, for an invalid net.
         """
         add_net(self.state, net, **attached)
 

@@ -249,8 +249,8 @@ class RunHandle:
         """Add a net to this run. A net that was removed before continues with its state.
 
         `validate`, `on_result` and `mapper` may be attached. The net is recorded as `net_joined`; what the attached
-        callables do is not recorded. Raises ValueError for anything that is not a net, and if a net of that name
-        is active.
+        callables do is not recorded. Raises ValueError for anything that is not a net, and if a rule, a net or
+        another removed net has the name.
         """
         self._actor.monitor.add_net(net, **attached)
         written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)

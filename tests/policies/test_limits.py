@@ -21,29 +21,6 @@ def usage(scope: str = "delta", **counts: Any) -> ev.TokenUsageUpdated:
     return ev.TokenUsageUpdated(scope=scope, **counts)  # type: ignore[arg-type]
 
 
-def test_a_resumed_thread_continues_from_its_baseline(drive: Any) -> None:
-    """The next run's first cumulative report includes what the thread had used."""
-    session = drive({})
-    session.see(ev.RunStarted(run_id="r1"))
-    session.see(usage("cumulative", input_tokens=100, cost_usd=1.0))
-    session.see(ev.RunCompleted())
-    session.see(ev.RunStarted(run_id="r2"))
-    session.see(usage("cumulative", input_tokens=150, cost_usd=1.5))
-
-    assert (session.monitor.usage.input_tokens, session.monitor.usage.cost_usd) == (50, 0.5)
-
-
-def test_turns_of_a_second_run_that_counts_from_one_again_go_on(drive: Any) -> None:
-    """A limit of turns is the run's; the session's number of responses goes on."""
-    session = drive({"limits": {"max_turns": 2}, "on_violation": "deny"})
-    session.see(ev.RunStarted(run_id="r1"))
-    session.ok("a", turn=1)
-    session.ok("a", turn=2)
-    session.see(ev.RunStarted(run_id="r2"))
-
-    assert [session.ask("a", turn=n) for n in (1, 2, 3)] == ["allow", "allow", "cancel"]
-
-
 SPENDING = ["max_total_tokens", "max_cost_usd", "max_turns", "max_duration_ms", "max_idle_ms"]
 
 
