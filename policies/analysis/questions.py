@@ -103,10 +103,9 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
     return tools
 
 
-def side(compiled: CompiledPolicy, context: RunContext) -> Side:
+def side(compiled: CompiledPolicy, clauses: Sequence[Clause], context: RunContext) -> Side:
     """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
-    program = compiled.for_context(context)
-    clauses, members = clauses_of(compiled.policy), members_of(compiled.policy)
+    program, members = compiled.for_context(context), members_of(compiled.policy)
     rules = {}
     for rule in program.rules:
         clause = clauses[rule.number]
@@ -123,11 +122,10 @@ class Inquiry(NamedTuple):
     context: RunContext | None
     work: Work
 
-    def contexts(self, *programs: CompiledPolicy) -> tuple[list[RunContext], str]:
+    def contexts(self, clauses: Sequence[Clause], programs: Sequence[CompiledPolicy]) -> tuple[list[RunContext], str]:
         """One context for each set of rules that `when` conditions may leave, and why there may be more, if so."""
         if self.context is not None:
             return [self.context], ""
-        clauses = [clause for program in programs for clause in clauses_of(program.policy)]
         tested: dict[str, list[Any]] = {}
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
@@ -193,16 +191,17 @@ class Direction:
         self.refuted: tuple[Implication, str, RunContext] | None = None
         table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
         programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
-        contexts, gap = inquiry.contexts(*programs)
+        clauses = [clauses_of(program.policy) for program in programs]
+        contexts, gap = inquiry.contexts([*clauses[0], *clauses[1]], programs)
         for context in contexts:
-            mine, other = (side(program, context) for program in programs)
+            mine, other = map(side, programs, clauses, itertools.repeat(context))
             setting = Setting(mine, other.program, context, inquiry.tools, inquiry.work, standard)
             if not check(nothing := NothingCertificate(other, standard)):
                 self._found.append(Implication("proved", "", certificate=nothing))
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
         if gap:
             self._found.append(Implication("unknown", gap))
-        if any(clause.record.when for policy in (inquiry.stack, property) for clause in clauses_of(policy)):
+        if any(clause.record.when for each in clauses for clause in each):
             self._found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
 
     def whole_answer(self) -> Proved | Refuted | Unknown:

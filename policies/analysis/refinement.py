@@ -142,8 +142,8 @@ def _alike(stack: Side, rule: Obligation) -> Iterator[tuple[str, PlayedRule | Li
         yield from ((id, e) for id, e in _limits_by_id(stack) if e.name == rule.name)
     if not isinstance(rule, PlayedRule):
         return
-    wanted, names = rule.sentence, _names(rule)
-    usable = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
+    wanted, names, family = rule.sentence, _names(rule), type(rule.clause.record)
+    usable = [(id, r) for id, r in stack.rules.items() if type(r.clause.record) is family and not r.unsupported]
     same = [(id, each) for id, each in usable if each.sentence == wanted]
     kind = [(id, each) for id, each in usable if _names(each) == names and not each.bound_paths]
     yield from itertools.islice(same or kind, 1)

@@ -46,7 +46,7 @@ def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place
     assert "2 sessions: 1 passed, 1 failed (1 violation)" in judged.out
     assert ("FAILED" in short.out, "1 failed" in short.out) == (False, True)
     assert "1 session: 1 passed, 0 failed" in kept.out
-    assert (good["session"], good["passed"], good["violations"]) == ("good", True, [])
+    assert good == {"session": "good", "passed": True, "violations": [], "rules": {"deny-1": "held"}}
     assert (bad["session"], bad["passed"]) == ("bad", False)
     assert bad["violations"][0]["tool_call_id"] == "c1"
     assert ElementTree.parse(place / "out.xml").getroot().tag == "testsuites"

@@ -242,10 +242,6 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy({"type": "loop", "window": 3, "threshold": 2, "key": "$.id"}),
         {"keeps": policy({"type": "loop", "window": 3, "threshold": 3, "key": "$.id"})},
     ),
-    "input and output together": (
-        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
-        {"keeps": policy(limits={"max_total_tokens": 11})},
-    ),
     "a run that is idle no longer than it lasts": (
         policy(limits={"max_duration_ms": 2000}), {"keeps": policy(limits={"max_idle_ms": 2000})}
     ),

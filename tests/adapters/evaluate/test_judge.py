@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
@@ -144,20 +143,6 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
     assert not judge_session(for_interns, session, RunContext(user_role="intern")).passed
     assert not judge_session(for_small, session).passed
     assert judge_session(for_small, session, RunContext(model="large")).passed
-
-
-def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: MakeSession, policy: Compile) -> None:
-    """Scripts rely on it; what is written can be read."""
-    report = judge_session(policy(NO_BASH), make_session("bash"))
-    asking = judge_session(policy(NO_BASH), make_session(ASK))
-    line, written = (msgspec.json.decode(msgspec.json.encode(each)) for each in (report, asking))
-    keys = ["rule", "policy", "kind", "action", "seq", "tool_call_id", "tool_name", "message", "details"]
-
-    assert list(line) == ["session", "passed", "violations", "rules"]
-    assert list(line["violations"][0]) == keys
-    assert list(written) == ["session", "passed", "violations", "rules", "decisions"]
-    assert written["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
-    assert msgspec.json.decode(msgspec.json.encode(asking), type=SessionReport) == asking
 
 
 def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(
