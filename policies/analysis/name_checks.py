@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from unicodedata import normalize
 
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from ..events.run_context import PORTABLE, Capabilities, RunContext, Tool
 from ..language.conditions import Condition, as_written, paths_in
-from ..language.selectors import Selector, items_of
+from ..language.selectors import HUMAN, Selector, items_of
 from ..language.shell_commands import NamedCommand
 from ..policy import Allow, Deny, Policy, members_of
 from ..rules.lists import Blocklist
@@ -41,20 +42,32 @@ def unknown_names(
     """
     if capabilities is None or not capabilities.table:
         return
-    members = members_of(policy)
+    members, clauses = members_of(policy), list(clauses)
+    own = _own_tools(clauses) if capabilities.other_tools else frozenset()
     for clause in clauses:
         required = members[clause.member].enforcement == "required"
-        yield from _tools(clause, capabilities, required, work)
+        yield from _tools(clause, capabilities, required, own, work)
         yield from _inputs(clause, capabilities, "refuse" if required else None, alike)
         yield from _in_part(clause, capabilities.table)
 
 
-def _tools(clause: Clause, capabilities: Capabilities, required: bool, work: Work) -> Iterator[PreflightFinding]:
+def _own_tools(clauses: Sequence[Clause]) -> frozenset[str]:
+    """The names that an allow list has and another clause repeats: tools unknown here, rather than misspelt."""
+    named = [(clause.record, set(clause.patterns(*clause.roles.all()))) for clause in clauses]
+    count = Counter(name for _, names in named for name in names)
+    return frozenset(
+        name for record, names in named if isinstance(record, Allow) for name in names if count[name] > 1
+    )
+
+
+def _tools(
+    clause: Clause, capabilities: Capabilities, required: bool, own: frozenset[str], work: Work
+) -> Iterator[PreflightFinding]:
     """The names that are no tool's; where there may be other tools, only those that look misspelt."""
     tools = capabilities.table
-    offered, named = _names(tools), dict.fromkeys(clause.patterns(*clause.roles.all()))
+    offered, named = _names(tools) | {HUMAN}, dict.fromkeys(clause.patterns(*clause.roles.all()))
     work.spend(len(named) * len(offered))
-    unknown = [p for p in named if not _meant(p, clause, tools)]
+    unknown = [p for p in named if p not in own and not _meant(p, clause, tools)]
     work.spend(len(unknown) * len(offered) * 10)
     near = {name: _nearest(name, offered, ALIKE if capabilities.other_tools else 0.6) for name in unknown}
     unknown = [name for name in unknown if name.casefold() not in capabilities.elsewhere]

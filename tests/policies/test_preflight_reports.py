@@ -121,6 +121,7 @@ AGENT = (
         (rules(needs("bash", {"prior": "read", "same": [{"path": "$.command", "prior_path": "$.file"}]})),
          "unknown_input", "did you mean `file_path`?"),
         (rules(before("TodoWrit", "bash")), "unknown_tool", "did you mean `TodoWrite`?"),
+        (rules(before("human_approval", "bash")), "unknown_tool", "did you mean `human-approval`?"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("others", [False, True])
@@ -134,6 +135,15 @@ def test_a_name_that_no_tool_of_a_known_agent_has_is_reported_with_the_nearest(
     assert (finding.severity, finding.suggestion) == ("report", suggestion)
     assert refused({**document, "enforcement": "required"}, capabilities=agent) == [code]
     assert found(document, capabilities=Capabilities(gate="all")) == found(document)
+
+
+def test_a_tool_of_its_own_on_an_allow_list_is_not_misspelt_where_another_rule_names_it() -> None:
+    """`send_direct_message` beside `send_message`: only where there may be other tools."""
+    agent = Capabilities(gate="all", tools=AGENT, other_tools=True)
+    allowed = {"tool_rules": [{"allow": ["bash", "todo_write"]}]}
+
+    assert the("unknown_tool", found(allowed, capabilities=agent)).witness == ("todo_write",)
+    assert found({**allowed, **rules(before("todo_write", "bash"))}, capabilities=agent) == []
 
 
 @pytest.mark.parametrize("document", [
