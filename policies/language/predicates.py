@@ -57,13 +57,16 @@ class CompiledConditions(NamedTuple):
 
     `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
     `always` and `never` say, of what was remembered alone, that it holds for every document, or for none.
+    One operator holds for a value, or, `whole`, for all values at once; `missing` is its answer to none.
     """
 
     holds: Predicate
-    dynamic: bool
-    outputs: tuple[OutputRef, ...]
+    dynamic: bool = False
+    outputs: tuple[OutputRef, ...] = ()
     always: Forecast = _unknown
     never: Forecast = _unknown
+    missing: bool = False
+    whole: bool = False
 
 
 def compile_conditions(
@@ -112,7 +115,7 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
 
 
 def _joined(
-    holds: Predicate, parts: Sequence[CompiledConditions | _Test], *, always: Fold, never: Fold
+    holds: Predicate, parts: Sequence[CompiledConditions], *, always: Fold, never: Fold
 ) -> CompiledConditions:
     """Parts as one: it always holds, or never, where so many of them do."""
     return CompiledConditions(
@@ -131,7 +134,7 @@ def _none_is_nothing(values_at: paths.PathFn, holds: Predicate, absent: bool) ->
 def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> CompiledConditions:
     """Conditions that must not all hold: each is read the other way round, so that the whole leans as it should."""
     if reading.ahead and has_references(conditions):
-        return CompiledConditions(lambda doc, facts: True, True, ())
+        return CompiledConditions(lambda doc, facts: True, dynamic=True)
     inner = _all_of(conditions, reading._replace(permits=not reading.permits, ahead=False), expand)
     return CompiledConditions(
         lambda doc, facts: not inner.holds(doc, facts),
@@ -142,19 +145,7 @@ def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
     )
 
 
-class _Test(NamedTuple):
-    """One operator with its operand; `whole` looks at all values at once; `missing` is its answer to none."""
-
-    holds: Callable[[Any, Facts], bool]
-    missing: bool
-    whole: bool
-    dynamic: bool = False
-    outputs: tuple[OutputRef, ...] = ()
-    always: Forecast = _unknown
-    never: Forecast = _unknown
-
-
-def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need: int) -> Predicate:
+def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], permits: bool, need: int) -> Predicate:
     each = [test.holds for test in tests if not test.whole]
     whole = [test.holds for test in tests if test.whole]
     missing = all(test.missing for test in tests)
@@ -176,16 +167,16 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
     return holds
 
 
-def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
+def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> CompiledConditions:
     if name in ("within", "runs"):
-        return _Test((is_within if name == "within" else would_run)(operand, reading), missing=False, whole=False)
+        return CompiledConditions((is_within if name == "within" else would_run)(operand, reading))
     operator = OPERATORS[name]
     negative = name in ("not_equals", "not_in")
     missing = (negative and not reading.permits) or (name == "exists" and operand is False)
     whole = name == "set_equals"
     if is_argument(operand):
         asks = _with_any_argument(name, reading) if reading.ahead else _with_argument(name, operand["arg"], reading)
-        return _Test(asks, missing, whole, dynamic=True)
+        return CompiledConditions(asks, missing=missing, whole=whole, dynamic=True)
     if is_output(operand):
         return _of_outputs(name, output_ref(operand, expand), reading, missing)
     operands: tuple[Any, ...] = (operand,)
@@ -193,17 +184,17 @@ def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
         operands = (regexes.Regex(operand).found_in,)
     elif isinstance(operand, list | tuple) and (name in MEMBERSHIPS or name == "type"):
         operands = tuple(operand)
-    return _Test(lambda value, facts: operator(value, operands, reading), missing, whole)
+    return CompiledConditions(lambda value, facts: operator(value, operands, reading), missing=missing, whole=whole)
 
 
-def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _Test:
+def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> CompiledConditions:
     def useless(facts: Facts) -> bool:
         remembered = facts.outputs(ref)
         return remembered.empty or (remembered.full and (reading.permits or name == "not_in"))
 
-    return _Test(
+    return CompiledConditions(
         _with_outputs(name, ref, reading),
-        missing,
+        missing=missing,
         whole=name == "set_equals",
         dynamic=True,
         outputs=(ref,),
