@@ -196,7 +196,7 @@ class Recorder(Transaction):
 
     def lock_budgets(self) -> None:
         """Begin a transaction that has locked all budgets."""
-        self.lock()
+        super().lock_budgets()
         self.change(_TAKE_TURN_TO_DRAW)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -206,7 +206,7 @@ class Recorder(Transaction):
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Write something now, within the transaction; returns the rows."""
         self._changed = True
-        return self._link.connection.rows(sql, values)
+        return self.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()

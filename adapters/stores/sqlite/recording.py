@@ -251,10 +251,6 @@ class Recorder(Transaction):
         self._insert_rows()  # so that the transaction sees what was gathered
         return self._connection.execute(sql, values).fetchall()
 
-    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write after the gathered rows; returns rows. Raises StaleError."""
-        return self.rows(sql, values)
-
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
@@ -265,10 +261,6 @@ class Recorder(Transaction):
 
     def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Begin a transaction, which locks the whole file. Raises StaleError."""
-        self._begin_unless_begun()
-
-    def lock_budgets(self) -> None:
-        """Begin a transaction, as `lock` does."""
         self._begin_unless_begun()
 
     def has_changed(self) -> bool:

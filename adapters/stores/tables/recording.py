@@ -155,9 +155,9 @@ class Transaction(ABC):
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of a statement within the transaction."""
 
-    @abstractmethod
     def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Write something now; returns the rows."""
+        return self.rows(sql, values)
 
     @abstractmethod
     def write(
@@ -171,9 +171,9 @@ class Transaction(ABC):
     def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Lock and read these sessions and runs; with `make`, missing sessions are created."""
 
-    @abstractmethod
     def lock_budgets(self) -> None:
         """Lock and read all budgets."""
+        self.lock()
 
     @abstractmethod
     def session(self, session_id: str) -> KnownSession | None:

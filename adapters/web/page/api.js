@@ -9,11 +9,20 @@ export class Refused extends Error {
   }
 }
 
+/** A part of an address, as it stands where it is none. */
+export function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Takes the token out of the address, where it must not stay; whether there is one now. */
 export function takeToken() {
   const found = /^#(token|phone)=(.+)$/.exec(location.hash);
   if (found) {
-    setToken(decodeURIComponent(found[2]), { stays: found[1] === "phone" });
+    setToken(decoded(found[2]), { stays: found[1] === "phone" });
     history.replaceState(null, "", "#/");
   }
   return token() !== null;

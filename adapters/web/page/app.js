@@ -1,6 +1,6 @@
 // Which view is shown, kept up to date while anything changes in the store.
 
-import { Refused, follow, forgetToken, get, pause, setToken, takeToken } from "./api.js";
+import { Refused, decoded, follow, forgetToken, get, pause, setToken, takeToken } from "./api.js";
 import { Approvals } from "./approvals.js";
 import { announce, ask, fill, h, sentence, toast } from "./dom.js";
 import { Run } from "./run.js";
@@ -21,8 +21,8 @@ let following = new AbortController();
 function open() {
   const [, name, id] = /^#\/(?:(run|approvals)\/?)?(.*)$/.exec(location.hash) ?? [];
   view?.close();
-  if (name === "run" && id) view = new Run(me, decodeURIComponent(id));
-  else if (name === "approvals") view = new Approvals(me, id && decodeURIComponent(id));
+  if (name === "run" && id) view = new Run(me, decoded(id));
+  else if (name === "approvals") view = new Approvals(me, id && decoded(id));
   else view = new Runs();
   fill(main, view.element);
   const current = view instanceof Approvals ? "approvals" : "runs";

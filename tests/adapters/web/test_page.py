@@ -374,10 +374,12 @@ def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
 
 
 def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> None:
-    """The page asks for one; a wrong one is rejected, a valid one admitted."""
+    """The page asks for one; a wrong one, or a link cut short, is rejected, a valid one admitted."""
     context = browser.new_context()
     tab = context.new_page()
-    tab.goto(site.url)
+    tab.goto(f"{site.url}/#token=%E")
+    expect(tab.get_by_text("This token isn't valid.")).to_be_visible()
+    tab.goto(f"{site.url}/?")
     tab.get_by_label("Token", exact=True).fill("wrong-token-1234567890")
     tab.keyboard.press("Enter")
     expect(tab.get_by_text("This token isn't valid.")).to_be_visible()
