@@ -207,17 +207,17 @@ async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[st
         seen: list[int] = []
 
         async def order(store: PostgresStore) -> None:
-            numbers.extend([await store.send_command(Cancel(scope="all")) for _ in range(20)])
+            numbers.extend([await store.send_command(Cancel(scope="all")) for _ in range(8)])
 
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 for store in (one, other, one, other):
                     tasks.start_soon(order, store)
-                while len(seen) < 80:
+                while len(seen) < 32:
                     after = seen[-1] if seen else 0
                     seen.extend(found.number for found in await one.commands(after=after))
 
-        assert seen == sorted(numbers) == list(range(1, 81))
+        assert seen == sorted(numbers) == list(range(1, 33))
 
 
 async def test_what_is_stored_wakes_each_that_waits_once(place: tuple[str, str]) -> None:
