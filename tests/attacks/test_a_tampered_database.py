@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from calling import called
 from postgres_server import needs_postgres, new_database, server_url
 
-from proctor.adapters.cli import main
 from proctor.adapters.stores import PostgresStore, open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Policy, parse_policies
@@ -206,11 +206,9 @@ def test_a_run_that_cannot_have_been_so(
     """Found though every digest is right, with the run's session; the command says so and fails."""
     rewrite(place, change)
     report = audited(place)
-    with pytest.raises(SystemExit) as ended:
-        main(["audit", "verify", "--store", place])
-    shown = capsys.readouterr()
+    answer = called(capsys, "audit", "verify", "--store", place)
 
     assert {finding.code for finding in report.findings} - {"list_changed"} == expected
     assert report.intact is not bool(expected)
-    assert ended.value.code == (1 if expected else 0), shown
+    assert answer.code == (1 if expected else 0), answer
     assert all(finding.session_id == "s" for finding in report.findings)

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
+from calling import called
 
-from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Limits, Policy
@@ -188,13 +188,6 @@ def test_what_a_line_says_of_a_runs_end_is_not_believed(lines: Lines, tmp_path: 
     assert audited(path).findings == ()
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """The exit code of the command line, and what it said on standard error."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0), capsys.readouterr().err
-
-
 def test_a_line_without_an_end_is_not_read_to_its_end(
     lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,12 +196,12 @@ def test_a_line_without_an_end_is_not_read_to_its_end(
     monkeypatch.setattr("proctor.supervisor.store.records.MAX_BYTES", longest)
     file, store = tmp_path / "lines.jsonl", tmp_path / "to.db"
     file.write_bytes(b"".join(lines))
-    code, _ = called(capsys, "import", file, "--store", store)
+    taken = called(capsys, "import", file, "--store", store)
     file.write_bytes(b"".join(lines[:5]) + b"x" * (longest + 100))
-    refused, errors = called(capsys, "import", file, "--store", tmp_path / "other.db")
+    refused = called(capsys, "import", file, "--store", tmp_path / "other.db")
 
-    assert (code, refused) == (0, 2)
-    assert "a line is longer than" in errors
+    assert (taken.code, refused.code) == (0, 2)
+    assert "a line is longer than" in refused.err
 
 
 @pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])
@@ -224,9 +217,9 @@ def test_what_is_no_file_of_lines_is_one_message(
             at.symlink_to(at)
         case "link to nothing":
             at.symlink_to(tmp_path / "nothing")
-    code, errors = called(capsys, "import", at, "--store", store)
+    answer = called(capsys, "import", at, "--store", store)
 
-    assert (code, errors.count("\n"), "Traceback" in errors) == (2, 1, False)
+    assert (answer.code, answer.err.count("\n"), "Traceback" in answer.err) == (2, 1, False)
     assert not store.exists()
 
 
@@ -238,11 +231,11 @@ def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(
     record(store, "a")
     target.write_text("before")
     link.symlink_to(target)
-    failed, _ = called(capsys, "export", "-o", link, "--session", "nobody", "--store", store)
+    failed = called(capsys, "export", "-o", link, "--session", "nobody", "--store", store)
     before = target.read_text()
-    done, _ = called(capsys, "export", "-o", link, "--store", store)
+    done = called(capsys, "export", "-o", link, "--store", store)
 
-    assert (failed, before, done) == (2, "before", 0)
+    assert (failed.code, before, done.code) == (2, "before", 0)
     assert link.is_symlink()
     assert target.read_bytes() == b"".join(exported(store))
 
@@ -257,11 +250,8 @@ def test_secrets_that_come_with_lines_of_others_are_not_listed(
     planted = fourth([lines[0], json.dumps({"run": run}).encode() + b"\n", *lines[2:]], tool_name=f"use {secret}")
     path = tmp_path / "to.db"
     imported(path, planted)
-    shown = []
-    for command in (["runs"], ["runs", "--json"], ["explain", run["run_id"]], ["show", run["run_id"]]):
-        with pytest.raises(SystemExit):
-            main([*command, "--store", str(path)])
-        shown.append(capsys.readouterr().out)
+    commands = (["runs"], ["runs", "--json"], ["explain", run["run_id"]], ["show", run["run_id"]])
+    shown = [called(capsys, *command, "--store", path).out for command in commands]
 
     assert [secret in text for text in shown] == [False] * 4
     assert all(shown)

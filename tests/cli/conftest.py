@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from answering import token_of
-
-from proctor.adapters.cli import main
+from calling import Answer, called
 
 ORG = """\
 name: org
@@ -41,16 +37,6 @@ steps:
 """
 
 
-class Answer(msgspec.Struct, frozen=True):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 Cli = Callable[..., Answer]
 
 
@@ -68,11 +54,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, pla
         monkeypatch.setattr("sys.stdin", _StandardInput(io.BytesIO(data), encoding="utf-8"))
         for name, value in token_of([str(argument) for argument in arguments]).items():
             monkeypatch.setenv(name, value)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), captured.out, captured.err)
+        return called(capsys, *arguments)
 
     return call
 

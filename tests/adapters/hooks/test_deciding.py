@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from calling import called
 
-from proctor.adapters.cli import main
 from proctor.adapters.hooks import decider, record
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
 from proctor.adapters.hooks.decider import HookDecider
@@ -454,11 +454,9 @@ tool_rules: [{deny: [WebFetch], tell_model: Use the files.}]
 
 def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What a command prints; it ends well."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    assert ended.value.code in (0, None), capsys.readouterr().err
-    return capsys.readouterr().out
+    answer = called(capsys, *arguments)
+    assert answer.code == 0, answer.err
+    return str(answer.out)
 
 
 def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:

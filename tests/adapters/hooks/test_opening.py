@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import called
 from stored_rows import stored_rows
 
-from proctor.adapters.cli import main
 from proctor.adapters.hooks.record import store_id
 
 POLICY = """
@@ -149,11 +149,8 @@ def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.Captur
 
 def explained(store: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """What the command says of the last answer."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(["hook", "--explain-last", "--json", "--store", str(store)])
-    assert ended.value.code in (0, None)
-    return json.loads(capsys.readouterr().out)
+    [last] = called(capsys, "hook", "--explain-last", "--json", "--store", store).lines
+    return last
 
 
 @pytest.mark.claude

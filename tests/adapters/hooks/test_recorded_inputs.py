@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from calling import called
 
-from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
@@ -289,9 +289,7 @@ def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr("proctor.adapters.cli.commands.hook._probed", lambda line: (True, "judged"))
 
     def hook(agent: str, command: str, *options: str) -> str:
-        with pytest.raises(SystemExit):
-            main(["hook", command, "--agent", agent, *options])
-        return capsys.readouterr().out
+        return str(called(capsys, "hook", command, "--agent", agent, *options).out)
 
     def put(agent: str) -> Callable[[], str]:
         given = ("--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "s.db"))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from calling import called
 from claude_bench import real_client
 from click.testing import CliRunner
 from hook_processes import end_daemons
 
-from proctor.adapters.cli import main
 from proctor.adapters.cli.app import COMMANDS, app
 from proctor.adapters.hooks.clients.claude import EVENTS
 from proctor.adapters.hooks.settings import install, settings_with_hooks
@@ -73,10 +73,8 @@ def test_half_a_character_stays_in_a_settings_file(tmp_path: Path) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The command's exit code and what it said."""
-    with pytest.raises(SystemExit) as ended:
-        main(["hook", *arguments])
-    output_of = capsys.readouterr()
-    return int(str(ended.value.code)), output_of.out, output_of.err
+    answer = called(capsys, "hook", *arguments)
+    return answer.code, answer.out, answer.err
 
 
 def test_install_checks_the_policy_and_says_what_it_did(
@@ -183,15 +181,15 @@ def test_no_url_of_a_database_gets_into_settings(
     assert (beside[0], "postgres" in beside[1]) == (0, False)
 
 
-def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_can_be_written_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same as are printed, for a program that installs managed settings."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
-    words = ["hook", "settings", "--managed", "--policy", "policy.yaml", "--store", "runs.db", "-o", "managed.json"]
-    with pytest.raises(SystemExit) as ended:
-        main(words)
+    words = ("settings", "--managed", "--policy", "policy.yaml", "--store", "runs.db", "-o", "managed.json")
 
-    assert not ended.value.code
+    assert run(capsys, *words)[0] == 0
     written = json.loads((tmp_path / "managed.json").read_text())
     assert set(written["hooks"]) == set(EVENTS)
     assert written["allowManagedHooksOnly"] is True

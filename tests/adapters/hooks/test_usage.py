@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 import pytest
+from calling import called
 
-from proctor.adapters.cli import main
 from proctor.adapters.kit import usage_log as usage
 from proctor.policies import EventError
 
@@ -70,15 +70,9 @@ def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
     session.hook("UserPromptSubmit", prompt="go", **other)
     third = session.hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_use_id="u", **other)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"session_id": "s"})))
-    with pytest.raises(SystemExit):
-        main(["hook", "status-line", "--store", str(session.store)])
-
-    line = capsys.readouterr().out
-    shown = []
-    for words in (("runs",), ("show", "s-1")):
-        with pytest.raises(SystemExit):
-            main([*words, "--store", str(session.store)])
-        shown.append(" ".join(capsys.readouterr().out.split()))
+    words = (("hook", "status-line"), ("runs",), ("show", "s-1"))
+    line, *shown = (called(capsys, *each, "--store", session.store).out for each in words)
+    shown = [" ".join(text.split()) for text in shown]
 
     assert (first, second, third.verdict) == ("allow", "deny", "deny")
     assert line == "tool_calls 1/9 · five-hours 110% · subagents 400 tokens\n"

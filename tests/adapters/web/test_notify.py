@@ -17,9 +17,9 @@ import anyio
 import loopback
 import pytest
 import web_server
+from calling import called
 from web_server import ANA, BEN, Site
 
-from proctor.adapters.cli import main
 from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import begin, cursor_of
@@ -276,10 +276,9 @@ def test_a_wrong_file_is_one_clear_error(
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Why `proctor serve` does not begin."""
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", "--listen", "127.0.0.1:0", *words])
-    assert ended.value.code == 2
-    return capsys.readouterr().err
+    answer = called(capsys, "serve", "--listen", "127.0.0.1:0", *words)
+    assert answer.code == 2
+    return str(answer.err)
 
 
 def test_a_phone_needs_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

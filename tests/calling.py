@@ -1,0 +1,32 @@
+"""The command line, called in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.adapters.cli import main
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> Answer:
+    """Call `proctor` with these arguments."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return Answer(int(ended.value.code or 0), captured.out, captured.err)
