@@ -117,7 +117,11 @@ def _named(line: Any, entries: Container[str]) -> set[str]:
 
 
 def _folders(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> list[Entry]:
-    """The deepest folders that several sessions use; for other paths, their own folder or name."""
+    """The deepest folders that several sessions use; for other paths, their own folder or name; what is no text."""
+    odd = {text_of(v): v for use in uses for v in use.values if not isinstance(v, str)}
+    if not all(map(is_writable, odd.values())):
+        return []
+    uses = [use._replace(values=tuple(v for v in use.values if isinstance(v, str))) for use in uses]
     places = _by_session(uses, lambda use: {folder_of(v, use.workspace) or str(v) for v in use.values})
     count: Counter[str] = Counter()
     for found in places.values():
@@ -138,9 +142,9 @@ def _folders(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, A
         for session, found in places.items()
     }
     where: list[Any] = [{"path": path, "within": f} for f in listed(outermost) if place_of(f)]
-    exact = [folder for folder in listed(outermost) if not place_of(folder)]
+    exact = [*(folder for folder in listed(outermost) if not place_of(folder)), *odd.values()]
     where += [{"path": path, "in": exact}] if exact else []
-    about = f"`{path}` in {', '.join(f'`{folder}`' for folder in listed(outermost))}"
+    about = f"`{path}` in {', '.join(f'`{folder}`' for folder in [*listed(outermost), *odd])}"
     return [_condition(tool, path, uses, about, where, _lone(covers), others, stops="/somewhere/else")]
 
 
@@ -190,12 +194,14 @@ def _amount(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
         or all(isinstance(v, str) for use in uses for v in use.values)
     ):
         return None
+    if min(amounts) < 0 or max(amounts) > LARGEST or len({*amounts}) == 1:
+        return None
     most: dict[str, float] = {}
     for use in uses:
         largest = max(number_of(value, True) or 0 for value in use.values)
         most[use.session] = max(most.get(use.session, largest), largest)
     disturbed = beyond_headroom(most)
-    if min(amounts) < 0 or max(amounts) > LARGEST or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
+    if not likely(len(disturbed), len(most)):
         return None
     bound = with_headroom([*most.values()])
     where = [{"path": path, "gte": 0, "lte": bound}]
@@ -211,13 +217,21 @@ def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
     values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
     by_text = {text_of(value): value for use in uses for value in use.values}
     disturbed = _lone(values)
-    unwritable = any(is_number(value) and abs(value) > LARGEST for value in by_text.values())
-    if unwritable or len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
+    if (
+        not all(map(is_writable, by_text.values()))
+        or len(by_text) > _MOST_VALUES
+        or not likely(len(disturbed), len(values))
+    ):
         return None
     where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]
     about = f"`{path}`: {counted(len(by_text), 'value')}"
     stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
     return _condition(tool, path, uses, about, where, disturbed, others, stops=stops)
+
+
+def is_writable(value: Any) -> bool:
+    """Whether a file can have a scalar."""
+    return not is_number(value) or abs(value) <= LARGEST
 
 
 def _condition(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
-from .inputs import Use, input_entries, names_in
+from .inputs import Use, input_entries, is_writable, names_in
 from .observed import ObservedCall, ObservedSession
 
 
@@ -233,7 +233,7 @@ def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
     """A limit above the sessions' use, for each recorded amount."""
     for limit in LIMITS:
         amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit, 0) > 0}
-        if len(amounts) < SUPPORT:
+        if len(amounts) < SUPPORT or not all(map(is_writable, amounts.values())):
             continue
         most = with_headroom([*amounts.values()])
         about = f"`{limit}`: at most {max(amounts.values()):,.6g} in a session"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from proctor.policies import merge_policies, parse_policies, verify
 from proctor.policies.analysis.values import placed
 from proctor.policies.values.amounts import counted
-from proctor.policies.values.json_values import is_number, scalars_in
+from proctor.policies.values.json_values import scalars_in
 
 from .entries import Entry, flow
-from .inputs import LARGEST, names_in
+from .inputs import is_writable, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ def _chosen(suggestion: Suggestion, sessions: Sequence[ObservedSession]) -> Iter
 
 def _is_writable(call: ObservedCall) -> bool:
     """Whether a file can have every number of a call."""
-    return all(not is_number(value) or abs(value) <= LARGEST for value in scalars_in([call.input, call.output]))
+    return all(map(is_writable, scalars_in([call.input, call.output])))
 
 
 def _session_test(session: ObservedSession, sourced: bool) -> Iterator[str]:
