@@ -199,7 +199,7 @@ def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
     found = read_config(file).notify
     if found.page is not None:
         _check_origin(found.page, "`notify.page")
-    return [Recipient(address) for address in found.to], found.page
+    return [Recipient(address) for address in dict.fromkeys(found.to)], found.page
 
 
 def _default_config() -> str | None:

@@ -73,11 +73,9 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
-    """`proctor serve` in a process of its own, with a configuration file."""
-    for name, text in (
-        ("tokens.yaml", web_server.TOKENS),
-        ("config.yaml", f"notify: {{to: ['json://{receiver.server.url.removeprefix('http://')}/proctor']}}\n"),
-    ):
+    """`proctor serve` in a process of its own, with a configuration file that names an address twice."""
+    to = [f"json://{receiver.server.url.removeprefix('http://')}/proctor"] * 2
+    for name, text in (("tokens.yaml", web_server.TOKENS), ("config.yaml", f"notify: {{to: {to}}}\n")):
         (folder / name).write_text(text)
         (folder / name).chmod(0o600)
     words = ("serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--config", "config.yaml")
