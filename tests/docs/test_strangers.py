@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import page_blocks
 import pytest
 from page_blocks import ROOT
-
-PROCTOR = (sys.executable, "-m", "proctor")
+from warm_proctor import warm_proctor
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def proctor(claude: Any, tmp_path: Path) -> Callable[..., str]:
 
     def typed(*words: str) -> str:
         ended = subprocess.run(
-            [*PROCTOR, *words], cwd=claude.cwd, env=env, capture_output=True, text=True, timeout=120
+            [warm_proctor(), *words], cwd=claude.cwd, env=env, capture_output=True, text=True, timeout=120
         )
         assert "Traceback" not in ended.stderr
         return ended.stdout + ended.stderr

@@ -180,7 +180,7 @@ class Chaos:
         return [line for worker in (*self._ended, *self._workers) for line in worker.lines]
 
     async def run(self) -> None:
-        """Make trouble until the time is up, then end all workers and what they left."""
+        """Make trouble until the time is up and a call has run, then end all workers and what they left."""
         async with open_store(self._where.place) as store:
             await self._create(store)
         with ExitStack() as stack:
@@ -188,14 +188,16 @@ class Chaos:
             for n in range(WORKERS):
                 self._workers.append(await self._worker(n))
             async with open_store(self._where.place) as store, Fleet(store) as fleet:
-                with anyio.move_on_after(SECONDS):
-                    async with anyio.create_task_group() as tasks:
-                        for each in (self._create, self._answer, self._order, reap):
-                            tasks.start_soon(self._again_and_again, each, store)
-                        tasks.start_soon(self._follow, fleet)
-                        while True:
-                            await self._trouble()
-                            await anyio.sleep(self._chance.uniform(0.2, 1.5))
+                async with anyio.create_task_group() as tasks:
+                    for each in (self._create, self._answer, self._order, reap):
+                        tasks.start_soon(self._again_and_again, each, store)
+                    tasks.start_soon(self._follow, fleet)
+                    tasks.start_soon(self._troubles)
+                    await anyio.sleep(SECONDS)
+                    with anyio.fail_after(PATIENCE_S):
+                        while not any(line.startswith("ran ") for line in self.lines):
+                            await anyio.sleep(0.1)
+                    tasks.cancel_scope.cancel()
                 self._slow.unlink(missing_ok=True)
         async with open_store(self._where.place) as store:
             with anyio.fail_after(PATIENCE_S):
@@ -233,6 +235,11 @@ class Chaos:
         async with fleet.subscribe() as events:
             async for event in events:
                 self.followed.append(event)
+
+    async def _troubles(self) -> None:
+        while True:
+            await self._trouble()
+            await anyio.sleep(self._chance.uniform(0.2, 1.5))
 
     async def _trouble(self) -> None:
         kind = self._chance.choice(["killed", "stopped", "slow", *self._where.troubles])

@@ -90,7 +90,7 @@ def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
 )
 def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seconds of it; the long run makes trouble for minutes."""
-    monkeypatch.setattr(chaos, "SECONDS", 8.0)
+    monkeypatch.setattr(chaos, "SECONDS", 6.0)
     share = run(1, 0)
 
     assert share.found == []
