@@ -102,8 +102,11 @@ class Recollection:
         self._state.recall_approval(event.approval_id)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
+            self._state.signals.pop(event.approval_id, None)
         elif event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
+        elif not event.held:
+            self._state.keep_signal(msgspec.structs.replace(shown(event), input_digest=event.input_digest or ""))
         if isinstance(event, ToolApprovalGranted):
             self._state.approved = True
             if event.scope != "once":

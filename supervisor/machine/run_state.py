@@ -319,6 +319,12 @@ class RunState:
         if number.isdecimal():
             self._approvals = max(self._approvals, int(number))
 
+    def keep_signal(self, request: ApprovalRequest) -> None:
+        """Keep a request for approval of a call that was not held, so that it can be answered."""
+        self.signals[request.approval_id] = request
+        if len(self.signals) > SIGNALS_KEPT:
+            del self.signals[next(iter(self.signals))]
+
     @property
     def seq(self) -> int:
         """The seq of the latest event recorded."""
@@ -333,9 +339,7 @@ class RunState:
         ids = (self.new_approval_id(), who.run_id, who.session_id)
         request = event_factory.request_for([violation], call, ids=ids, at=self.at)
         request = replace(request, ran=isinstance(event, ToolCallStarted))
-        self.signals[request.approval_id] = request
-        if len(self.signals) > SIGNALS_KEPT:
-            del self.signals[next(iter(self.signals))]
+        self.keep_signal(request)
         self.record(event_factory.requested(request))
 
 
