@@ -34,6 +34,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./@%+=,-]+(?: [A-Za-z0-9_./@%+=,:-]+)*")
 """A command that needs no quotes."""
 _PLAIN_LINE = r"[^;&|<>$`\n()\\'\"{}*?\[\]!#]*"
 """A stretch of a line with nothing in it that a shell reads otherwise than it stands."""
+_EVERYTHING = "everything would be allowed; what is not listed is asked about"
 _SPLIT = re.compile(r"&&|\|\||[;|&\n]")
 
 
@@ -263,9 +264,7 @@ def _claude(data: Mapping[str, Any], to: Permissions, file: str) -> None:
     if mode in ("acceptEdits", "auto"):
         to.add("allow", f"defaultMode {mode}", WRITING, "path", "./**")
     elif mode == "bypassPermissions":
-        to.unsaid.append(
-            "`defaultMode: bypassPermissions`: everything would be allowed; what is not listed is asked about"
-        )
+        to.unsaid.append(f"`defaultMode: bypassPermissions`: {_EVERYTHING}")
     elif mode == "dontAsk":
         to.others = "deny"
     for folder in settings.get("additionalDirectories", ()):
@@ -315,9 +314,7 @@ def _codex(data: Mapping[str, Any], to: Permissions, file: str) -> None:
         for root in _mapping(data.get("sandbox_workspace_write", {}), file, mode).get("writable_roots", ()):
             to.add("allow", f"writable_roots {root}", WRITING, "path", f"{root}/**")
     elif mode == "danger-full-access":
-        to.unsaid.append(
-            "`sandbox_mode: danger-full-access`: everything would be allowed; what is not listed is asked about"
-        )
+        to.unsaid.append(f"`sandbox_mode: danger-full-access`: {_EVERYTHING}")
     to.unsaid.append(
         "commands that Codex runs in its sandbox unasked: a policy has no sandbox, so they are asked about"
     )
@@ -337,14 +334,9 @@ def _codex_rules(text: str, to: Permissions, file: str) -> None:
                 key.arg: ast.literal_eval(key.value) for key in call.keywords if key.arg in ("pattern", "decision")
             }
             words = [each if isinstance(each, list) else [each] for each in arguments["pattern"]]
+            decision = decisions[arguments.get("decision", "allow")]
             for one in product(*words):
-                to.add(
-                    decisions[arguments.get("decision", "allow")],
-                    ast.unparse(call),
-                    ["bash"],
-                    "command",
-                    f"{' '.join(one)} *",
-                )
+                to.add(decision, ast.unparse(call), ["bash"], "command", f"{' '.join(one)} *")
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise UsageError(f"{file}: not a file of rules: {error}") from None
 
@@ -434,13 +426,8 @@ def _cursor(data: Mapping[str, Any], to: Permissions, file: str) -> None:
             raise UsageError(f"{file}: `{rule}` is no permission; one is `Shell(...)`, `Read(...)`, `Write(...)`")
         kind, what = found[1].lower(), found[2].strip()
         if kind == "shell":
-            to.add(
-                decision,
-                rule,
-                ["bash"],
-                "any" if what in ("*", "**") else "command",
-                f"{what.replace(':', ' ', 1).removesuffix(' *')} *",
-            )
+            command = f"{what.replace(':', ' ', 1).removesuffix(' *')} *"
+            to.add(decision, rule, ["bash"], "any" if what in ("*", "**") else "command", command)
         elif kind in ("read", "write"):
             to.add(decision, rule, _TOOLS[kind], "any" if what in ("*", "**", "**/*") else "path", what)
         elif kind == "webfetch" and "*" not in what:
@@ -484,24 +471,10 @@ def _places(agent: str) -> list[tuple[str, _Reader | None]]:
     return places[agent]
 
 
-_UNASKED = [
-    "Agent",
-    "AskUserQuestion",
-    "BashOutput",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "KillShell",
-    "ListAgents",
-    "ReportFindings",
-    "TaskCreate",
-    "TaskGet",
-    "TaskList",
-    "TaskOutput",
-    "TaskStop",
-    "TaskUpdate",
-    "TodoWrite",
-    "ToolSearch",
-]
+_UNASKED = """
+    Agent AskUserQuestion BashOutput EnterPlanMode ExitPlanMode KillShell ListAgents ReportFindings TaskCreate
+    TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoWrite ToolSearch
+"""
 
 AGENTS = ("claude", "codex", "gemini", "opencode", "cursor")
 
@@ -525,7 +498,7 @@ def read_permissions(agent: str) -> Permissions:
         raise UsageError(f"there are no settings of {agent}: {', '.join(place for place, _ in _places(agent))}")
     if agent == "claude":
         found.add("allow", "reading in the folder", READING, "path", "./**")
-        found.add("allow", "tools that Claude Code does not ask about", _UNASKED)
+        found.add("allow", "tools that Claude Code does not ask about", _UNASKED.split())
     return found
 
 
