@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies import CompiledPolicy, PolicyError, RunContext
-from proctor.policies.analysis.replaying import usage_event
+from proctor.policies.analysis.replaying import BEGUN, usage_event
 from proctor.policies.diagram import Edge, GraphNode, Section
 from proctor.policies.events import (
     BudgetReserved,
@@ -86,7 +86,7 @@ class _Events:
         self._run += 1
         self._log.turn = 0
         metadata = {"context": self._record.context} if self._record.context else {}
-        self._log.add(RunStarted, run_id=self._run_id, metadata=metadata)
+        self._log.add(RunStarted, at=BEGUN, run_id=self._run_id, metadata=metadata)
 
     def _before(self, event: Mapping[str, Any]) -> None:
         if "user_message" in event:

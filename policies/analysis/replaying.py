@@ -257,7 +257,7 @@ class _Replay:
         runs = 1 if limit.limit.scope == "run" or not least else min(MOST_RUNS, int(limit.limit.max // least) + 1)
         for n in range(runs):
             run_id = f"run-{n + 1}"
-            self._both(ev.RunStarted(run_id=run_id, at=_AT))
+            self._both(ev.RunStarted(run_id=run_id, at=BEGUN))
             for name, amount in used:
                 event = usage_event(name, amount, run_id)
                 found = self._weighed(*self._both(event))
@@ -339,17 +339,18 @@ def nothing_called(*events: dict[str, Any]) -> dict[str, Any]:
 MOST_RUNS = 1_000
 MOST_PAUSES = 1_000
 _TOKENS = ("max_input_tokens", "max_output_tokens")
-_AT = datetime(2026, 1, 1, tzinfo=UTC)
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When each run of a session begins, where time matters."""
 
 
 def usage_event(limit: str, amount: float, run_id: str) -> ev.Event:
     """An event after which so much of a limit is used."""
     kind = LIMITS[limit]
     if kind.clock:
-        return ev.MessageReceived(run_id=run_id, at=_AT + timedelta(milliseconds=amount))
+        return ev.MessageReceived(run_id=run_id, at=BEGUN + timedelta(milliseconds=amount))
     figure = "input_tokens" if kind.counts == "total_tokens" else kind.counts
     used: dict[str, Any] = {figure: amount if kind.is_money else int(amount)}
-    return ev.TokenUsageUpdated(run_id=run_id, at=_AT, **used)
+    return ev.TokenUsageUpdated(run_id=run_id, at=BEGUN, **used)
 
 
 SHARED, ANOTHER = "id1", "id2"

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.adapters.evaluate.proofs import Prover, SharedTime
+from proctor.adapters.evaluate import judge_session
+from proctor.adapters.evaluate.counterexamples import session_of
+from proctor.adapters.evaluate.proofs import Prover, SharedTime, record_of
 from proctor.adapters.evaluate.rule_proofs import NOT_ASKED, difference_text, differences, sanity
-from proctor.policies import Policy, RunContext, parse_policies, verify
+from proctor.policies import Policy, RunContext, compile_policy, parse_policies, verify
 from proctor.policies.reading import load
 
 TOOLS = "abcde"
@@ -76,6 +78,23 @@ def test_what_comes_after_the_time_is_not_asked() -> None:
     assert [difference.verdict for difference in shown] == ["refuted"] * 2
     assert (last.verdict, last.reason, last.rules) == ("unknown", NOT_ASKED, [f"count-{n}" for n in (3, 4, 5)])
     assert "`count-3`, `count-4`, `count-5`: not" in difference_text(last).plain
+
+
+@pytest.mark.parametrize(("mine", "limits"), [
+    ({}, {"max_idle_ms": 2_000}),
+    ({}, {"max_duration_ms": {"max": 2_000, "scope": "session"}}),
+    ({"max_duration_ms": 1_000}, {"max_duration_ms": {"max": 3_000, "scope": "session"}}),
+    ({"max_idle_ms": 1_000}, {"max_duration_ms": 3_000}),
+])  # fmt: skip
+def test_a_session_that_takes_too_long_takes_as_long_where_it_is_kept(
+    mine: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    """Its events have their times, so that it is judged as it was shown."""
+    [stack, limited] = read([{"limits": mine, "on_violation": "cancel"}, {"limits": limits}])
+    answer = verify(stack, no_looser_than=limited)
+    kept = session_of(record_of("limits", answer))
+
+    assert [v.rule for v in judge_session(compile_policy(limited), kept).violations] == [*limits], answer
 
 
 QUESTIONS: list[dict[str, Any]] = yaml.load(
