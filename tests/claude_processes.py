@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
@@ -14,6 +12,7 @@ from typing import Any
 
 import anyio
 import psutil
+from forked_programs import Forked
 
 from proctor.adapters.kit.process_tree import end_orphans
 from proctor.adapters.stores import SQLiteStore
@@ -30,7 +29,7 @@ PROGRAMS = Path(__file__).parent / "adapters/agents/claude"
 class Program:
     """A process that is spoken to in lines of JSON."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Forked) -> None:
         self.process = process
         self._lines: Queue[str] = Queue()
         self._reader = Thread(target=self._read, daemon=True)
@@ -39,19 +38,17 @@ class Program:
     def next_line(self) -> dict[str, Any]:
         """Its next line."""
         line = self._lines.get(timeout=PATIENCE_S)
-        assert line, f"it ended with {self.process.wait()}"
+        assert line, "it has ended"
         found: dict[str, Any] = json.loads(line)
         return found
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
         self._lines.put("")
 
     def tell(self, granted: bool, **answer: Any) -> None:
         """Answer what it has shown."""
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"granted": granted, "by": "ana", **answer}) + "\n")
         self.process.stdin.flush()
 
@@ -98,10 +95,8 @@ class ClaudeProcesses:
         return self._started("orchestrator.py", str(self.folder / f"{name}.cursor"))
 
     def _started(self, program: str, *arguments: str) -> Program:
-        command = [sys.executable, str(PROGRAMS / program), str(self.path), *arguments]
         env = {**os.environ, **self.bench.env}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=self.bench.cwd, env=env)
+        process = Forked(PROGRAMS / program, [str(self.path), *arguments], cwd=self.bench.cwd, env=env)
         self.programs.append(Program(process))
         return self.programs[-1]
 

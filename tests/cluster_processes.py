@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+from forked_programs import Forked
 
 from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec
 from proctor.policies import parse_policies
@@ -55,15 +55,14 @@ async def waiting_approval(store: Store, run_id: str) -> StoredApproval:
 
 
 @contextmanager
-def working(place: str | Path, *, lease_s: float | None = None, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen. `how`
-    it is started is Popen's.
-    """
-    program = [sys.executable, str(PROGRAM), str(place), *([] if lease_s is None else [str(lease_s)])]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, **how) as process:
+def working(
+    place: str | Path, *, lease_s: float | None = None, cwd: Path | None = None, env: Mapping[str, str] = os.environ
+) -> Iterator[Forked]:
+    """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen."""
+    words = [str(place), *([] if lease_s is None else [str(lease_s)])]
+    with Forked(PROGRAM, words, cwd=cwd or Path.cwd(), env=env) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"working\n"
+            assert process.stdout.readline() == "working\n"
             yield process
         finally:
             process.kill()

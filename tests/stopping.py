@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from forked_programs import Forked
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def killed_at_the_end(command: Sequence[str], **more: Any) -> Iterator[subproces
             process.stdout.read()
 
 
-def stop_between_writes(process: subprocess.Popen[Any], path: Path) -> None:
+def stop_between_writes(process: subprocess.Popen[Any] | Forked, path: Path) -> None:
     """SIGSTOP; returns once it stands still and others can write the SQLite file."""
     while True:
         process.send_signal(signal.SIGSTOP)

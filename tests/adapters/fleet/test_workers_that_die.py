@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import anyio
 import pytest
 from cluster_processes import ASKING, PROGRAM, check_record, over, spec, waiting_approval, working
 from cutting_proxy import CuttingProxy
+from forked_programs import Forked
 from postgres_server import OwnServer, needs_own_server, needs_postgres
 from stopping import stop_between_writes
 
@@ -40,7 +40,7 @@ EITHER: pytest.MarkDecorator = pytest.mark.parametrize(
 )
 
 
-def stop(process: subprocess.Popen[bytes], place: str) -> None:
+def stop(process: Forked, place: str) -> None:
     """SIGSTOP, where others can go on."""
     if is_url(place):
         process.send_signal(signal.SIGSTOP)
@@ -196,7 +196,7 @@ async def worked_off(place: str, store: Store, handles: Sequence[FleetHandle]) -
     with anyio.fail_after(PATIENCE_S):
         while True:
             with working(place, env=env) as process:
-                while process.poll() is None:
+                while not process.has_ended():
                     if not [one for one in handles if (await one.info()).status in NOT_OVER]:
                         return deaths
                     token = await store.wait(token, 0.2)
