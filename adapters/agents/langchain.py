@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import BaseModel
 
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import same_input
 
 from ..kit.values import to_jsonable
@@ -91,6 +92,34 @@ class Supervision(AgentMiddleware[Any, Any]):
             )
         if message.text:
             await self._gate.message(str(message.text))
+        for event in provider_calls(message.content_blocks, self._gate):
+            await self._gate.report(event)
+
+
+def provider_calls(blocks: Iterable[Any], gate: LoopGate) -> Iterator[Event]:
+    """The calls in a response that the model's provider ran itself, which cannot be held."""
+    names: dict[str, str] = {}
+    for block in blocks:
+        kind = block["type"]
+        if kind in ("server_tool_call", "server_tool_call_chunk"):
+            more = block.get("extras") or {}
+            server = more.get("server_name") or more.get("server_label")
+            name = f"mcp__{server}__{more.get('tool_name')}" if server else str(block.get("name"))
+            call_id, args = gate.calls.within(str(block.get("id"))), to_jsonable(block.get("args"))
+            names[call_id] = name
+            yield ToolCallStarted(
+                tool_call_id=call_id,
+                tool_name=name,
+                tool_input=args if isinstance(args, dict) else {"input": args},
+                turn=gate.turn_number,
+                parent_tool_call_id=gate.calls.parent(),
+            )
+        elif kind == "server_tool_result":
+            call_id, output = gate.calls.within(str(block.get("tool_call_id"))), to_jsonable(block.get("output"))
+            if block.get("status") == "error":
+                yield ToolCallFailed(tool_call_id=call_id, tool_name=names.get(call_id, ""), error=output)
+            else:
+                yield ToolCallCompleted(tool_call_id=call_id, tool_name=names.get(call_id, ""), tool_output=output)
 
 
 def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,29 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
     assert [(e.tool_call_id, e.turn) for e in gate.result.events if isinstance(e, ToolCallStarted)] == [("1", 1)]
 
 
+async def test_what_the_provider_runs_itself_is_reported(tmp_path: Path) -> None:
+    """By its name, an MCP server's by that of the server too; a policy that denies it ends the run."""
+    blocks: list[str | dict[str, Any]] = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"url": "u"}]},
+        {"type": "mcp_tool_use", "id": "m1", "name": "push", "server_name": "git", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m1", "content": [], "is_error": False},
+    ]
+    said = response().model_copy(update={"content": blocks, "response_metadata": {"model_provider": "anthropic"}})
+    async with supervise([Policy(name="p", limits=Limits(max_tool_calls=2))], prompt="go") as gate:
+        await agent(tmp_path, gate, said).ainvoke({"messages": [("user", "go")]})
+    with pytest.raises(PolicyViolationError) as ended:
+        async with supervise([Policy(name="p", tool_rules=(Deny(("mcp__git__push",)),))], prompt="go") as gate:
+            await agent(tmp_path, gate, said).ainvoke({"messages": [("user", "go")]})
+
+    started = [e for e in ended.value.partial.events if isinstance(e, ToolCallStarted)]
+    assert [(e.tool_call_id, e.tool_name, e.tool_input, e.turn) for e in started] == [
+        ("s1", "web_search", {"query": "x"}, 1),
+        ("m1", "mcp__git__push", {}, 1),
+    ]
+    assert [violation.enforcement for violation in ended.value.violations] == ["interrupted"]
+
+
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path) -> None:
     """The agent is cancelled where it waits."""
     script = (response("", ("1", "make", {"path": "a"})), response("", ("2", "make", {"path": "b"})))
