@@ -113,7 +113,7 @@ class Forked:
 @cache
 def _server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = subprocess.Popen([sys.executable, "-c", SERVER, *MODULES], stdin=theirs, cwd="/")
+    server = subprocess.Popen([sys.executable, "-c", SERVER, *MODULES], stdin=theirs.fileno(), cwd="/")
     theirs.close()
     atexit.register(server.wait)
     atexit.register(ours.close)
