@@ -72,11 +72,11 @@ class Forked:
     def __init__(
         self, program: Path, words: Sequence[str], *, cwd: str | os.PathLike[str], env: Mapping[str, str]
     ) -> None:
-        (read, write), (heard, said) = os.pipe(), os.pipe()
-        self.stdin, self.stdout = os.fdopen(write, "w"), os.fdopen(heard)
+        (in_read, in_write), (out_read, out_write) = os.pipe(), os.pipe()
+        self.stdin, self.stdout = os.fdopen(in_write, "w"), os.fdopen(out_read)
         given = json.dumps([str(program), list(words), os.fspath(cwd), dict(env)]).encode()
-        socket.send_fds(_server(), [given], [read, said])
-        for fd in (read, said):
+        socket.send_fds(_server(), [given], [in_read, out_write])
+        for fd in (in_read, out_write):
             os.close(fd)
         answer, (self._pidfd,), _, _ = socket.recv_fds(_server(), 4, 1)
         self.pid = int.from_bytes(answer, "big")

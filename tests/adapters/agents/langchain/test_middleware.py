@@ -95,12 +95,12 @@ async def test_what_the_provider_runs_itself_is_reported(tmp_path: Path) -> None
         {"type": "mcp_tool_use", "id": "m1", "name": "push", "server_name": "git", "input": {}},
         {"type": "mcp_tool_result", "tool_use_id": "m1", "content": [], "is_error": False},
     ]
-    said = response().model_copy(update={"content": blocks, "response_metadata": {"model_provider": "anthropic"}})
+    ran = response().model_copy(update={"content": blocks, "response_metadata": {"model_provider": "anthropic"}})
     async with supervise([Policy(name="p", limits=Limits(max_tool_calls=2))], prompt="go") as gate:
-        await agent(tmp_path, gate, said).ainvoke({"messages": [("user", "go")]})
+        await agent(tmp_path, gate, ran).ainvoke({"messages": [("user", "go")]})
     with pytest.raises(PolicyViolationError) as ended:
         async with supervise([Policy(name="p", tool_rules=(Deny(("mcp__git__push",)),))], prompt="go") as gate:
-            await agent(tmp_path, gate, said).ainvoke({"messages": [("user", "go")]})
+            await agent(tmp_path, gate, ran).ainvoke({"messages": [("user", "go")]})
 
     started = [e for e in ended.value.partial.events if isinstance(e, ToolCallStarted)]
     assert [(e.tool_call_id, e.tool_name, e.tool_input, e.turn) for e in started] == [
