@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from forked_programs import Forked
+
+if TYPE_CHECKING:
+    from forked_programs import Forked
 
 
 @contextmanager

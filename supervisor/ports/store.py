@@ -11,6 +11,7 @@ import anyio
 
 from proctor.policies.events import Event, RecordPruned
 
+from ..errors import StoreError
 from .budget_ledger import BudgetInfo, Reservation, ReservationResult
 from .stored_types import (
     ANY_RUN,
@@ -319,10 +320,20 @@ async def all_runs(
                 yield run
         if page:
             before = page[-1].run_id
-        elif before is None or await store.run(before) is not None:
+        elif before is None or await _is_stored(store, before):
             return
         else:  # it was pruned meanwhile: on behind the latest that is still there
             earlier = reversed(seen)
             before = next(earlier)
-            while before is not None and await store.run(before) is None:
+            while before is not None and not await _is_stored(store, before):
                 before = next(earlier, None)
+
+
+async def _is_stored(store: RunRegistry, run_id: str) -> bool:
+    """Whether the run is there, be it one that cannot be read."""
+    try:
+        return await store.run(run_id) is not None
+    except StoreError as error:
+        if error.kind != "corrupt":
+            raise
+        return True

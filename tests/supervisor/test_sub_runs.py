@@ -271,7 +271,7 @@ async def test_a_sub_run_takes_a_place_of_the_runs_at_once() -> None:
     await run_once(agent(step), "go", policies=places, store=store)
 
     assert len(refused) == 1
-    assert "runs at once" in refused[0]
+    assert "run at once" in refused[0]
 
 
 @pytest.mark.parametrize("granted", [True, None], ids=["by the parent's approver", "by nobody"])
