@@ -6,7 +6,6 @@ ROOMS = (
     "shell_commands",
     "facts",
     "conditions",
-    "seen_values",
     "operators",
 )
 """Top first: each imports only those below it."""

@@ -10,7 +10,7 @@ import msgspec
 from ..errors import EventError
 from ..events.calls import UNREADABLE, mark
 from ..events.run_context import RunContext
-from ..language.seen_values import SeenValues
+from ..language.facts import SeenValues
 from ..values.json_values import unkeepable
 from .call_table import RUNNING, CallState, RuleName, Session
 from .handlers import add_net, read_net, remove_net

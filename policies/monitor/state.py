@@ -11,8 +11,7 @@ from ..errors import Violation
 from ..events.calls import check_input, input_digest
 from ..events.run_context import RunContext
 from ..language.conditions import OutputRef
-from ..language.facts import NamingKind
-from ..language.seen_values import SeenValues
+from ..language.facts import NamingKind, SeenValues
 from ..rules.machine import NO_ANSWERS, STARTED, Finding, ToolReturn
 from ..rules.memory import SessionFacts
 from ..rules.net_shorthand import NetLine

@@ -22,9 +22,8 @@ from ..errors import Action, RefusalCause
 from ..events.calls import fingerprint
 from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
-from ..language.facts import CallNames, Directories, NamingKind
-from ..language.seen_values import BOUND as BOUND
-from ..language.seen_values import SeenValues
+from ..language.facts import BOUND as BOUND
+from ..language.facts import CallNames, Directories, NamingKind, SeenValues
 from ..language.selectors import NameScope, Slot, VirtualName
 from ..values.json_values import is_number, parsed_output, text_of
 from ..values.regexes import VIEW, Regex

@@ -10,8 +10,7 @@ import msgspec
 
 from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
-from ..language.facts import Directories, ToolTable, directories_of
-from ..language.seen_values import SeenValues
+from ..language.facts import Directories, SeenValues, ToolTable, directories_of
 from ..values.regexes import Regex
 
 USER_TEXT_BOUND = 1_000_000

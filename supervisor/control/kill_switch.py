@@ -21,6 +21,7 @@ from ..run.recovery import each_ended, end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 
 LOOK_AGAIN_S = 0.5
+LONGEST_PAUSE_S = 4.0
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -234,7 +235,7 @@ class KillSwitch:
 
     async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
         """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
-        left, token = set(wanted), 0
+        left, token, pause = set(wanted), 0, LOOK_AGAIN_S
         with anyio.move_on_after(wait_s):
             while left:
                 token = await wait_again(self.store, token, LOOK_AGAIN_S)
@@ -246,8 +247,9 @@ class KillSwitch:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
                         end = partial(self._end, owner.epoch, order)
                         ended = await each_ended(deserted, end, raises=False)
-                    if not ended:
-                        await anyio.sleep(LOOK_AGAIN_S)  # the store's next change is this owner
+                    if not ended:  # their sessions are busy: each try is a change of the store, which wakes everybody
+                        await anyio.sleep(pause)
+                        pause = min(2 * pause, LONGEST_PAUSE_S)
         return left
 
     async def _end(self, epoch: int, order: dict[str, str], run: RunInfo) -> bool:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition, OutputRef
-from proctor.policies.language.facts import Directories
+from proctor.policies.language.facts import Directories, SeenValues
 from proctor.policies.language.predicates import compile_conditions
-from proctor.policies.language.seen_values import SeenValues
 from proctor.policies.values.globs import glob_problems, matcher
 from proctor.policies.values.json_values import order, parsed_output, same, text_of
 from proctor.policies.values.paths import compile_path, inside, place_of, problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import trio.testing
 from supervised import OPEN, Before, denying
 
 from proctor.policies import Approval, Check, Deny, Limits, Policy, PolicyViolationError
-from proctor.policies.events import Event, MessageReceived, PolicyViolated, RunCancelled, RunCompleted
-from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, Supervisor, run_once
+from proctor.policies.events import Event, MessageReceived, PolicyViolated, RunCancelled, RunCompleted, RunStarted
+from proctor.supervisor import CancelStep, KillSwitch, Launch, MemoryStore, Provider, Supervisor, create_run, run_once
+from proctor.supervisor.ports.stored_types import Owner, RunInfo
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
@@ -286,3 +288,26 @@ async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_t
 
     assert (silent.closed, flood.reported) == (1, MOST)
     assert took == 0
+
+
+async def test_a_run_behind_another_of_its_session_is_tried_at_longer_and_longer_intervals(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try is a change of the store, which wakes whoever waits for one."""
+    store = MemoryStore()
+    owner = await store.register(Owner(owner_id="busy", host="elsewhere"), lease_s=3600)
+    await store.create_run(RunInfo(run_id="first", session_id="s"), epoch=owner.epoch)
+    await store.append([RunStarted(run_id="first", session_id="s", at=datetime.now(UTC))], epoch=owner.epoch)
+    await create_run(store, "second", run_id="second", session_id="s")
+    tries, register = 0, store.register
+
+    async def counted(owner: Owner, *, lease_s: float) -> Owner:
+        nonlocal tries
+        tries += 1
+        return await register(owner, lease_s=lease_s)
+
+    monkeypatch.setattr(store, "register", counted)
+    (outcome,) = await KillSwitch(store).kill(by="ana", run_id="second", wait_s=60)
+
+    assert not outcome.ended
+    assert 5 < tries < 20
