@@ -116,6 +116,7 @@ async def test_a_run_that_ends_leaves_the_sandbox_of_another_alone(bench: Any, p
     async with bench.watched(gate, adapter=adapter) as run:
         await held.wait()
         async with adapter.open(bench.launch()):
+            await bench.api.wait_for_requests(2)  # the second reply is this run's, which never gets it
             both_open.set()
             await pipe.heard()
         await anyio.to_thread.run_sync(Path(str(pipe)).write_text, "on\n")
