@@ -169,7 +169,9 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn() -> None:
     assert torrent.taken < 200 * TURN
 
 
-@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once need Python 3.12 or later")
+@pytest.mark.skipif(
+    not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once need Python 3.12 or later"
+)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_agent_that_never_waits_is_ended_where_tasks_begin_at_once() -> None:
     """In a program of asyncio's eager tasks, and for the first event of it."""
