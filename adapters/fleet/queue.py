@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -169,7 +169,7 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
         sessions = {run.session_id for run in few}
         taken = {id for id in sessions if await store.runs(limit=1, session_id=id, where=_RUNNING)}
     first: dict[str, Waiting] = {}  # by session, newest first
-    async with closing(all_runs(store, where=_CREATED)) as runs:
+    async with closing(_created(store, few)) as runs:
         async for run in runs:
             session_id = run.session_id
             if session_id in taken:
@@ -185,6 +185,17 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
             if len(first) > 2 * most:  # as a few will be of sessions that turn out to be claimed
                 del first[next(iter(first))]
     return list(first.values())[: -most - 1 : -1]
+
+
+async def _created(store: Store, first: Sequence[RunInfo]) -> AsyncGenerator[RunInfo, None]:
+    """The runs that wait, newest first; `first` are the first of them, read already."""
+    if len(first) <= FEW:
+        for run in first:
+            yield run
+        return
+    async with closing(all_runs(store, where=_CREATED)) as runs:
+        async for run in runs:
+            yield run
 
 
 async def _count(store: Store, *, most: int, blocked: bool) -> int:
