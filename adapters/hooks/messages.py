@@ -101,18 +101,9 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 STOPPED = "A policy ended this response."
 NEVER_SET: Final = (
-    *(
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "LD_AUDIT",
-        "LD_DEBUG",
-        "GCONV_PATH",
-        "LOCPATH",
-        "BASH_ENV",
-        "ENV",
-        "SHELLOPTS",
-    ),
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "LD_DEBUG", "GCONV_PATH", "LOCPATH"),
     *("DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH", "__PYVENV_LAUNCHER__"),
+    *("BASH_ENV", "ENV", "SHELLOPTS"),
 )
 """Variables by which a folder could put code of its own into a hook, or keep it from running; Python's own are
 ignored as it is.

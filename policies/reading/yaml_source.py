@@ -83,12 +83,13 @@ def whole_characters(text: str) -> str:
 
 _TAG = "tag:yaml.org,2002:"
 _GLOB = "put a name that begins with `*` in quotes"
+_UNCLOSED = "a bracket or a quote is never closed"
 _HINTS = {
     "^while scanning an alias": _GLOB,
     "cannot start any token": "put the text in quotes",
     "^mapping values": "put a text that contains `: ` in quotes, or indent the line like the others",
     "<block end>": "indent it like the other lines of its list or mapping",
-    "end of stream|stream end": "a bracket or a quote is never closed",
+    "end of stream|stream end": _UNCLOSED,
 }
 """What mends an error of the parser, by its words."""
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
@@ -127,7 +128,7 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
             message, hint = "a tab stands where only spaces may", "write spaces"
         elif re.search(r"(?m)(^|\s)//", text):
             hint = "a comment begins with `#`"
-        elif hint == "a bracket or a quote is never closed" and error.context_mark:
+        elif hint == _UNCLOSED and error.context_mark:
             mark = error.context_mark
         raise Unreadable(f"not YAML: {message}", _span(mark), hint) from None
     except ValueError as error:
