@@ -25,7 +25,7 @@ FOUND = {
     "a reservation of a dead owner is lost": (195, 200),
     "a failed start keeps its session": (14, 100),
     "a settlement that failed is not made": (60, 100),
-    "a worker asks without end": (451, 500),
+    "a worker asks without end": (323, 500),
     "an agent says that its record was pruned": (10, 100),
 }
 """A seed that found the fault when last looked for, and within how many one does."""
