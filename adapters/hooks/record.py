@@ -121,28 +121,28 @@ class HookRecord:
 
     def running(self) -> list[RunInfo]:
         """The newest runs that are not over, of any session."""
-        return newest_runs(self._recorder, MOST_RUNNING, None, None, RunFilter(status=NOT_OVER))
+        return newest_runs(self._recorder, limit=MOST_RUNNING, where=RunFilter(status=NOT_OVER))
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
         """Register a run of the session, the client's own. Raises StoreError when another run of it goes on."""
         run = RunInfo(run_id=run_id, session_id=self.session_id, provider=provider, created_at=at, spec=spec)
-        self.owner = claiming.create(self._recorder, run, self._registered()).owner
+        self.owner = claiming.create(self._recorder, run, epoch=self._registered()).owner
 
     def go_on(self, run_id: str) -> None:
         """Write a run that goes on. One without an owner becomes this client's."""
         run = run_info(self._recorder, run_id)
         self.owner = run.owner if run is not None else None
         if self.owner is None and self.client is not None:
-            self.owner = claiming.claim(self._recorder, run_id, self._registered(), lost=True).owner
+            self.owner = claiming.claim(self._recorder, run_id, epoch=self._registered(), lost=True).owner
 
     def renew(self, epoch: int) -> None:
         """The client of this epoch is still there."""
         with suppress(StoreError):  # it was turned out, and its run is being ended
-            claiming.renew(self._recorder, epoch, LEASE_S)
+            claiming.renew(self._recorder, epoch, lease_s=LEASE_S)
 
     def _registered(self) -> int:
         """The epoch of this hook's client, of which each run has one of its own; 0 where it is not known."""
-        return 0 if self.client is None else claiming.register(self._recorder, self.client, LEASE_S).epoch
+        return 0 if self.client is None else claiming.register(self._recorder, self.client, lease_s=LEASE_S).epoch
 
     def append(self, events: Sequence[Event]) -> None:
         """Add to the record; durable when the record is left. Raises StoreError for a run that somebody else has

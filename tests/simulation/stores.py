@@ -114,7 +114,7 @@ class SQLiteWatched(SQLiteStore):
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         def create(recorder: Any, _: bool) -> RunInfo:
-            created = claiming.create(recorder, run, epoch)
+            created = claiming.create(recorder, run, epoch=epoch)
             self._note(self._witness.claimed, run.run_id, epoch)
             return created
 
@@ -122,7 +122,7 @@ class SQLiteWatched(SQLiteStore):
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
         def claim(recorder: Any, _: bool) -> RunInfo:
-            claimed = claiming.claim(recorder, run_id, epoch, lost=lost)
+            claimed = claiming.claim(recorder, run_id, epoch=epoch, lost=lost)
             self._note(self._witness.claimed, run_id, epoch)
             return claimed
 
@@ -138,7 +138,7 @@ class SQLiteWatched(SQLiteStore):
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         def prune(recorder: Any, _: bool) -> RecordPruned | None:
-            left = recording.prune(recorder, event, up_to)
+            left = recording.prune(recorder, event, up_to=up_to)
             if left is not None:
                 self._note(self._witness.removed, event.session_id)
             return left

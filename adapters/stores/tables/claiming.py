@@ -29,7 +29,7 @@ _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""
 
 
-def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
+def register(recorder: Transaction, owner: Owner, *, lease_s: float) -> Owner:
     """Register an owner; returns it with its epoch. If the answer is lost, the owner is gone with its lease."""
     recorder.lock()
     sql = f"""INSERT INTO owners (owner_id, host, machine, pid, started, until)
@@ -41,7 +41,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
     return replace(owner, epoch=epoch, after=recorder.last_command, gone=False)
 
 
-def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
+def renew(recorder: Transaction, epoch: int, *, lease_s: float) -> None:
     """Extend a lease; StoreError(kind="fenced") for an owner that has left."""
     recorder.lock()
     end = recorder.dialect.lease_end
@@ -63,7 +63,7 @@ def _seal(recorder: Transaction, epoch: int) -> None:
     recorder.change("UPDATE owners SET seal = ? WHERE epoch = ? RETURNING epoch", (row_digest("owner", *row), epoch))
 
 
-def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
+def create(recorder: Transaction, run: RunInfo, *, epoch: int = 0) -> RunInfo:
     """Register a run, for an owner where an epoch is given; see `Store.create_run`."""
     recorder.lock([run.session_id], [run.run_id])
     recorder.check_new(run)
@@ -73,7 +73,7 @@ def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
     return replace(run, owner=owner, after=recorder.last_command, tenant=tenant, labels=labels)
 
 
-def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunInfo:
+def claim(recorder: Transaction, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
     """Make an owner the only writer of a run; see `Store.claim_run`."""
     session_id = _found(recorder, run_id).session_id
     recorder.lock([session_id], [run_id])
@@ -91,7 +91,7 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
 
-def release_run(recorder: Transaction, run_id: str, epoch: int) -> None:
+def release_run(recorder: Transaction, run_id: str, *, epoch: int) -> None:
     """Undo a claim; see `Store.release_run`."""
     if (found := queries.run_info(recorder, run_id)) is None:
         return

@@ -19,6 +19,7 @@ from proctor.policies.events.run_context import FIGURES, Usage
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
+    ANY_RUN,
     GOING_ON,
     LogEntry,
     LogPosition,
@@ -133,9 +134,14 @@ def run_info(tables: Tables, run_id: str) -> RunInfo | None:
 
 
 def newest_runs(
-    tables: Tables, limit: int, session_id: str | None, before: str | None, where: RunFilter
+    tables: Tables,
+    *,
+    limit: int = 100,
+    session_id: str | None = None,
+    before: str | None = None,
+    where: RunFilter = ANY_RUN,
 ) -> list[RunInfo]:
-    """Runs, newest first; `before` a run: the older ones."""
+    """Runs, newest first; see `Store.runs`."""
     wanted, values = _all(list(_conditions(tables, session_id, before, where)))
     sql = f"{_select(tables.dialect)} WHERE {wanted} ORDER BY number DESC LIMIT ?"
     return [_listed(tables.dialect, row) for row in tables.rows(sql, (*values, max(limit, 0)))]

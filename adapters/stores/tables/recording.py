@@ -357,16 +357,16 @@ _instruction = msgspec.json.Decoder(Command).decode
 
 
 def answer(
-    recorder: Transaction, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None
+    recorder: Transaction, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
 ) -> StoredApproval:
-    """Record an answer, if it is the first, as a command or as the event in a batch; see `Store.answer`."""
+    """Record an answer, if it is the first, as a command or as the event; see `Store.answer`."""
     session_id = _found(recorder, approval_id).request.session_id
-    events = [] if batch is None else batch.events
-    recorder.lock([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
+    batch = Batch([] if event is None else [event])
+    recorder.lock([session_id, *batch.first_seq], [part.run_id for part in batch.parts])
     stored = _found(recorder, approval_id)
     check_answerable(stored, given)
     answered = replace(stored, state="granted" if given.granted else "denied", answer=given, answered_at=at)
-    if batch is not None:
+    if batch.events:
         recorder.append(batch, find_stored=False)
         return answered
     recorder.write(
@@ -415,7 +415,13 @@ def find_approval(tables: Tables, approval_id: str) -> StoredApproval | None:
 
 
 def approvals_after(
-    tables: Tables, *, waiting: bool, run_id: str | None, session_id: str | None, after: int, limit: int
+    tables: Tables,
+    *,
+    waiting: bool = True,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    after: int = 0,
+    limit: int = 100,
 ) -> list[StoredApproval]:
     """See `Store.approvals`."""
     found: list[Condition] = [("position > ?", after)]
@@ -459,7 +465,7 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
         raise StoreError(f"{what} was changed, or is of another version", kind="corrupt") from error
 
 
-def commands_after(tables: Tables, after: int) -> list[Command]:
+def commands_after(tables: Tables, *, after: int = 0) -> list[Command]:
     """See `Store.commands`."""
     found: list[Command] = []
     for row in tables.rows("SELECT number, data FROM instructions WHERE number > ? ORDER BY number", (after,)):
@@ -545,7 +551,7 @@ _REMOVED = (
 )
 
 
-def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPruned | None:
+def prune(recorder: Transaction, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
     """See `Store.prune`."""
     recorder.lock([event.session_id], make=False)
     session = recorder.session(event.session_id)

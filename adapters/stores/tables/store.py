@@ -5,40 +5,52 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from proctor.policies.events import Event, RecordPruned
+from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.budget_ledger import BudgetInfo, Reservation, ReservationResult
-from proctor.supervisor.ports.stored_types import (
-    ANY_RUN,
-    ApprovalAnswer,
-    Block,
-    Cancel,
-    Command,
-    LogEntry,
-    LogPosition,
-    Owner,
-    RunFilter,
-    RunInfo,
-    SessionInfo,
-    StoredApproval,
-    UnblockStarts,
-)
+from proctor.supervisor.ports.stored_types import LogEntry
 
 from ...kit.tasks import Hop, Notifier, current_hop, set_all
 from . import budgets as shared
 from . import claiming, queries, recording
 from .batches import Batch
 from .queries import ReaderPool
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _reads(
+    query: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+    """The method of a store that runs this query."""
+
+    @wraps(query)
+    async def method(store: TableStore, /, *args: P.args, **named: P.kwargs) -> T:
+        return await store._readers.query(lambda connection: query(connection, *args, **named))
+
+    return method
+
+
+def _writes(
+    work: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+    """The method of a store that does this work in a transaction."""
+
+    @wraps(work)
+    async def method(store: TableStore, /, *args: P.args, **named: P.kwargs) -> T:
+        return await store._writer.do(lambda recorder, _: work(recorder, *args, **named))
+
+    return method
 
 
 class TableStore(ABC):
@@ -96,101 +108,30 @@ class TableStore(ABC):
                 yield entry
             after, before = (after, page[-1].position) if newest_first else (page[-1].position, None)
 
-    async def place(self) -> LogPosition:
-        """After the latest stored event."""
-        return await self._readers.query(queries.latest_position)
+    place = _reads(queries.latest_position)
+    session = _reads(queries.session_info)
+    run = _reads(queries.run_info)
+    runs = _reads(queries.newest_runs)
+    lost_runs = _reads(queries.lost_runs)
+    create_run = _writes(claiming.create)
+    claim_run = _writes(claiming.claim)
+    release_run = _writes(claiming.release_run)
+    register = _writes(claiming.register)
+    renew = _writes(claiming.renew)
+    release = _writes(claiming.release)
+    approvals = _reads(recording.approvals_after)
+    approval = _reads(recording.find_approval)
+    answer = _writes(recording.answer)
+    send_command = _writes(recording.keep)
+    commands = _reads(recording.commands_after)
+    last_command = _reads(recording.last_command)
+    blocks = _reads(recording.blocks)
+    prune = _writes(recording.prune)
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
         session = await self.session(session_id)
         return session.last_seq if session is not None else 0
-
-    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """Register a run before it starts; see `Store.create_run`."""
-        return await self._writer.do(lambda recorder, _: claiming.create(recorder, run, epoch))
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """Make an owner the only writer of a run; see `Store.claim_run`."""
-        return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch, lost=lost))
-
-    async def release_run(self, run_id: str, *, epoch: int) -> None:
-        """Undo the claim of a run that does not start after all; see `Store.release_run`."""
-        await self._writer.do(lambda recorder, _: claiming.release_run(recorder, run_id, epoch))
-
-    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Register an owner; returns it with its epoch."""
-        return await self._writer.do(lambda recorder, _: claiming.register(recorder, owner, lease_s))
-
-    async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Extend an owner's lease; see `Store.renew`."""
-        await self._writer.do(lambda recorder, _: claiming.renew(recorder, epoch, lease_s))
-
-    async def release(self, epoch: int) -> None:
-        """Release an owner: the runs that it has not ended are lost."""
-        await self._writer.do(lambda recorder, _: claiming.release(recorder, epoch))
-
-    async def lost_runs(self) -> list[RunInfo]:
-        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
-        return await self._readers.query(queries.lost_runs)
-
-    async def run(self, run_id: str) -> RunInfo | None:
-        """A run with its status as the stored events have it, or None."""
-        return await self._readers.query(lambda connection: queries.run_info(connection, run_id))
-
-    async def runs(
-        self,
-        *,
-        limit: int = 100,
-        session_id: str | None = None,
-        before: str | None = None,
-        where: RunFilter = ANY_RUN,
-    ) -> list[RunInfo]:
-        """Newest first; see `Store.runs`."""
-        return await self._readers.query(lambda found: queries.newest_runs(found, limit, session_id, before, where))
-
-    async def session(self, session_id: str) -> SessionInfo | None:
-        """A session, or None."""
-        return await self._readers.query(lambda connection: queries.session_info(connection, session_id))
-
-    async def approvals(
-        self,
-        *,
-        waiting: bool = True,
-        run_id: str | None = None,
-        session_id: str | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[StoredApproval]:
-        """Approvals, in the order they were requested; see `Store.approvals`."""
-        of = partial(recording.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
-        return await self._readers.query(partial(of, after=after, limit=limit))
-
-    async def approval(self, approval_id: str) -> StoredApproval | None:
-        """An approval, or None."""
-        return await self._readers.query(lambda connection: recording.find_approval(connection, approval_id))
-
-    async def answer(
-        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
-    ) -> StoredApproval:
-        """Answer an approval, if nobody has; see `Store.answer`."""
-        batch = None if event is None else Batch([event])
-        return await self._writer.do(lambda recorder, _: recording.answer(recorder, approval_id, given, at, batch))
-
-    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        """Store a command for the owners of runs; returns its number."""
-        return await self._writer.do(lambda recorder, _: recording.keep(recorder, command))
-
-    async def blocks(self) -> list[Block]:
-        """The blocks on starts that were not lifted, oldest first."""
-        return await self._readers.query(recording.blocks)
-
-    async def commands(self, *, after: int = 0) -> list[Command]:
-        """Commands with a number > after, in order."""
-        return await self._readers.query(lambda connection: recording.commands_after(connection, after))
-
-    async def last_command(self) -> int:
-        """The number of the latest command, 0 without any."""
-        return await self._readers.query(recording.last_command)
 
     async def reserve(
         self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
@@ -207,10 +148,6 @@ class TableStore(ABC):
     async def budgets(self) -> list[BudgetInfo]:
         """The shared budgets that were used, by name and key."""
         return await self._readers.query(partial(shared.listed, now_ms=self._now_ms))
-
-    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """Remove the record of a session; see `Store.prune`."""
-        return await self._writer.do(lambda recorder, _: recording.prune(recorder, event, up_to))
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`."""
@@ -245,7 +182,6 @@ class TableStore(ABC):
         self._writer.check_process()
 
 
-T = TypeVar("T")
 RecorderT = TypeVar("RecorderT")
 
 

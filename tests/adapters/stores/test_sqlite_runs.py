@@ -306,7 +306,7 @@ async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
         connection.execute("UPDATE runs SET status = 'completed' WHERE run_id != 'first'")
         steps: list[None] = []
         connection.set_progress_handler(lambda: steps.append(None), 1)
-        found = newest_runs(connection, 1, None, None, RunFilter(status=frozenset(status)))
+        found = newest_runs(connection, limit=1, where=RunFilter(status=frozenset(status)))
 
     assert [run.run_id for run in found] == ["r399" if "completed" in status else "first"]
     assert len(steps) < 400
