@@ -9,9 +9,10 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import BaseModel
 
-from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import Event
 from proctor.policies.events.calls import same_input
 
+from ..kit.call_book import ClientCall
 from ..kit.values import to_jsonable
 from .loop.gate import LoopGate, ToolRefused, is_forced
 
@@ -98,28 +99,20 @@ class Supervision(AgentMiddleware[Any, Any]):
 
 def provider_calls(blocks: Iterable[Any], gate: LoopGate) -> Iterator[Event]:
     """The calls in a response that the model's provider ran itself, which cannot be held."""
-    names: dict[str, str] = {}
+    calls: dict[str, ClientCall] = {}
     for block in blocks:
         kind = block["type"]
         if kind in ("server_tool_call", "server_tool_call_chunk"):
             more = block.get("extras") or {}
             server = more.get("server_name") or more.get("server_label")
             name = f"mcp__{server}__{more.get('tool_name')}" if server else str(block.get("name"))
-            call_id, args = gate.calls.within(str(block.get("id"))), to_jsonable(block.get("args"))
-            names[call_id] = name
-            yield ToolCallStarted(
-                tool_call_id=call_id,
-                tool_name=name,
-                tool_input=args if isinstance(args, dict) else {"input": args},
-                turn=gate.turn_number,
-                parent_tool_call_id=gate.calls.parent(),
-            )
+            call_id = str(block.get("id"))
+            calls[call_id] = gate.calls.unasked(call_id, name, block.get("args"), gate.turn_number)
+            yield calls[call_id].started()
         elif kind == "server_tool_result":
-            call_id, output = gate.calls.within(str(block.get("tool_call_id"))), to_jsonable(block.get("output"))
-            if block.get("status") == "error":
-                yield ToolCallFailed(tool_call_id=call_id, tool_name=names.get(call_id, ""), error=output)
-            else:
-                yield ToolCallCompleted(tool_call_id=call_id, tool_name=names.get(call_id, ""), tool_output=output)
+            call_id, output = str(block.get("tool_call_id")), to_jsonable(block.get("output"))
+            call = calls.get(call_id) or gate.calls.unasked(call_id, "")
+            yield call.ended(output, failed=block.get("status") == "error")
 
 
 def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:

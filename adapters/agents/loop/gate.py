@@ -29,7 +29,7 @@ from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.run.tasks import tool_error
 
-from ...kit.call_book import Turns
+from ...kit.call_book import ClientCall, Turns
 from ...kit.values import is_finite, to_jsonable
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class AllowedCalls:
             turn=turn,
             parent_tool_call_id=self.parent(call_id),
         )
+
+    def unasked(self, call_id: str, name: str, tool_input: Any = None, turn: int = 0) -> ClientCall:
+        """A call in a response that the model's provider runs itself, which cannot be held."""
+        call = self.proposed(self.within(call_id), name, tool_input, turn)
+        return ClientCall(id=call.id, name=name, input=call.input, turn=turn, parent=call.parent_tool_call_id)
 
     def parent(self, call_id: str | None = None) -> str | None:
         """The call whose tool runs this code, if any; for a call, the call around it."""

@@ -25,7 +25,7 @@ from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
 from agents.tool import Tool
 from agents.tool_context import ToolContext
 
-from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
+from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated
 from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.values.json_values import unique_members
 
@@ -170,9 +170,7 @@ def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | 
     )
 
 
-def events_of(
-    response: ModelResponse, *, turn: int, parent: str | None, local_shell: bool = False
-) -> Iterator[Event]:
+def events_of(response: ModelResponse, gate: LoopGate, *, local_shell: bool = False) -> Iterator[Event]:
     """The messages of a turn, and its calls that never ask: those of hosted tools and of computers.
 
     `local_shell`: whether a `shell_call` runs on this machine, not at the model provider.
@@ -188,19 +186,18 @@ def events_of(
         elif kind.endswith("_call"):
             kind = kind.removesuffix("_call")
             if kind not in LOCAL and not (local_shell and kind == "shell"):
-                yield from _ungated(fields, kind, turn, parent)
+                yield from _ungated(fields, kind, gate)
 
 
-def _ungated(fields: dict[str, Any], kind: str, turn: int, parent: str | None) -> Iterator[Event]:
+def _ungated(fields: dict[str, Any], kind: str, gate: LoopGate) -> Iterator[Event]:
     call_id = str(fields.get("call_id") or fields.get("id"))
     name = str(fields["name"]) if kind == "mcp" and fields.get("name") else kind
     given = {key: value for key, value in fields.items() if key not in _NOT_INPUT and value is not None}
-    yield ToolCallStarted(
-        tool_call_id=call_id, tool_name=name, tool_input=given, turn=turn, parent_tool_call_id=parent
-    )
+    call = gate.calls.unasked(call_id, name, given, gate.turn_number)
+    yield call.started()
     if kind in HOSTED:
         output = fields.get("output") or fields.get("results") or fields.get("result") or fields.get("status")
-        yield ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+        yield call.ended(output, failed=False)
 
 
 class Reporting(RunHooks[Any]):
@@ -235,8 +232,7 @@ class Reporting(RunHooks[Any]):
         if usage is not None:
             await self._gate.report(usage)
         shells = next((is_held(tool) for tool in agent.tools if isinstance(tool, ShellTool)), False)
-        turn, parent = self._gate.turn_number, self._gate.calls.parent()
-        for event in events_of(response, turn=turn, parent=parent, local_shell=shells):
+        for event in events_of(response, self._gate, local_shell=shells):
             await self._gate.report(event)
         await self._own.on_llm_end(context, agent, response)
 

@@ -31,14 +31,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage, UsageBase, UsageLimits
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallStarted,
-)
+from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated
 from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.transcript import Response, Said, conversation
@@ -254,7 +247,7 @@ def _cost(response: ModelResponse) -> float | None:
         return None
 
 
-def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:
+def events_of(response: ModelResponse, gate: LoopGate) -> Iterator[Event]:
     """The messages of a turn, and the calls that the model provider ran itself, which cannot be held."""
     blocks = list(_blocks(response))
     texts = [block["text"] for block in blocks if block["type"] == "text"]
@@ -262,16 +255,11 @@ def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:
         yield MessageReceived(content="\n".join(texts) if len(texts) == len(blocks) else blocks)
     for part in response.parts:
         if isinstance(part, NativeToolCallPart):
-            yield ToolCallStarted(
-                tool_call_id=part.tool_call_id,
-                tool_name=part.tool_name,
-                tool_input=to_jsonable(part.args_as_dict()),
-                turn=turn,
-            )
+            arguments = part.args_as_dict()
+            yield gate.calls.unasked(part.tool_call_id, part.tool_name, arguments, gate.turn_number).started()
         elif isinstance(part, NativeToolReturnPart):
-            yield ToolCallCompleted(
-                tool_call_id=part.tool_call_id, tool_name=part.tool_name, tool_output=to_jsonable(part.content)
-            )
+            call = gate.calls.unasked(part.tool_call_id, part.tool_name)
+            yield call.ended(to_jsonable(part.content), failed=False)
 
 
 def _blocks(response: ModelResponse) -> Iterator[dict[str, Any]]:
@@ -306,7 +294,7 @@ class GateCapability(AbstractCapability[Any]):
         gate = self.meter.gate
         if response.usage.has_values():
             await gate.report(self.meter.of_response(response))
-        for event in events_of(response, gate.turn_number):
+        for event in events_of(response, gate):
             await gate.report(event)
         return response
 

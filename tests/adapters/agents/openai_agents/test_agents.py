@@ -67,25 +67,30 @@ async def test_the_tools_of_an_agent_handed_over_to_are_gated(
 async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_parent(
     tmp_path: Path, api: Any, worker: Making
 ) -> None:
-    """Its usage counts, its turns are the parent's; outside a supervised run nothing has changed."""
+    """Its usage counts, its turns are the parent's; outside a supervised run nothing has changed. A tool that the
+    provider runs may have the id of the parent's call.
+    """
     helper = worker("helper", instructions="help")
     front = worker("front", tools=[helper.as_tool("ask_helper", "asks the helper")])
     api.script = [api.calls(("t", "ask_helper", {"input": "help me"})), api.text("done")]
     calls = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
+    searched = {"type": "web_search_call", "id": "t", "call_id": "t", "status": "completed"}
+    calls.append({**searched, "action": {"type": "search", "query": "x"}})
     api.scripts["help"] = [calls, api.text("helped")]
 
     result = await run_once(OpenAIAgentsAdapter(front), "go", policy=NO_RM)
 
     started = [e for e in result.events if isinstance(e, ToolCallStarted)]
-    assert [(e.tool_name, e.parent_tool_call_id, e.turn) for e in started] == [
-        ("ask_helper", None, 1),
-        ("make", "t", 1),
+    assert [(e.tool_call_id, e.tool_name, e.parent_tool_call_id, e.turn) for e in started] == [
+        ("t", "ask_helper", None, 1),
+        ("t.t", "web_search", "t", 1),
+        ("t.2", "make", "t", 1),
     ]
     assert made(tmp_path) == ["b"]
     assert [v.tool_call_id for v in result.policy.violations] == ["t.1"]
     assert result.usage.total_tokens == 440
     assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2]
-    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.2", "t"]
+    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.t", "t.2", "t"]
 
 
 async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
