@@ -53,6 +53,8 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
     },
     credentials: "omit",
     redirect: "error",
+  }).catch(() => {
+    throw new Error("The server does not answer. Try again.");
   });
   if (!response.ok) {
     const told = await response.json().catch(() => ({}));

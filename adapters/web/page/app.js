@@ -9,6 +9,7 @@ import { Switch } from "./kill_switch.js";
 
 const LEAST_PAUSE_MS = 200;
 const SHARE_OF_TIME = 4;
+const RETRY_MS = 2000;
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 const badge = document.getElementById("waiting");
@@ -130,10 +131,14 @@ function signIn(why) {
 }
 
 async function start() {
-  try {
-    me = await get("/api/me");
-  } catch (error) {
-    return signIn(error.status === 401 ? "This token isn't valid." : error.message);
+  for (me = null; me === null; ) {
+    try {
+      me = await get("/api/me");
+    } catch (error) {
+      if (error.status < 500) return signIn(error.status === 401 ? "This token isn't valid." : error.message);
+      shown("lost");
+      await pause(RETRY_MS);
+    }
   }
   killSwitch = new Switch(me);
   await open();

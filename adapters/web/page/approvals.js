@@ -2,8 +2,10 @@
 
 import { get, post } from "./api.js";
 import { callShown } from "./call.js";
-import { Keyed, announce, fill, h, sentence, toast } from "./dom.js";
+import { Keyed, fill, h, sentence, toast } from "./dom.js";
 import { duration, moment } from "./format.js";
+
+const SECOND_TAP_MS = 600;
 
 export class Approvals {
   title = "Approvals";
@@ -32,9 +34,9 @@ export class Approvals {
     const found = await get("/api/approvals");
     if (turn !== this.turn) return;
     const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
-    tellOfOthers(this.cards.show(found.approvals).filter((card) => card.approval.approval_id !== this.id));
+    tellOfOthers(showCards(this.cards, found.approvals).filter((card) => card.approval.approval_id !== this.id));
     if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
-    fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total}` : `${found.total}`);
+    fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total} waiting` : `${found.total} waiting`);
     this.nothing.hidden = found.total > 0;
     if (this.id) await this.lead();
   }
@@ -82,6 +84,17 @@ export class Approvals {
   close() {
     clearInterval(this.timer);
   }
+}
+
+/** Gives the cards that are gone. A second tap, meant for a card that is gone, answers none that moved under the finger. */
+export function showCards(cards, approvals) {
+  const before = [...cards.parent.children];
+  const gone = cards.show(approvals);
+  if (before.length === 0 || before.some((element, n) => element !== cards.parent.children[n])) {
+    cards.parent.classList.add("moved");
+    setTimeout(() => cards.parent.classList.remove("moved"), SECOND_TAP_MS);
+  }
+  return gone;
 }
 
 /** What became of an approval, and who answered it. */
@@ -160,6 +173,7 @@ export class Card {
     const { approval_id: id, input_digest: digest } = this.approval;
     if (this.sent) return;
     this.sent = true;
+    this.say("Sending…");
     try {
       await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
         answer,
@@ -169,15 +183,18 @@ export class Card {
         ...(scope && scope !== "once" ? { scope, like } : {}),
       });
       const said = answer === "grant" ? "Approved" : "Denied";
-      fill(this.told, said);
-      this.told.className = answer === "grant" ? "banner good" : "banner bad";
-      announce(`${said}: ${this.approval.call.name}`);
+      this.say(said, answer === "grant" ? "good" : "bad");
       toast(`${said}: ${this.approval.call.name}`);
     } catch (error) {
-      fill(this.told, sentence(error.message));
-      this.told.className = "banner bad";
       this.sent = error.status === 409;
+      this.say(error.message, "bad");
+      if (!this.element.isConnected) toast(error.message, { bad: true }); // another answer was first
     }
+  }
+
+  say(text, tone = "") {
+    fill(this.told, sentence(text));
+    this.told.className = `banner ${tone}`;
     this.told.hidden = false;
   }
 }

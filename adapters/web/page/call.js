@@ -23,7 +23,7 @@ function command(found) {
     h("pre", {}, found.line),
     several &&
       h("ul", { class: "parts", "aria-label": "What it runs" }, parts.map(partOf)),
-    found.dynamic && h("p", { class: "banner" }, "Not all of it can be seen before it runs: ", sentence(found.dynamic)),
+    found.dynamic && h("p", { class: "banner" }, "proctor can't see everything this line runs: ", sentence(found.dynamic)),
   );
 }
 

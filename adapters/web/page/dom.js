@@ -82,7 +82,7 @@ export function announce(text) {
 
 /** A short message at the foot of the page. */
 export function toast(text, { bad = false } = {}) {
-  const message = h("div", { class: bad ? "toast bad" : "toast" }, text);
+  const message = h("div", { class: bad ? "toast bad" : "toast" }, typeof text === "string" ? sentence(text) : text);
   document.getElementById("toasts").append(message);
   setTimeout(() => message.remove(), bad ? 8000 : 4000);
 }

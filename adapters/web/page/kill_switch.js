@@ -1,7 +1,7 @@
 // The kill switch: what blocks starts stands in a banner on every view; stopping is asked for in a dialog.
 
 import { get, post } from "./api.js";
-import { announce, ask, fill, h, toast } from "./dom.js";
+import { ask, fill, h, toast } from "./dom.js";
 import { counted, moment } from "./format.js";
 
 const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
@@ -86,9 +86,7 @@ export class Switch {
   async done(path, order, said) {
     try {
       const answer = await post(path, order);
-      const text = typeof said === "string" ? said : said(answer);
-      toast(text);
-      announce(text);
+      toast(typeof said === "string" ? said : said(answer));
     } catch (error) {
       toast(error.message, { bad: true });
     }

@@ -1,8 +1,8 @@
 // One run: what it is, its limits as bars, what waits, its timeline, the policies it is under.
 
 import { follow, get, post } from "./api.js";
-import { Card, tellOfOthers } from "./approvals.js";
-import { Keyed, ask, fill, h, toast } from "./dom.js";
+import { Card, showCards, tellOfOthers } from "./approvals.js";
+import { Keyed, ask, fill, h, sentence, toast } from "./dom.js";
 import { amount, duration, limitName, moment, number, usd } from "./format.js";
 import { Timeline } from "./timeline.js";
 
@@ -80,7 +80,8 @@ export class Run {
         this.timeline.add(data);
       }
     } catch (error) {
-      fill(this.heading, error.message);
+      fill(this.heading, sentence(error.message));
+      this.pill.hidden = true;
     }
   }
 
@@ -129,7 +130,7 @@ export class Run {
   async showWaiting() {
     const { approvals } = await get("/api/approvals?limit=500");
     const own = approvals.filter((each) => each.run_id === this.run.run_id);
-    tellOfOthers(this.cards.show(own));
+    tellOfOthers(showCards(this.cards, own));
     this.waiting.hidden = own.length === 0;
   }
 

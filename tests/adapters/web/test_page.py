@@ -186,6 +186,53 @@ def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) 
     assert (types.count("tool_call_completed"), types[-1]) == (2, "run_completed")
 
 
+def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) -> None:
+    """The next call's button comes to the same place, and works only after a moment; the keyboard is not slowed."""
+    call = "  - {call: write, input: {path: a.txt, content: one}}\n"
+    with going(site, f"tools: [write]\nsteps:\n{call}{call}", POLICY) as process, web_server.waits(process) as event:
+        tab = person.opens("#/approvals")
+        expect(tab.get_by_role("article")).to_be_visible()
+        tab.evaluate(
+            """() => new MutationObserver((found) => {
+                for (const added of found.flatMap((each) => [...each.addedNodes]).filter((each) => each.matches("article"))) {
+                    const place = added.querySelector("button.main").getBoundingClientRect();
+                    document.body.lang = document.elementFromPoint(place.x + 5, place.y + 5).tagName;
+                }
+            }).observe(document.querySelector(".approvals"), { childList: true })"""
+        )
+        tab.get_by_role("button", name="Approve").click()
+        expect(tab.get_by_text("write was approved").or_(tab.get_by_text("Approved: write"))).to_be_visible()
+        expect(tab.locator("body")).to_have_attribute("lang", "DIV")
+        tab.get_by_role("button", name="Approve").click()
+        assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
+
+
+def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> None:
+    """On a slow network: it is being sent, then another person's answer was first, though the card is gone by then."""
+    with waiting(site) as run_id:
+        slow, quick = person.opens("#/approvals"), person.opens("#/approvals", BEN)
+        held: list[Any] = []
+        slow.route("**/answer", lambda route: held.append(route))
+        slow.get_by_role("button", name="Approve").click()
+        expect(slow.get_by_role("article")).to_contain_text("Sending…")
+        quick.get_by_role("button", name="Deny").click()
+        expect(slow.get_by_text("Nothing waits for a person.")).to_be_visible()
+        held[0].continue_()
+        expect(slow.get_by_text("is closed: denied by ben")).to_be_visible()
+        assert ends(site, run_id)[-1]["type"] == "run_completed"
+    person.wrong.clear()
+
+
+def test_a_network_that_fails_while_the_page_opens_signs_nobody_out(person: Person) -> None:
+    """The page asks again until the server answers."""
+    tab = person.opens()
+    tab.route("**/api/me", lambda route: route.abort(), times=1)
+    tab.reload()
+    expect(tab.get_by_text("reconnecting")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Runs")).to_be_visible()
+    person.wrong.clear()
+
+
 def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
     """After it was asked whether it should be."""
     with going(site, "steps: [{silence: forever}]\n", POLICY):
@@ -347,7 +394,7 @@ def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> No
         expect(card.get_by_role("list", name="What it runs").get_by_role("listitem").nth(1)).to_have_text(
             "rm-rfbuild"
         )
-        expect(card).to_contain_text("Not all of it can be seen before it runs")
+        expect(card).to_contain_text("proctor can't see everything this line runs")
         card.get_by_role("button", name="Deny").click()
         ends(site, event["run_id"])
 
