@@ -194,10 +194,10 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
         expect(tab.get_by_role("article")).to_be_visible()
         tab.evaluate(
             """() => new MutationObserver((found) => {
-                for (const added of found.flatMap((each) => [...each.addedNodes]).filter((each) => each.matches("article"))) {
-                    const place = added.querySelector("button.main").getBoundingClientRect();
-                    document.body.lang = document.elementFromPoint(place.x + 5, place.y + 5).tagName;
-                }
+                const added = found.flatMap((each) => [...each.addedNodes]).find((each) => each.matches("article"));
+                if (!added) return;
+                const place = added.querySelector("button.main").getBoundingClientRect();
+                document.body.lang = document.elementFromPoint(place.x + 5, place.y + 5).tagName;
             }).observe(document.querySelector(".approvals"), { childList: true })"""
         )
         tab.get_by_role("button", name="Approve").click()
@@ -208,7 +208,7 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
 
 
 def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> None:
-    """On a slow network: it is being sent, then another person's answer was first, though the card is gone by then."""
+    """On a slow network: it is being sent; then it says that another person's was first, though its card is gone."""
     with waiting(site) as run_id:
         slow, quick = person.opens("#/approvals"), person.opens("#/approvals", BEN)
         held: list[Any] = []
