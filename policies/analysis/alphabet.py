@@ -44,6 +44,7 @@ from .values import (
     atoms_of,
     binds,
     candidates,
+    depend_on_directories,
     documents,
     is_exact,
     is_simple,
@@ -77,13 +78,13 @@ class Alphabet:
         parts: Sequence[RuleComponent | SplitComponent],
         table: ToolTable,
         given: Sequence[str | Tool] | None,
-        context: RunContext,
+        stated: RunContext,
         followed: int,
         work: Work,
         *,
         others: bool,
     ) -> None:
-        self._played, self._parts, self._context, self._work = played, parts, context, work
+        self._played, self._parts, self._stated, self._work = played, parts, stated, work
         self._tools = ToolKinds(table)
         self._numbers = itertools.count(2)
         self._leaf_tests: dict[tuple[str, str], list[tuple[Any, Any, bool]]] = {}
@@ -351,6 +352,8 @@ class Alphabet:
             return False
         if any((name, path) in self._listless for path in tested):
             return False
+        if any(depend_on_directories(atoms, self._stated) for atoms in tested.values()):
+            return False
         return all(are_covered(atoms, of_texts=self._is_of_texts(path)) for path, atoms in tested.items())
 
     def _is_of_texts(self, path: str) -> bool:
@@ -529,7 +532,8 @@ class Replies:
             if evidence.output
         }
         tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
-        facts: Any = None
+        part = _inner(self._parts[0])
+        facts = part.in_flight(call, part.moments[0])
         found: dict[Any, Any] = {}
         for output in outputs:
             value = ToolReturn(output).value

@@ -28,10 +28,12 @@ from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
 from .replaying import Replayed
 from .session_search import NothingCertificate, Side
-from .values import are_covered, atoms_of, candidates, documents
+from .values import are_covered, atoms_of, candidates, depend_on_directories, documents
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
 """The directories of a run, unknown and known."""
+SHELLS: tuple[dict[str, str], ...] = ({}, {"shell": "bash"})
+"""The shells that read a command line each in its own way."""
 MOST_CONTEXTS = 64
 ONE_CONTEXT = "every run of a session has the same context"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
@@ -130,13 +132,17 @@ class Inquiry(NamedTuple):
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
                 tested.setdefault(path, []).append(atom)
-        places = PLACES if _looks_at_places(clauses) else PLACES[:1]
+        around = [
+            {**place, **shell}
+            for place in (PLACES if _use(clauses, "within") else PLACES[:1])
+            for shell in (SHELLS if _use(clauses, "runs") else SHELLS[:1])
+        ]
         choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
         made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
-        for document, place in itertools.product(made, places):
+        for document, place in itertools.product(made, around):
             try:
-                context = msgspec.convert({**place, **document}, RunContext)
+                context = msgspec.convert({**document, **place}, RunContext)
             except msgspec.ValidationError:
                 continue
             left = tuple(frozenset(r.number for r in each.for_context(context).rules) for each in programs)
@@ -195,7 +201,8 @@ class Direction:
         contexts, gap = inquiry.contexts([*clauses[0], *clauses[1]], programs)
         for context in contexts:
             mine, other = map(side, programs, clauses, itertools.repeat(context))
-            setting = Setting(mine, other.program, context, inquiry.tools, inquiry.work, standard)
+            stated = inquiry.context or RunContext()
+            setting = Setting(mine, other.program, context, stated, inquiry.tools, inquiry.work, standard)
             if not check(nothing := NothingCertificate(other, standard)):
                 self._found.append(Implication("proved", "", certificate=nothing))
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
@@ -281,15 +288,15 @@ def read_selector(selector: Any) -> Deny:
         raise ValueError(f"not a selector: {error}") from None
 
 
-def _looks_at_places(clauses: Iterable[Clause]) -> bool:
-    return any(each.within is not msgspec.UNSET for clause in clauses for each in clause.conditions)
+def _use(clauses: Iterable[Clause], operator: str) -> bool:
+    return any(name == operator for clause in clauses for _, (name, _) in atoms_of(clause.conditions))
 
 
 def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
     """Whether the contexts that were tried meet every set of the conditions at a path."""
     if any(other != path and f"{other}.".startswith(f"{path}.") for other in tested):
         return False
-    return are_covered(tested[path])
+    return are_covered(tested[path]) and not depend_on_directories(tested[path], RunContext())
 
 
 def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) -> list[Any]:

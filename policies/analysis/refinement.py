@@ -64,11 +64,12 @@ class Implication(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The settings that all searches of one question share."""
+    """The settings that all searches of one question share; `stated` is what the question says of the context."""
 
     stack: Side
     property: Program
     context: RunContext
+    stated: RunContext
     given: Sequence[str | Tool] | None
     work: Work
     standard: Standard
@@ -249,7 +250,7 @@ class _Refinement:
         stack = [component(rule, asked_of=True) for rule in self.included.values()]
         property = component(self.rule, asked_of=False)
         alphabet = Alphabet(
-            played, parts, table, setting.given, context, self.followed, setting.work, others=self.others
+            played, parts, table, setting.given, setting.stated, self.followed, setting.work, others=self.others
         )
         self.classes = max(self.classes, len(alphabet.calls))
         alike = ending_alike([*stack, property], alphabet.calls)

@@ -11,10 +11,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from ..events.run_context import RunContext
 from ..language.conditions import Condition, all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
 from ..values.json_values import is_number, number_of, scalars_in, text_of
-from ..values.paths import path_steps
+from ..values.paths import path_steps, place_of
 from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
 from .texts import texts_apart
@@ -143,6 +144,14 @@ def are_covered(atoms: Sequence[Atom], *, of_texts: bool = False) -> bool:
         return len(_commands(atoms)) <= MOST_COMMANDS
     patterns = _patterns(atoms)
     return patterns is not None and texts_apart(patterns).complete
+
+
+def depend_on_directories(atoms: Sequence[Atom], stated: RunContext) -> bool:
+    """Whether the run's workspace or home, unless stated, decides if values that equalities name are `within`."""
+    around = stated.workspace or None, stated.home or None
+    named = [place for value in literals(atoms) if (place := place_of(text_of(value), *around))]
+    directories = [place for name, each in atoms if name == "within" and (place := place_of(each, *around))]
+    return any(a.start != b.start or a.up or b.up for a in named for b in directories)
 
 
 def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:

@@ -200,6 +200,15 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "calls that fail at once": (
         policy({"type": "circuit_breaker", "total": 1}), {"keeps": policy({"type": "circuit_breaker", "total": 3})}
     ),
+    "a file of the workspace that was returned": (
+        policy({"type": "precondition", "tool": "pay", "requires": [
+            {"prior": "look", "output": [{"path": "$.p", "within": "."}]}]}),
+        {"reach": "pay"},
+    ),
+    "a line that only bash reads": (
+        policy(tool_rules=[only({"path": "$.c", "runs": ["cat", "ls"]})]),
+        {"reach": {"tool": "pay", "where": [{"path": "$.c", "equals": "cat <(ls)"}]}},
+    ),
     "an attempt that is owed, and refused": (
         policy(
             {"type": "count", "tool": "c", "exact": 1, "of": "attempted"},
@@ -408,6 +417,16 @@ def test_the_same_rule_that_only_warns_is_no_proof_of_a_property() -> None:
     warning = policy({"type": "blocklist", "tools": ["pay"], "action": "warn"})
     assert isinstance(verify(warning, keeps=warning), Refuted)
     assert isinstance(verify(warning, no_looser_than=warning), Proved)
+
+
+@pytest.mark.parametrize(("directory", "path"), [(".", "/srv/x"), ("~", "/root/x"), ("/srv", "x"), ("..", "../../x")])
+def test_where_a_directory_is_decides_only_if_it_is_known(directory: str, path: str) -> None:
+    """The workspace may be anywhere, unless the context says where it is."""
+    stack = policy(tool_rules=[only({"path": "$.p", "within": directory})])
+    reached = {"tool": "pay", "where": [{"path": "$.p", "equals": path}]}
+    assert not isinstance(verify(stack, reach=reached), Proved)
+    elsewhere = RunContext(workspace="/a/b/c", home="/home/ana")
+    assert isinstance(verify(stack, reach=reached, context=elsewhere), Proved)
 
 
 def test_places_that_lie_in_each_other_are_looked_at() -> None:
