@@ -130,6 +130,20 @@ def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Cli, learnt: 
     assert cli("test", "tests.yaml").code == 0
 
 
+def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Cli, learnt: Any, place: Path) -> None:
+    """A line that nothing can name, a tool that is a pattern, a value that one session alone has."""
+    line = session("line", "go", ("bash", {"command": "git status; $TOOL now"}, ""))
+    alone = session("alone", "go", ("find_order", {"order": "B001"}, ""))
+    odd = [line, session("pattern", "go", ("b?", {}, "")), alone]
+    answer = learnt(*odd, *map(refund, range(12, 20)), options=("--json",))
+
+    ids = ["line", "pattern", "alone"]
+    assert [*answer.lines[0]["denied"]] == ids
+    assert [text.split("`")[1] for text in answer.err.splitlines() if "learnt from" in text] == ids
+    judged = cli("eval", "--policy", "policy.yaml", "sessions.jsonl", "--json").lines
+    assert [each["session"] for each in judged if not each["passed"]] == ids
+
+
 def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
     """Twelve sessions are no chance; what follows from two others is left out."""
     learnt()

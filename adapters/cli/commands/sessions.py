@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ import click
 import msgspec
 import yaml
 
-from proctor.policies import Event, merge_policies, parse_policies
+from proctor.policies import Event, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import RunStarted, ToolEvent
 from proctor.policies.values.json_values import NOT_YAML
 from proctor.supervisor.ports.store import closing
@@ -328,7 +329,8 @@ def suggest(
     if interactive and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("`--interactive` asks on a terminal, and there is none; leave it out")
     base = read_policies(bases) if bases else []
-    observed = [observe(session) for session in _counted(_read(sessions, store, format))]
+    recorded = [*_counted(_read(sessions, store, format))]
+    observed = [*map(observe, recorded)]
     found = learn(observed, name=name, action=action or ("deny" if bases else "request_approval"))
     if not found.tools:
         raise click.UsageError("the sessions have no call that ran: there is nothing to learn from")
@@ -336,8 +338,9 @@ def suggest(
         found = _reviewed(found)
     if base:
         found = without_denied(found, merge_policies(base), observed)
+    denied = _denied(found, recorded)
     if as_json:
-        echo_json(_data(found))
+        echo_json({**_data(found), "denied": denied})
     if output is not None or not as_json:
         with written_to(output):
             write_document(policy_text(found))
@@ -349,7 +352,24 @@ def suggest(
             file.write(text.encode())
     if found.dropped:
         note(f"left out: {len(found.dropped)}; the policy says why")
+    for id, why in itertools.islice(denied.items(), SHOWN):
+        note(f"not allowed, though learnt from: session `{id}`: {why}")
+    if len(denied) > SHOWN:
+        note(f"not allowed, though learnt from: {len(denied) - SHOWN:,} more sessions")
     return FINE
+
+
+def _denied(found: Suggestion, recorded: Sequence[TraceSession]) -> dict[str, str]:
+    """The sessions, by their ids, that the policy does not let through, each with the first reason."""
+    from ...evaluate import judge_sessions
+
+    compiled = compile_policy(merge_policies(parse_policies(found.policy())))
+    denied: dict[str, str] = {}
+    for _, report in judge_sessions(compiled, _counted(iter(recorded))):
+        for each in report.violations:
+            if each.action != "warn":
+                denied.setdefault(report.session, each.message)
+    return denied
 
 
 def _reviewed(found: Suggestion) -> Suggestion:
