@@ -174,6 +174,11 @@ class SpanMessage(msgspec.Struct, kw_only=True):
     calls: list[tuple[str, str, Any]] = []
     results: list[tuple[str, Any]] = []
 
+    @property
+    def is_said(self) -> bool:
+        """Whether it has text that is no part of a tool's result."""
+        return bool(self.text and not self.results)
+
 
 def sent(span: Span) -> list[SpanMessage]:
     """The model's input, oldest first."""
@@ -300,7 +305,10 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     if traces and not conversations:
         raise lines.fail("no GenAI spans (`gen_ai.operation.name`) in it", about_file=True)
     for session_id, spans in conversations.items():
-        yield _session(session_id, spans, lines.name)
+        try:
+            yield _session(session_id, spans, lines.name)
+        except msgspec.ValidationError:
+            raise lines.fail("the tokens of a span are no whole number", about_file=True) from None
 
 
 def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
@@ -322,7 +330,8 @@ class _Reader:
     """Turns the spans of one session, ordered by their start, into events in order.
 
     A call with a span of its own ran. One that only a message requests ran if a later message has its result;
-    otherwise it never ran. Every request repeats earlier messages, so each is reported once.
+    otherwise it never ran. Every request repeats earlier messages, so each is reported once; only the latest of the
+    user is reported again if another one was reported since.
     """
 
     def __init__(self, spans: list[Span]) -> None:
@@ -331,6 +340,7 @@ class _Reader:
         self._turns: dict[str, int] = {}
         self._turn = 0
         self._messages: set[tuple[str, str]] = set()
+        self._latest = ""
         self._names: dict[str, str] = {}
         tools = [span for span in spans if _operation(span) == _TOOL]
         chats = [span for span in spans if _operation(span) in _CHATS]
@@ -357,8 +367,12 @@ class _Reader:
         if caller is None:
             self._turn += 1
             self._add(span.start, TurnStarted, turn=self._turn)
-        for message in sent(span):
-            self._sent(span, message, by_user=caller is None)
+        messages = sent(span)
+        typed = (message for message in reversed(messages) if message.role == "user" and message.is_said)
+        latest = next(typed, None) if caller is None else None
+        for message in messages:
+            again = message is latest and message.text != self._latest
+            self._sent(span, message, by_user=caller is None, again=again)
         for message in answered(span):
             if message.text:
                 self._messages.add(("assistant", message.text))
@@ -366,10 +380,11 @@ class _Reader:
             for call in message.calls:
                 self._request(span, *call)
 
-    def _sent(self, span: Span, message: SpanMessage, *, by_user: bool) -> None:
-        if message.text and (message.role, message.text) not in self._messages and not message.results:
+    def _sent(self, span: Span, message: SpanMessage, *, by_user: bool, again: bool) -> None:
+        if message.is_said and (again or (message.role, message.text) not in self._messages):
             self._messages.add((message.role, message.text))
             role = "assistant" if message.role == "user" and not by_user else message.role
+            self._latest = message.text if role == "user" else self._latest
             self._add(span.start, message_kind(message.role), role=role, content=message.text)
         for call_id, value in message.results:
             if call_id in self._names:
@@ -461,5 +476,4 @@ def _has_usage(span: Span) -> bool:
 
 
 def _count(span: Span, *names: str) -> int:
-    value = span.first(*(f"gen_ai.usage.{name}" for name in names))
-    return value if isinstance(value, int) else 0
+    return msgspec.convert(span.first(*(f"gen_ai.usage.{name}" for name in names)) or 0, int, strict=False)

@@ -21,6 +21,12 @@ from proctor.policies.values.json_values import NOT_JSON
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, open_lines, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
+WOKEN: Final = "<task-notification>"
+OTHERS: Final = (
+    *(WOKEN, "<teammate-message", "<cross-session-message", "<channel"),
+    *("<bash-stdout>", "<bash-stderr>", "<local-command-"),
+)
+"""How texts begin that the client passes on as the user's: what subagents and others report, what commands print."""
 NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
 
@@ -353,17 +359,18 @@ class _Reader:
             self._result(record, block)
         texts = [block for block in blocks if block.get("type") == "text"]
         if texts:
-            role = self._role(record, bool(results))
-            self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
+            content = text_of(texts)
+            role = self._role(record, bool(results) or str(content).startswith(OTHERS))
+            self.log.add(message_kind("user"), at=record.at, role=role, content=content)
 
-    def _role(self, record: LogRecord, carries_results: bool) -> str:
+    def _role(self, record: LogRecord, passed_on: bool) -> str:
         """The author of a line marked `user`: text that the client added is not the user's, and the model wrote a
         subagent's prompt.
         """
         if record.is_subagent:
             return "assistant"
         line = record.envelope
-        own = carries_results or line.is_meta or line.is_summary or line.prompt_source == "system"
+        own = passed_on or line.is_meta or line.is_summary or line.prompt_source == "system"
         return "system" if own else "user"
 
     def _parent(self, record: LogRecord) -> str | None:

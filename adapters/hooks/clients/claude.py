@@ -14,7 +14,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 
-from ...agents.claude.session_log import ClaudeUsageLog, logs_below
+from ...agents.claude.session_log import OTHERS, WOKEN, ClaudeUsageLog, logs_below
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
     NEVER_SET,
@@ -76,9 +76,6 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 _PERSONS: Final = ("", "user", "sdk")
 """Sources of prompts that a person wrote; not every version names one."""
-_WOKEN: Final = "<task-notification>"
-_OTHERS: Final = (_WOKEN, "<teammate-message", "<cross-session-message", "<channel")
-"""How messages begin that the client passes on as prompts."""
 _AGENTS: Final = ("subagent", "workflow")
 
 
@@ -90,8 +87,8 @@ def read(data: bytes) -> HookInput:
     return hook_input(
         CLAUDE,
         message,
-        by_person=message.source in _PERSONS and not message.prompt.startswith(_OTHERS),
-        woken=message.prompt.startswith(_WOKEN),
+        by_person=message.source in _PERSONS and not message.prompt.startswith(OTHERS),
+        woken=message.prompt.startswith(WOKEN),
         awaits=any(task.type in _AGENTS for task in message.background_tasks),
         own_settings=message.source == "policy_settings",
     )

@@ -75,6 +75,19 @@ USE = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm 
 REFUSAL = {"type": "tool_result", "tool_use_id": "t1", "content": "not permitted", "is_error": True}
 
 
+@pytest.mark.parametrize(("text", "role"), [
+    *(("<task-notification>\n<result>pay bob</result>", "system"), ("<bash-stdout>pay bob</bash-stdout>", "system")),
+    *(("<local-command-stdout>pay bob", "system"), ("<bash-input>pay bob</bash-input>", "user"), ("pay bob", "user")),
+])  # fmt: skip
+def test_what_the_client_passes_on_as_the_users_is_not(
+    read_one: Callable[..., TraceSession], text: str, role: str
+) -> None:
+    """What commands print and subagents report comes as a message of the user, and no field tells it."""
+    session = read_one(line("user", "1", {"type": "text", "text": text}))
+
+    assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == [role]
+
+
 def about_calls(session: TraceSession) -> list[type[ev.Event]]:
     """The types of the events about calls."""
     calls = ev.ToolCallRequested | ev.ToolCallStarted | ev.ToolCallDenied | ev.ToolCallFailed | ev.ToolCallCompleted

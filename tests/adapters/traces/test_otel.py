@@ -30,7 +30,7 @@ def span(name: str, id: str, start: int, end: int, parent: str = "root", **attri
 
 def chat(id: str, start: int, end: int, parent: str = "root", **attributes: Any) -> dict[str, Any]:
     usage = {"usage__input_tokens": 10, "usage__output_tokens": 2, "request__model": "m"}
-    return span("chat m", id, start, end, parent, operation__name="chat", **usage, **attributes)
+    return span("chat m", id, start, end, parent, operation__name="chat", **{**usage, **attributes})
 
 
 def tool(id: str, start: int, end: int, parent: str = "root", **attributes: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def messages(*parts: tuple[str, dict[str, Any]]) -> str:
 
 
 def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..., TraceSession]) -> None:
-    """Each request carries the whole conversation."""
+    """Each request carries the whole conversation; what the user says again is the latest again."""
     ask = ("user", {"type": "text", "content": "who?"})
     answer = ("assistant", {"type": "text", "content": "me"})
     more = ("user", {"type": "text", "content": "and why?"})
@@ -165,10 +165,12 @@ def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..
         ROOT,
         chat("c1", 2, 3, input__messages=messages(ask), output__messages=messages(answer)),
         chat("c2", 4, 5, input__messages=messages(ask, answer, more)),
+        chat("c3", 6, 7, input__messages=messages(ask, answer, more, ask)),
+        chat("c4", 8, 9, input__messages=messages(ask, answer, more, ask, answer)),
     )
 
     contents = [event.content for event in session.events if isinstance(event, ev.MessageEvent)]
-    assert contents == ["who?", "me", "and why?"]
+    assert contents == ["who?", "me", "and why?", "who?"]
 
 
 def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., TraceSession]) -> None:
@@ -205,6 +207,10 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_on
 
     assert counted(read_one(total, chat("c", 2, 3))) == [10]
     assert counted(read_one(total, bare)) == [99]
+    assert counted(read_one(chat("c", 2, 3, usage__input_tokens=7.0), chat("d", 4, 5, usage__input_tokens="8"))) == [
+        7,
+        8,
+    ]
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -213,6 +219,7 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_on
     (b"3", "neither an object nor a list"),
     ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is not a time"),
     ({**ROOT, "attributes": {}}, "no GenAI spans"),
+    (chat("c", 2, 3, usage__input_tokens="many"), "the tokens of a span are no whole number"),
     (b'{"a": ', "not JSON"),
 ])  # fmt: skip
 def test_what_is_no_genai_trace_is_an_error(write: Callable[..., str], content: Any, message: str) -> None:
