@@ -113,7 +113,8 @@ RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
 CALL_MARK: Final = "PROCTOR_CALL"
 """The same for one call of the run, if calls are processes of their own."""
-_NOT_FOR_RUNS: Final = frozenset(("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"))
+NOT_FOR_RUNS: Final = ("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET")
+"""The variables that only people and services may have."""
 T = TypeVar("T")
 _LOOK_AGAIN_S: Final = 0.2
 KILL_S: Final = 5.0
@@ -131,7 +132,7 @@ def marked_environment(
         env: the environment to mark; this process's if not given.
         call_id: the call that the process is started for, if it is for one.
     """
-    given = {name: value for name, value in (os.environ if env is None else env).items() if name not in _NOT_FOR_RUNS}
+    given = {name: value for name, value in (os.environ if env is None else env).items() if name not in NOT_FOR_RUNS}
     return {**given, **_marks(mark, call_id), **trace_environment(run_of(mark))}
 
 

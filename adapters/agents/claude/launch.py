@@ -17,7 +17,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
 from ...kit.launch_options import allow_lists, denied, options_for, run_limits
-from ...kit.process_tree import guarded_program
+from ...kit.process_tree import NOT_FOR_RUNS, guarded_program
 from .translation import KNOWN, at_the_gate, is_spellable, resolve
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ _BRING_HOOKS: Final = {
 }
 _SETTINGS_FLAGS: Final = frozenset(("agents", "plugin-dir", "plugin-url", "setting-sources", "settings"))
 _NO_HOOKS_FLAG: Final = "bare"
-KEPT_EMPTY: Final = {"CLAUDE_CODE_PLUGIN_DIRS": "", "CLAUDE_CODE_SIMPLE": ""}
-"""Variables that would bring the client plugins, or keep it from asking our hooks."""
+KEPT_EMPTY: Final = dict.fromkeys(("CLAUDE_CODE_PLUGIN_DIRS", "CLAUDE_CODE_SIMPLE", *NOT_FOR_RUNS), "")
+"""Variables that would bring the client plugins, keep it from asking our hooks, or let it answer for a person: the
+SDK takes none away.
+"""
 NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
 
 

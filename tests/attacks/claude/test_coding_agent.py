@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.kit.process_tree import NOT_FOR_RUNS
 from proctor.policies import parse_policies
 from proctor.supervisor import run_once
 from tests import coding_agent
@@ -40,3 +41,14 @@ async def test_bash_runs_what_is_read_as_bashs(bench: Any, shell: str) -> None:
     await run_once(bench.adapter(env={"SHELL": shell}), "go", policies=parse_policies("name: p"))
 
     assert (bench.cwd / "shell.txt").read_text().strip().endswith("/bash")
+
+
+async def test_secrets_of_proctor_are_not_passed_on(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one of them the agent could answer its own requests."""
+    for name in NOT_FOR_RUNS:
+        monkeypatch.setenv(name, "keep-this-here")
+    bench.api.say(bench.api.reply(bench.api.bash("env > env.txt")), bench.api.reply())
+
+    await run_once(bench.adapter(env={"PROCTOR_TOKEN": "keep-this-here"}), "go", policies=parse_policies("name: p"))
+
+    assert "keep-this-here" not in (bench.cwd / "env.txt").read_text()
