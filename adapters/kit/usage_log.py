@@ -23,6 +23,8 @@ from proctor.policies.errors import EventError, os_words
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
+from .values import whole_characters
+
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
 WAIT_S = 1.0
@@ -180,7 +182,7 @@ class UsageLog(ABC):
             log.below = log.below or below
             with path.open("rb") as file:
                 for line in _whole_lines(file, log):
-                    self._count(line, log)
+                    self._count(whole_characters(line), log)
         if log is not before:  # the client wrote it anew: what was counted stays counted
             for model, tokens in before.totals.items():
                 log.totals[model] = log.totals.get(model, LoggedTokens()).most(tokens)

@@ -24,10 +24,12 @@ async def tokens(session: Any) -> list[tuple[int, int]]:
 
 
 async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any) -> None:
-    """The client writes a line for each part of a response, each with the usage so far."""
+    """The client writes a line for each part of a response, each with the usage so far; a text may be cut within a
+    character.
+    """
     session.policy.write_text(DENY_PAST_1000)
     session.prompt("p1")
-    session.used("m1", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
+    session.used("m1", text="cut \ud83d", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
     session.used("m1", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
     first = session.pre("t1").verdict
     session.used("m1", input_tokens=400, output_tokens=90, cache_read_input_tokens=50)
