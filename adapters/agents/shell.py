@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,12 +27,13 @@ from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.shell.parser import parse_line
 from proctor.policies.shell.programs import DYNAMIC, LinePart
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, LaunchOptions, Provider
 
+from ..kit.client_process import Workspace
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
-from ..kit.process_tree import end_orphans, home_of
+from ..kit.process_tree import end_orphans
 from ..kit.provider import TaskProvider, at_work
 from ..kit.subprocesses import CommandResult, Subprocesses
 
@@ -61,7 +60,7 @@ class ShellAgent:
     _named: Collection[str]
     _allowed: list[ToolCall] = field(default_factory=list)
 
-    async def run(self, *, cwd: Path, env: Mapping[str, str] | None, timeout_s: float | None) -> None:
+    async def run(self, workspace: Workspace, *, timeout_s: float | None) -> None:
         """Judge, run and report."""
         try:
             calls = self._calls(parse_line(self._line))
@@ -72,7 +71,7 @@ class ShellAgent:
         try:
             refusal = await self._propose(calls)
             if refusal is None:
-                await self._execute(calls, cwd, _clean(env), timeout_s)
+                await self._execute(calls, workspace, timeout_s)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._release()
@@ -112,12 +111,11 @@ class ShellAgent:
                 return GateAnswer(allowed=False, tell_model="a command line cannot be rewritten")
         return None
 
-    async def _execute(
-        self, calls: list[ToolCall], cwd: Path, env: Mapping[str, str], timeout_s: float | None
-    ) -> None:
+    async def _execute(self, calls: list[ToolCall], workspace: Workspace, timeout_s: float | None) -> None:
         argv = ["bash", "--noprofile", "--norc", "-c", self._line]
+        env = {name: value for name, value in workspace.environment.items() if not _INJECTED.fullmatch(name)}
         try:
-            result = await self._commands.run(argv, cwd=cwd, env=env, timeout_s=timeout_s)
+            result = await self._commands.run(argv, cwd=workspace.folder, env=env, timeout_s=timeout_s)
         except OSError as error:
             raise RuntimeError(f"bash cannot be started: {os_words(error)}") from error
         output: dict[str, Any] = msgspec.to_builtins(result)
@@ -151,11 +149,6 @@ class ShellAgent:
         await self._stream.send_and_wait(RunFailed(error={"code": code, "message": message}))
 
 
-def _clean(env: Mapping[str, str] | None) -> dict[str, str]:
-    given = os.environ if env is None else env
-    return {name: value for name, value in given.items() if not _INJECTED.fullmatch(name)}
-
-
 class ShellAdapter:
     """Runs the prompt as a bash command line; see docs/agents/shell.md.
 
@@ -180,8 +173,7 @@ class ShellAdapter:
     ) -> None:
         if timeout_s is not None and not timeout_s > 0:
             raise UsageError(f"`timeout_s` must be above 0, not {timeout_s}")
-        self._cwd = Path.cwd() if cwd is None else Path(cwd)
-        self._env = None if env is None else dict(env)
+        self._workspace = Workspace(cwd, env)
         self._timeout_s = timeout_s
 
     @property
@@ -192,17 +184,13 @@ class ShellAdapter:
             deny_ends_turn=True,
             cancel_kills_children=True,
             compiles=(f"allow {DYNAMIC}",),
-            workspace=str(self._cwd.absolute()),
-            home=home_of(os.environ if self._env is None else self._env),
-            shell="bash",
+            **self._workspace.described(),
         )
 
     async def prepare(self) -> None:
         """Check that bash and the directory exist. Raises ProviderUnavailableError."""
-        if shutil.which("bash") is None:
-            raise ProviderUnavailableError("`bash` is not installed, or not on PATH")
-        if not self._cwd.is_dir():
-            raise ProviderUnavailableError(f"`{self._cwd}` is not a directory; create it first")
+        self._workspace.program("bash", "install bash")
+        self._workspace.check_folder()
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Unresolvable commands are denied unless an allow list names `dynamic`."""
@@ -218,7 +206,7 @@ class ShellAdapter:
         admits = launch.options.options.get("dynamic") is True
         named = launch.options.options.get("named") or ()
         agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits, named)
-        run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
+        run = partial(agent.run, self._workspace, timeout_s=self._timeout_s)
         async with at_work(TaskProvider(stream, launch, commands), run) as provider:
             yield provider
 

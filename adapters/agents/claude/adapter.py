@@ -15,9 +15,10 @@ from proctor.policies.policy import Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
+from ...kit.client_process import Workspace
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
 from ...kit.client_tools import offering
-from ...kit.process_tree import end_orphans, home_of, shell_of
+from ...kit.process_tree import end_orphans
 from ...kit.tasks import helpers
 from .launch import COMPILES, below_guardian, bypasses, can_sign_in, check_options, compile_options, with_defaults
 from .translation import at_the_gate
@@ -67,6 +68,10 @@ class ClaudeAdapter:
         return bypasses(self._own)
 
     @property
+    def _workspace(self) -> Workspace:
+        return Workspace(self._own.get("cwd"), {**os.environ, **self._own.get("env", {})})
+
+    @property
     def capabilities(self) -> Capabilities:
         """The client's capabilities; `tools` are known before launch if the caller named them."""
         tools = self._own.get("tools")
@@ -82,9 +87,7 @@ class ClaudeAdapter:
             narrow=False,
             compiles=COMPILES,
             model=self._own.get("model"),
-            workspace=os.path.abspath(self._own.get("cwd") or os.curdir),
-            home=home_of({**os.environ, **self._own.get("env", {})}),
-            shell=shell_of(os.environ),
+            **self._workspace.described(),
             **offering(TOOLS, [at_the_gate(name) for name in tools or ()] if named else None),
         )
 
@@ -100,11 +103,11 @@ class ClaudeAdapter:
                 f"the Claude Code client is not installed; {install_of('claude')}"
             ) from error
         check_options(self._own)
-        for option, what in (("cwd", "working directory"), ("cli_path", "Claude Code client")):
-            path = self._own.get(option)
-            if path is not None and not await anyio.Path(path).exists():
-                raise ProviderUnavailableError(f"there is no {what} at `{path}`; check the option `{option}`")
-        if not can_sign_in({**os.environ, **self._own.get("env", {})}):
+        self._workspace.check_folder()
+        client = self._own.get("cli_path")
+        if client is not None and not await anyio.Path(client).exists():
+            raise ProviderUnavailableError(f"there is no Claude Code client at `{client}`; check `cli_path`")
+        if not can_sign_in(self._workspace.environment):
             raise ProviderUnavailableError(
                 "Claude Code is not logged in; set ANTHROPIC_API_KEY, or run `claude` once and log in"
             )

@@ -20,7 +20,7 @@ from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.call_book import ClientCall
 from ...kit.gate import run_logger
-from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, bash_for_commands, guardian_killed, trace_environment
+from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, bash_for_commands, guardian_killed, marked_environment
 from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
 from .hooks import ClaudeCalls, Hooks
@@ -60,7 +60,8 @@ class ClaudeSession(ClientSession):
         self._last_sign = 0.0
         self._log = run_logger(launch)
         hooks = Hooks(self._gate, self._calls, self._wait_until_judged, self._changed, decision(own), self._log)
-        mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id), **bash_for_commands(os.environ)}
+        whole = {**os.environ, **own.get("env", {})}
+        mark = {**marked_environment(self._mark, {}), **bash_for_commands(whole)}
         options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
 

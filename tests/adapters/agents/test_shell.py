@@ -173,7 +173,7 @@ async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
 
 async def test_what_is_missing_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory, and bash: no shell, no run."""
-    with pytest.raises(ProviderUnavailableError, match="not a directory"):
+    with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
         await ShellAdapter(cwd=tmp_path / "gone").prepare()
     monkeypatch.setenv("PATH", "")
 

@@ -75,10 +75,11 @@ async def test_a_session_of_another_agent_is_replayed_to_the_client(bench: Any) 
 
 
 async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
-    """`bash` is its Bash, `write` its Write with `file_path`; what is outside the workspace is found by `$.path`. The
-    record has each call once, and usage and cost are the client's.
+    """`bash` is its Bash, `write` its Write with `file_path`; what is outside the workspace is found by `$.path`,
+    also if that is named by a link. The record has each call once, and usage and cost are the client's.
     """
-    api = bench.api
+    api, link = bench.api, bench.cwd.with_name("link")
+    link.symlink_to(bench.cwd)
     inside, outside = bench.cwd / "c.txt", bench.cwd.parent / "d.txt"
     api.say(
         api.reply(api.bash("ls; touch a")),
@@ -92,7 +93,7 @@ async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
     rule = policy(
         on_violation="deny", rules=[{"type": "blocklist", "tools": [away, push]}], limits={"max_cost_usd": 1}
     )
-    result = await run_once(bench.adapter("Bash", "Write"), "go", policies=[rule])
+    result = await run_once(bench.adapter("Bash", "Write", cwd=link), "go", policies=[rule])
 
     refused = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
     assert refused == ["Bash", "Write"]
