@@ -13,7 +13,7 @@ from ..values.work_budget import OutOfWork, Work
 from .call_classes import CallClasses
 from .explorer import clause_graphs
 from .findings import Findings, PreflightFinding, finding
-from .limit_checks import limit_findings, quota_findings
+from .limit_checks import limit_findings, limits_as_rules, quota_findings
 from .name_checks import adapter_findings, context_findings, odd_names, surprise_findings, unknown_names
 from .net_checks import net_findings
 from .order_checks import demand_findings, find_orders, never_callable, never_satisfied
@@ -96,6 +96,7 @@ def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work:
     checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs))
     checks.run("adjacency", lambda: evasion_findings(clauses, kinds, graphs))
     checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs))
+    binding += clause_graphs(limits_as_rules(stack), kinds)
     possible = Saturation(binding, kinds)
     checks.run("the order of calls", lambda: find_orders(possible, binding))
     satisfiable = [

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..events.calls import STRICTNESS
 from ..events.run_context import Capabilities
+from ..language.selectors import NameScope
 from ..limits import LIMITS, Kind
 from ..monitor.usage import PriceBook
 from ..policy import Policy, members_of
+from ..rules.count import MaxCalls
 from ..rules.rule import Obligation, Of, names, times
 from ..stack.clauses import Clause
 from ..stack.locks import loosened
@@ -262,6 +264,19 @@ def _quotas(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Quota]:
                 capped = frozenset.intersection(*(kinds.of(tool, clause) for tool in cap.tools))
                 for some in [frozenset({kind}) for kind in capped] if cap.each else [capped]:
                     yield Quota(clause.id, clause.words(), cap.most, cap.of, some)
+
+
+MOST_FOLLOWED = 16
+"""The largest limit on calls that orders of calls are compared with."""
+
+
+def limits_as_rules(policy: Policy) -> Iterator[Clause]:
+    """The limits on the calls of a session, each as the rule that says the same."""
+    for entry in effective_limits(policy):
+        refuses = STRICTNESS[entry.action] >= STRICTNESS["deny"] and entry.limit.scope == "session"
+        if entry.kind.projected == "call" and refuses and 0 < entry.limit.max <= MOST_FOLLOWED:
+            rule = MaxCalls(tool="*", max=int(entry.limit.max))
+            yield Clause(entry.name, entry.policy, 0, rule, entry.action, NameScope(), ("limits", 0))
 
 
 def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
