@@ -159,8 +159,23 @@ def read_call(text: str) -> Any:
     Raises:
         PolicyError: it is not one; the column says where.
     """
-    if text.lstrip()[:1] in ("{", "["):
-        return _read_selector(text)
+    selector = _yaml(text) if text.lstrip()[:1] in ("{", "[") else _call(text)
+    try:
+        read_selector(selector)
+    except ValueError as error:
+        raise _no_call(text, 0, str(error)) from None
+    return selector
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, *NOT_YAML) as error:
+        column = error.problem_mark.column if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 0
+        raise _no_call(text, column, "a selector is written as in a rule") from None
+
+
+def _call(text: str) -> dict[str, Any]:
     found = _CALL.fullmatch(text)
     if found is None:
         raise _no_call(text, 0, "it is a tool's name, with or without arguments in parentheses")
@@ -168,19 +183,6 @@ def read_call(text: str) -> Any:
     start = found.start(2) if found[2] else 0
     where = [*_conditions(text, arguments, start)]
     return {"tool": tool, "where": where} if where else {"tool": tool}
-
-
-def _read_selector(text: str) -> Any:
-    try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, *NOT_YAML) as error:
-        column = error.problem_mark.column if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 0
-        raise _no_call(text, column, "a selector is written as in a rule") from None
-    try:
-        read_selector(found)
-    except ValueError as error:
-        raise _no_call(text, 0, str(error)) from None
-    return found
 
 
 def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
-from ..stack.merge import merge_policies
+from ..stack.merge import checked_stack, merge_policies
 from ..values.work_budget import Work
 from .certificate import check
 from .components import LEVELS, WARN, Standard
@@ -283,9 +283,14 @@ def read_selector(selector: Any) -> Deny:
             raise ValueError(wrong_type("a selector: a tool's name, or `{tool, where}`, or a list of them", selector))
         if called := next((each for each in items if isinstance(each, str) and "(" in each), None):
             raise ValueError(f"`{called}` is a call; a selector is a tool's name, or `{{tool, where}}`")
-        return Deny(made)
-    except (msgspec.ValidationError, PolicyError) as error:
+        deny = Deny(made)
+        checked_stack(Policy(name="reach", tool_rules=[deny]))
+    except PolicyError as error:
+        raise ValueError(f"not a selector: {error.problems[0].message}") from None
+    except msgspec.ValidationError as error:
         raise ValueError(f"not a selector: {error}") from None
+    else:
+        return deny
 
 
 def _use(clauses: Iterable[Clause], operator: str) -> bool:

@@ -93,6 +93,7 @@ def test_a_call_is_written_in_several_ways(cli: Cli, place: Path, call: str) -> 
 @pytest.mark.parametrize(("call", "column"), [
     *(("{tol: pay}", 1), ("{tool: pay", 11), ("pay(", 1), ("pay(a=b)", 7), (" ", 1), ("pay(1=2)", 5)),
     *(("[" * 9_999, 1), (f"pay(a={'[' * 99_999})", 7)),
+    *(('pay(a~"[")', 1), ("p[", 1), ("{tool: pay, where: [{path: $.a, within: 'x*'}]}", 1)),
 ])  # fmt: skip
 def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, call: str, column: int) -> None:
     """Exit code 2, with the column."""
