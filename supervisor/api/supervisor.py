@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -50,20 +51,69 @@ from ..watch.watchdog import Watchdog
 from .active_runs import ActiveRun, ActiveRuns, RunHandle, Statistics, why_left
 
 
+class Place:
+    """What a run takes of `max_running`; whatever its agent starts has the context of `spawn`."""
+
+    __slots__ = ("admission", "below", "outer", "over", "session_id")
+
+    def __init__(self, admission: Admission, session_id: str) -> None:
+        self.admission = admission
+        self.session_id = session_id
+        self.outer = _place.get()
+        self.below = 0  # how many runs that its agent started here go on
+        self.over = False
+
+    @property
+    def lender(self) -> Place | None:
+        """That of the run here whose agent starts this one, while both go on."""
+        outer = self.outer
+        while outer is not None and (outer.over or outer.admission is not self.admission):
+            outer = outer.outer
+        return outer
+
+    def spawn(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start the task of the run; to be called in a context of its own."""
+        _place.set(self)
+        spawn(task)
+
+    def end(self) -> None:
+        """The run is over, or did not start."""
+        self.over = True
+        while self.outer is not None and self.outer.over:  # runs that each start the next are not kept
+            self.outer = self.outer.outer
+
+
+_place: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
 class Admission:
-    """Limits how many runs there are at once, and to one a session."""
+    """Limits how many runs there are at once, and to one a session.
+
+    A run does not count while one goes on that its agent started here: runs that wait for those would otherwise wait
+    for ever, once they take every place.
+    """
 
     def __init__(self, most: int) -> None:
-        self._free = anyio.Semaphore(most)
+        self._free = most
         self._sessions: set[str] = set()
+        self._waiting: dict[Place, anyio.Event] = {}
 
-    async def acquire(self, session_id: str) -> None:
-        """Wait for a free slot. Raises UsageError if the session has a run that is not over."""
-        await self._free.acquire()
+    async def acquire(self, session_id: str) -> Place:
+        """Wait for a place. Raises UsageError if the session has a run that is not over."""
+        place = Place(self, session_id)
+        self._waiting[place] = admitted = anyio.Event()
+        self._admit()
+        try:
+            await admitted.wait()
+        except BaseException:
+            if self._waiting.pop(place, None) is None:
+                self._leave(place)
+            raise
         if session_id in self._sessions:
-            self._free.release()
+            self._leave(place)
             raise UsageError(f"session `{session_id}` already has a run that is not over")
         self._sessions.add(session_id)
+        return place
 
     @contextmanager
     def unless_taken(self, session_id: str) -> Iterator[bool]:
@@ -76,10 +126,30 @@ class Admission:
             if free:
                 self._sessions.remove(session_id)
 
-    def release(self, session_id: str) -> None:
-        """Free the slot of a session's run that is over or did not start."""
-        self._sessions.remove(session_id)
-        self._free.release()
+    def release(self, place: Place) -> None:
+        """Free the place, and the session, of a run that is over or did not start."""
+        self._sessions.remove(place.session_id)
+        self._leave(place)
+
+    def _admit(self) -> None:
+        """Admit those for which there is a place, in the order in which they came."""
+        for place in tuple(self._waiting):
+            lender = place.lender
+            lent = lender is not None and not lender.below
+            if self._free > 0 or lent:
+                self._free -= not lent
+                if lender is not None:
+                    lender.below += 1
+                self._waiting.pop(place).set()
+
+    def _leave(self, place: Place) -> None:
+        place.end()
+        self._free += not place.below
+        lender = place.lender
+        if lender is not None:
+            lender.below += place.below - 1
+            self._free -= not lender.below
+        self._admit()
 
 
 @contextmanager
@@ -111,7 +181,7 @@ class Starting:
     async def start(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """Start a run once a slot is free; `created`: it is already in the store."""
         session_id = order.info.session_id
-        await self.admission.acquire(session_id)
+        place = await self.admission.acquire(session_id)
         try:
             self.check_open()
             self.ownership.end_orphans = end_orphans_of(order.adapter) or self.ownership.end_orphans
@@ -119,9 +189,9 @@ class Starting:
             if order.plan.policy.budgets:
                 await self.ownership.reap()  # what lost runs have set aside of them counts until they are settled
             owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
-            return await self._begin(owned, services, created=created)
+            return await self._begin(owned, services, place, created=created)
         except BaseException as error:
-            self.admission.release(session_id)
+            self.admission.release(place)
             if isinstance(error, StoreError):
                 self.check_open()  # a store refuses the claim of an owner that has left
             raise
@@ -137,7 +207,7 @@ class Starting:
             if free and self.ownership.epoch:
                 await let_go(self.store, info.run_id, epoch=self.ownership.epoch)
 
-    async def _begin(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
+    async def _begin(self, order: LaunchRequest, services: Services, place: Place, *, created: bool) -> RunHandle:
         """Claim the run and start its task; a failure before that undoes all of it."""
         if self.runs.idle:
             services.clock.follow()
@@ -152,13 +222,13 @@ class Starting:
                     do(running)
                 handle = RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
                 self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-                task = partial(running.actor.run, run.begin, partial(self._is_over, running))
-                self.runs.add(running, partial(spawn, task))
+                task = partial(running.actor.run, run.begin, partial(self._is_over, running, place))
+                self.runs.add(running, partial(copy_context().run, place.spawn, task))
         return handle
 
-    def _is_over(self, running: ActiveRun) -> None:
+    def _is_over(self, running: ActiveRun, place: Place) -> None:
         self.runs.remove(running)
-        self.admission.release(running.session_id)
+        self.admission.release(place)
 
 
 _OPTIONS = ("max_running", "approver", "publishers", "answerable", "redaction")
@@ -169,8 +239,8 @@ class Supervisor:
 
     Args:
         store: the store of the runs.
-        max_running: the most runs at once; `start` waits for its turn, and a run that waits for one that it starts
-            here keeps its place.
+        max_running: the most runs at once; `start` waits for its turn. A run whose agent has started others here does
+            not count while one of them goes on.
         approver: answers approval requests in this process.
         publishers: functions that receive each stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +52,43 @@ async def test_no_more_run_at_once_than_may() -> None:
 
     assert most == 3
     assert supervisor.statistics().completed == 10
+
+
+async def test_runs_that_wait_for_runs_they_start_do_not_count() -> None:
+    """Each of two starts two at once, one of which starts another, through a supervisor of its own; two go on besides
+    those that wait. A run that its agent leaves behind counts when that is over.
+    """
+    supervisor = Supervisor(MemoryStore(), max_running=2)
+    busy: list[str] = []
+    most = 0
+
+    async def leaf() -> None:
+        nonlocal most
+        busy.append("")
+        most = max(most, len(busy))
+        await anyio.wait_all_tasks_blocked()
+        busy.pop()
+
+    async def start(meanwhile: Callable[[], Awaitable[None]]) -> None:
+        adapter = FakeAdapter([Ask(name="read", meanwhile=meanwhile)])
+        await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
+
+    async def through_another() -> None:
+        await run_once(FakeAdapter([Ask(name="read", meanwhile=partial(start, leaf))]), "go", policies=[OPEN])
+
+    async def fan_out(*below: Callable[[], Awaitable[None]]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for one in below:
+                tasks.start_soon(start, one)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with supervisor:
+            await fan_out(*[partial(fan_out, leaf, through_another)] * 2)
+            assert supervisor.statistics().completed == 8
+            await fan_out(*[leaf] * 9)
+
+    assert most == 2
+    assert supervisor.statistics().completed == 17
 
 
 @settings(max_examples=40)
