@@ -261,7 +261,7 @@ class AmpSession(ClientSession):
         self._stream.send_nowait(*self._translation.turns.begin())
         call = self._translation.proposed(tool, tool_input)
         answer = await self._gate.propose(call.as_tool_call())
-        call.allowed, call.refused = answer.allowed, not answer.allowed
+        call.allowed, call.refused, call.denial = answer.allowed, not answer.allowed, answer.tell_model or ""
         return answer
 
     async def _handle_line(self, line: bytes) -> None:

@@ -58,9 +58,10 @@ _TOKENS = {
 
 
 class AmpCall(ClientCall, kw_only=True):
-    """One call; `shown` once it was in a record of the client."""
+    """One call; `shown` once it was in a record of the client, `denial` the text for the model."""
 
     shown: bool = False
+    denial: str = ""
 
 
 class AmpTranslation:
@@ -167,9 +168,11 @@ class AmpTranslation:
         if call is None or call.over:
             return
         call.over = True
-        if call.refused:
-            return
         content, failed = block.get("content"), bool(block.get("is_error"))
+        if call.refused:
+            if failed or call.denial in str(content):
+                return
+            yield call.started()  # it ran all the same
         if not call.proposed:
             yield from self._ungated(call, content)
         if call.proposed or not self._rejects(call.name) or not failed:

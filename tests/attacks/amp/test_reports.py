@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import ToolCall, parse_policies
-from proctor.supervisor import GateAnswer, ProctorError, run_once
+from proctor.supervisor import GateAnswer, PolicyViolationError, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +34,26 @@ async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable
     assert proposed == [f"touch {name}" for name in names]
     assert bench.made() == ["a", "b"]
     assert outcomes(done.events) == ["completed"] * 4
+
+
+async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+    bench: Any, touch: Callable[..., Any]
+) -> None:
+    """A denial that the client kept is no outcome."""
+    adapter = bench.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
+    policy = parse_policies(
+        "{name: p, tool_rules: [{deny: [{tool: bash, where: [{path: $.command, regex: touch}]}], action: deny}]}"
+    )
+
+    with pytest.raises(PolicyViolationError) as ended:
+        await run_once(adapter, "go", policies=policy)
+
+    assert [violation.enforcement for violation in ended.value.violations] == [
+        "prevented",
+        "prevented",
+        "interrupted",
+    ]
+    assert bench.made() == ["a"]
 
 
 @pytest.mark.parametrize("example", examples())

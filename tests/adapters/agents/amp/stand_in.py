@@ -3,7 +3,8 @@
 
 It obeys the permission rules of its settings file as the client does, runs the delegate it names, and writes
 the client's stream of JSON. SCRIPT is JSON: a list of steps, {"use": [id, tool, input], ...} (with "run", a command;
-"asks": false goes round the rules; "late": shown after it was asked about), {"say"}, {"raw"}, {"exit"}, {"silence"},
+"asks": false goes round the rules, "anyway": true runs it though they deny it; "late": shown after it was asked
+about), {"say"}, {"raw"}, {"exit"}, {"silence"},
 {"result": fields}, {"usage"}. It has one thread, T-1. Its standard input and arguments are kept beside the folder it
 works in.
 """
@@ -62,6 +63,7 @@ class Client:
         refusal = self.judge(tool, given) if step.get("asks", True) else None
         if step.get("late"):
             self.assistant(shown, step)
+        refusal = None if step.get("anyway") else refusal
         if refusal is None and "run" in step:
             code = subprocess.run(["bash", "-c", step["run"]], stdin=subprocess.DEVNULL, check=False).returncode
             refusal = None if code == 0 else f"exit code {code}"
