@@ -13,6 +13,7 @@ from proctor.policies.events import Event
 from proctor.policies.events.calls import same_input
 
 from ..kit.call_book import ClientCall
+from ..kit.client_tools import mcp_tool_name
 from ..kit.values import to_jsonable
 from .loop.gate import LoopGate, ToolRefused, is_forced
 
@@ -105,7 +106,7 @@ def provider_calls(blocks: Iterable[Any], gate: LoopGate) -> Iterator[Event]:
         if kind in ("server_tool_call", "server_tool_call_chunk"):
             more = block.get("extras") or {}
             server = more.get("server_name") or more.get("server_label")
-            name = f"mcp__{server}__{more.get('tool_name')}" if server else str(block.get("name"))
+            name = mcp_tool_name(server, str(more.get("tool_name"))) if server else str(block.get("name"))
             call_id = str(block.get("id"))
             calls[call_id] = gate.calls.unasked(call_id, name, block.get("args"), gate.turn_number)
             yield calls[call_id].started()

@@ -189,6 +189,11 @@ def tools_of(provider: str) -> tuple[Tool, ...]:
     return CLIENTS.get(provider.casefold(), ())
 
 
+def mcp_tool_name(server: str, tool: str) -> str:
+    """The name that policies have for a tool of an MCP server that is part of an agent."""
+    return f"mcp__{server}__{tool}"
+
+
 def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
     """The client's names of the tools whose calls all have a name that a pattern matches."""
     matches = matcher([pattern])

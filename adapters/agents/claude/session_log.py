@@ -18,6 +18,7 @@ import msgspec
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 from proctor.policies.values.json_values import NOT_JSON
 
+from ...kit.client_tools import mcp_tool_name
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, open_lines, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
@@ -257,7 +258,7 @@ def _owner_of(path: Path) -> str:
 def called_tool(block: Mapping[str, Any]) -> str:
     """The tool's name in a block that calls it, also one of an MCP server that the API connects to."""
     server, name = block.get("server_name"), str(block.get("name", ""))
-    return f"mcp__{server}__{name}" if server else name
+    return mcp_tool_name(str(server), name) if server else name
 
 
 _REFUSED_BY_USER = "User rejected tool use"

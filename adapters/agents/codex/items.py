@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
+from ...kit.client_tools import mcp_tool_name
+
 CodexItem = dict[str, Any]
 SHELL: Final = "shell"
 APPLY_PATCH: Final = "apply_patch"
@@ -105,11 +107,6 @@ def tool_name(item: CodexItem) -> str:
     if kind == "dynamicToolCall":
         return str(item.get("tool"))
     return _NAMES.get(kind, kind)
-
-
-def mcp_tool_name(server: str, tool: str) -> str:
-    """The name of an MCP server's tool."""
-    return f"mcp__{server}__{tool}"
 
 
 def tool_input(item: CodexItem) -> dict[str, Any]:

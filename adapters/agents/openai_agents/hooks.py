@@ -29,6 +29,8 @@ from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated
 from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.values.json_values import unique_members
 
+from ...kit.client_tools import mcp_tool_name
+from ...kit.trace_lines import tool_input
 from ...kit.values import is_finite, to_jsonable
 from ..loop.gate import LoopGate, ToolRefused
 from .gated_agents import NAME, is_held
@@ -191,11 +193,17 @@ def events_of(response: ModelResponse, gate: LoopGate, *, local_shell: bool = Fa
 
 def _ungated(fields: dict[str, Any], kind: str, gate: LoopGate) -> Iterator[Event]:
     call_id = str(fields.get("call_id") or fields.get("id"))
-    name = str(fields["name"]) if kind == "mcp" and fields.get("name") else kind
-    given = {key: value for key, value in fields.items() if key not in _NOT_INPUT and value is not None}
+    if kind == "mcp":
+        name = mcp_tool_name(str(fields.get("server_label")), str(fields.get("name")))
+        given = tool_input(fields.get("arguments"))
+    else:
+        name = kind
+        given = {key: value for key, value in fields.items() if key not in _NOT_INPUT and value is not None}
     call = gate.calls.unasked(call_id, name, given, gate.turn_number)
     yield call.started()
-    if kind in HOSTED:
+    if fields.get("error"):
+        yield call.ended(fields["error"], failed=True)
+    elif kind in HOSTED:
         output = fields.get("output") or fields.get("results") or fields.get("result") or fields.get("status")
         yield call.ended(output, failed=False)
 

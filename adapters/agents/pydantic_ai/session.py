@@ -34,6 +34,9 @@ from pydantic_ai.usage import RunUsage, UsageBase, UsageLimits
 from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated
 from proctor.supervisor.run.tasks import tool_error
 
+from ...kit.call_book import ClientCall
+from ...kit.client_tools import mcp_tool_name
+from ...kit.trace_lines import tool_input
 from ...kit.transcript import Response, Said, conversation
 from ...kit.values import to_jsonable
 from ..loop.gate import LoopGate, ToolRefused, is_forced, with_objects
@@ -253,13 +256,24 @@ def events_of(response: ModelResponse, gate: LoopGate) -> Iterator[Event]:
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if blocks:
         yield MessageReceived(content="\n".join(texts) if len(texts) == len(blocks) else blocks)
+    calls: dict[str, ClientCall] = {}
     for part in response.parts:
         if isinstance(part, NativeToolCallPart):
-            arguments = part.args_as_dict()
-            yield gate.calls.unasked(part.tool_call_id, part.tool_name, arguments, gate.turn_number).started()
+            name, given = _native_call(part)
+            calls[part.tool_call_id] = call = gate.calls.unasked(part.tool_call_id, name, given, gate.turn_number)
+            yield call.started()
         elif isinstance(part, NativeToolReturnPart):
-            call = gate.calls.unasked(part.tool_call_id, part.tool_name)
-            yield call.ended(to_jsonable(part.content), failed=False)
+            ended = calls.get(part.tool_call_id) or gate.calls.unasked(part.tool_call_id, part.tool_name)
+            yield ended.ended(to_jsonable(part.content), failed=False)
+
+
+def _native_call(part: NativeToolCallPart) -> tuple[str, dict[str, Any]]:
+    """The tool's name and its input; those of an MCP server are inside of the input that the framework states."""
+    given: dict[str, Any] = to_jsonable(part.args_as_dict())
+    kind, _, server = part.tool_name.partition(":")
+    if kind != "mcp_server" or given.get("action") != "call_tool":
+        return part.tool_name, given
+    return mcp_tool_name(server, str(given.get("tool_name"))), tool_input(given.get("tool_args"))
 
 
 def _blocks(response: ModelResponse) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from proctor.adapters import OpenAIAgentsAdapter
-from proctor.policies import Deny, Limits, Policy, PolicyViolationError
+from proctor.policies import Deny, Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -114,18 +114,49 @@ async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
     ]
 
 
-async def test_hosted_tools_make_the_gate_partial_and_are_observed(api: Any, worker: Making) -> None:
+SEARCHED = {
+    "type": "web_search_call",
+    "id": "h_1",
+    "call_id": "h_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "x"},
+}
+PUSHED = {
+    "type": "mcp_call",
+    "id": "h_1",
+    "call_id": "h_1",
+    "server_label": "git",
+    "name": "push",
+    "arguments": '{"branch": "main"}',
+    "error": {"type": "http_error", "code": 500, "message": "no"},
+}
+
+
+@pytest.mark.parametrize(("item", "name", "where", "outcome"), [
+    (SEARCHED, "web_search", ("$.query", "x"), "completed"),
+    (PUSHED, "mcp__git__push", ("$.branch", "main"), "failed"),
+], ids=["web_search", "mcp"])  # fmt: skip
+async def test_hosted_tools_make_the_gate_partial_and_are_observed(
+    api: Any, worker: Making, item: Any, name: str, where: tuple[str, str], outcome: str
+) -> None:
     """A call that nobody could hold is judged when it is seen, and ends the run."""
-    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    search = {"type": "search", "query": "x"}
-    api.script = [[{**searched, "action": search, "call_id": "ws_1"}, *api.text("found")]]
+    api.script = [[item, *api.text("found")]]
     adapter = OpenAIAgentsAdapter(worker(tools=[WebSearchTool()]))
-    policy = Policy(name="p", tool_rules=(Deny(("web_search",), action="deny"),))
+    [policy] = parse_policies({
+        "name": "p",
+        "tool_rules": [
+            {"deny": [{"tool": name, "where": [{"path": where[0], "equals": where[1]}]}], "action": "deny"}
+        ],
+    })  # fmt: skip
 
     assert adapter.capabilities.gate == "some"
     with pytest.raises(PolicyViolationError) as caught:
         await run_once(adapter, "go", policy=policy)
-    assert [(v.tool_name, v.enforcement) for v in caught.value.violations] == [("web_search", "interrupted")]
+    assert [(v.tool_name, v.enforcement) for v in caught.value.violations] == [(name, "interrupted")]
+    api.script = [[item, *api.text("found")]]
+    ran = await run_once(adapter, "go", policy=OPEN)
+    ended = [event.type for event in ran.events if isinstance(event, (ToolCallCompleted, ToolCallFailed))]
+    assert ended == [f"tool_call_{outcome}"]
 
 
 @pytest.mark.parametrize("same_process", [True, False])

@@ -206,6 +206,18 @@ async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> N
     assert PydanticAIAdapter(Agent(kit.model(["x"]))).capabilities.gate == "all"
 
 
+async def test_calls_of_mcp_servers_by_the_models_provider_have_the_names_that_policies_have(kit: Any) -> None:
+    """And the tools' own inputs, as the framework reads them from the response."""
+    from openai.types.responses.response_output_item import McpCall
+    from pydantic_ai.models.openai._native_tools import map_mcp_call
+
+    item = McpCall(id="m1", type="mcp_call", server_label="git", name="push", arguments='{"branch": "main"}')
+    agent = Agent(kit.model([*map_mcp_call(item, "openai"), "done"]))
+    result = await run_once(PydanticAIAdapter(agent), "go", policy=OPEN)
+
+    assert [(call.name, call.input) for call in result.calls] == [("mcp__git__push", {"branch": "main"})]
+
+
 async def test_a_caller_s_option_that_does_not_exist_is_an_error(tmp_path: Path, kit: Any) -> None:
     """Before anything runs."""
     with pytest.raises(UsageError, match="an agent's `run` takes no `no_such`"):
