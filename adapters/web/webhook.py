@@ -76,7 +76,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver. Times are in seconds.
 
     A try takes at most `timeout_s`; the waits between tries double from `first_wait_s` to `longest_wait_s`. An event
-    that the receiver rejects (4xx) is tried `refusals` times, after other errors until it is `oldest_s` old.
+    that the receiver rejects (3xx, 4xx) is tried `refusals` times, after other errors until it is `oldest_s` old.
     """
 
     url: str
@@ -193,7 +193,8 @@ class Courier:
         if status == _GONE:
             raise _GoneError
         if not 200 <= status < 300:
-            raise _AgainError(f"status {status}", refused=400 <= status < 500 and status not in _LATER)
+            why = f"status {status}{', a redirect, which is not followed' if status < 400 else ''}"
+            raise _AgainError(why, refused=status < 500 and status not in _LATER)
 
     def _enough(self, state: tenacity.RetryCallState, event: Event) -> bool:
         error = state.outcome.exception() if state.outcome else None

@@ -167,7 +167,7 @@ async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> 
 @pytest.mark.parametrize(("status", "times", "more", "taken"), [
     (503, 3, {}, ["one", "two"]),
     (None, 1, {"timeout_s": 0.2}, ["one", "two"]),
-    (302, 1, {}, ["one", "two"]),
+    (302, 3, {"refusals": 3}, ["two"]),
     (400, 3, {"refusals": 3}, ["two"]),
 ], ids=["fails", "hangs", "redirects", "refuses"])  # fmt: skip
 async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
