@@ -52,5 +52,5 @@ def token_for(store: str | Path | None) -> dict[str, str]:
         file.parent.mkdir(parents=True, exist_ok=True)
     if file.parent.is_dir() and not file.exists():
         file.touch(0o600)
-        file.write_text(f"tokens: [{{name: tests, token: {TOKEN}, roles: [answer, stop]}}]\n")
+        file.write_text(f"tokens: [{{name: ana, token: {TOKEN}, roles: [answer, stop]}}]\n")
     return {"PROCTOR_TOKEN": TOKEN}

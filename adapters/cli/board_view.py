@@ -27,7 +27,7 @@ from proctor.supervisor.errors import UsageError
 from ..kit.display_text import encoded, escape_control, tokens_used, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
 from .output import approval_details, console, in_words
-from .persons import check_outside_runs
+from .persons import acting, check_outside_runs
 
 if TYPE_CHECKING:
     from ..operations.service import OperatorService
@@ -383,11 +383,14 @@ _REASON = "ended by an operator"
 
 
 class Person(msgspec.Struct, frozen=True):
-    """The person at the terminal, as named in answers; `refusal` says why they may not answer, if so."""
+    """The person at the terminal, as named in answers; `refusal` says why they may not answer, if so, `holder` whose
+    token they have.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
     refusal: str = ""
+    holder: str | None = None
 
 
 async def live_board(service: OperatorService, person: Person) -> None:
@@ -454,11 +457,12 @@ class _LiveBoard:
     async def _answer(self, question: Question) -> str:
         granted = question.kind == "approve"
         self._check("approve" if granted else "deny")
+        by, reason = acting(self._person.name, self._person.holder, question.words or None if granted else None)
         given = ApprovalAnswer(
             granted=granted,
-            by=self._person.name,
+            by=by,
             groups=self._person.groups,
-            reason=question.words or None if granted else None,
+            reason=reason,
             tell_model=None if granted else question.words or None,
             input_digest=question.digest,
         )
@@ -468,8 +472,8 @@ class _LiveBoard:
 
     async def _end(self, question: Question) -> str:
         self._check("kill")
-        reason = question.words or _REASON
-        stopped = await self._service.stop(Scope("run", question.target), by=self._person.name, reason=reason)
+        by, reason = acting(self._person.name, self._person.holder, question.words or _REASON)
+        stopped = await self._service.stop(Scope("run", question.target), by=by, reason=reason or "")
         outcomes = stopped.outcomes
         if not outcomes:
             return f"{question.target} is over already"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunFilter
 
+from ..kit.values import login_name
 from .options import beside, is_there, opened, run_async
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def check_person(what: str, store: str | None, role: Role) -> str | None:
             f"`{what}` is for people: {why}; run it in a terminal, or set {TOKEN} to a token of `{file}`"
         )
     return None
+
+
+def acting(by: str | None, holder: str | None, reason: str | None) -> tuple[str, str | None]:
+    """Who acts, as recorded, and the reason, which names the holder of the token that somebody else acts with."""
+    if not by or not holder or by == holder:
+        return by or holder or login_name(), reason
+    return by, f"{reason + ', ' if reason else ''}with the token of `{holder}`"
 
 
 def refusal(what: str, store: str | None) -> tuple[str | None, str]:

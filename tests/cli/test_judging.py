@@ -183,6 +183,12 @@ def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None
     lacking = cli("explain", "-", stdin=session("s", "read"))
     assert (lacking.code, "name the files with `--policy`" in lacking.err) == (2, True)
     assert cli("explain", "gone.jsonl").err == "error: gone.jsonl: no such file or directory\n"
+    for named, file in (
+        ("gone.log", "there is no file `gone.log`, and "),
+        ("./a", "there is no file `./a`, and "),
+        ("a", ""),
+    ):
+        assert cli("explain", named, "--store", "no.db").err.startswith(f"error: {file}there is no store at `no.db`")
     for odd in ({"context": 7}, *({"policies": each} for each in (7, [7], [{"rules": 7}], [{"rules": [7]}]))):
         start = {"type": "run_started", "run_id": "r", "session_id": "s", "metadata": odd}
         assert cli("explain", "-", stdin=json.dumps(start)).code == 2, odd

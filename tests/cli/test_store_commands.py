@@ -78,17 +78,20 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, wait
 
 
 def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str) -> None:
-    """The beginning of the run's id and the number; the model is told the words, and the reason is for the record."""
+    """The beginning of the run's id and the number; the model is told the words, and the reason is for the record,
+    with the holder of the token that somebody else answers with.
+    """
     with going(waits) as process:
         request = until(process, "tool_approval_requested")
         run, _, number = request["approval_id"].partition(".")
-        words = ("--tell", "Use the staging host.", "--reason", "it is Friday", "--by", "ana")
+        words = ("--tell", "Use the staging host.", "--reason", "it is Friday", "--by", "bo")
         answer = cli("deny", f"{run[:12]}.{number}", "--json", *words)
         declined = until(process, "tool_approval_denied")
         refused = until(process, "tool_call_denied")
 
     assert answer.lines[0]["answer"] == "denied"
-    assert (declined["reason"], refused["tell_model"]) == ("it is Friday", "Use the staging host.")
+    assert (declined["by"], declined["reason"]) == ("bo", "it is Friday, with the token of `ana`")
+    assert refused["tell_model"] == "Use the staging host."
     assert cli("approvals", "--json").out == ""
 
 

@@ -10,7 +10,6 @@ import click
 from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ...kit.values import login_name
 from ..options import (
     by_option,
     group_option,
@@ -23,7 +22,7 @@ from ..options import (
     store_option,
 )
 from ..output import approval_details, console, echo, echo_json, note, output_parameter, written_to
-from ..persons import check_person
+from ..persons import acting, check_person
 
 if TYPE_CHECKING:
     from ...operations.service import OperatorService
@@ -96,7 +95,8 @@ def _answer(
 ) -> None:
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
-    given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
+    who, why = acting(fields["by"], holder, fields["reason"])
+    given = ApprovalAnswer(**{**fields, "by": who, "reason": why})
     try:
         answered = operated(lambda service: service.answer(approval_id, given, like=like), store)
     except KeyboardInterrupt:  # while the run was to take up what counts already

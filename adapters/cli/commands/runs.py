@@ -15,6 +15,7 @@ from proctor.policies import CompiledPolicy, Event
 from proctor.policies.events import TERMINAL
 from proctor.policies.events.calls import rule_name
 from proctor.policies.values.amounts import counted, dollars
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.store import Store, closing
 from proctor.supervisor.ports.stored_types import RunFilter
 
@@ -321,7 +322,12 @@ def explain(
 
     check_standard_input(run, *policies)
     from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
-    events = read_one_session(run, "explain") if from_file else run_async(lambda: _from_store(run, store))
+    try:
+        events = read_one_session(run, "explain") if from_file else run_async(lambda: _from_store(run, store))
+    except UsageError as error:
+        if from_file or Path(run).stem == run:
+            raise
+        raise UsageError(f"there is no file `{run}`, and {error}") from None
     was = recorded(events)
     compiled = read_compiled(policies) if policies else _compiled(was)
     about = read_context(context) if context else was.context
@@ -422,7 +428,7 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
     from ..board_view import Person
 
     name, why = (None, "") if as_json or not sys.stdout.isatty() else refusal("watch", store)
-    person = Person(name=by or name or login_name(), groups=groups, refusal=why)
+    person = Person(name=by or name or login_name(), groups=groups, refusal=why, holder=name)
     run_async(lambda: _watched(store, person, as_json=as_json))
 
 

@@ -11,7 +11,6 @@ import click
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
 
-from ...kit.values import login_name
 from ..exits import FAILED, FINE
 from ..options import (
     Age,
@@ -25,7 +24,7 @@ from ..options import (
     wait_option,
 )
 from ..output import console, echo, echo_json, in_words, note, output_option
-from ..persons import check_person
+from ..persons import acting, check_person
 
 if TYPE_CHECKING:
     from ...operations.service import OperatorService
@@ -80,7 +79,7 @@ def kill(
     from proctor.supervisor.control.kill_switch import scope_of
 
     holder = check_person("kill", store, "stop")
-    who = by or holder or login_name()
+    who, reason = acting(by, holder, _REASON if reason is None and not lift else reason)
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
     named = sum(bool(value) for value in (target, run, *scope.values()))
     run = run or target
@@ -98,7 +97,7 @@ def kill(
         return await service.stop(
             scope_of(run_id=run and await _full_id(service, run), **scope),
             by=who,
-            reason=_REASON if reason is None else reason,
+            reason=reason or "",
             block_starts=no_new_starts,
             wait_s=wait_s,
         )
