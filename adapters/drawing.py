@@ -127,12 +127,12 @@ MARGIN = 20
 WIDEST = 1_100
 """Frames are placed side by side up to this width."""
 WORDS = {
-    "cancel": "ends the run",
-    "deny": "refuses",
+    "cancel": "cancels the run",
+    "deny": "denies",
     "request_approval": "asks a person",
     "warn": "warns",
-    "open": "now: may come, satisfied",
-    "shut": "now: refuses, refused",
+    "open": "now: allowed, satisfied",
+    "shut": "now: denied",
     "violated": "was violated",
 }
 """The meanings of the colours."""

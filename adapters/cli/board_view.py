@@ -240,7 +240,7 @@ class Screen:
             self._open()
             self.question = Question("end", row.run_id)
         elif key in ("a", "d") and isinstance(row, BoardRun):
-            self.notice = "this is a run; `a` and `d` answer a call that waits"
+            self.notice = "this row is a run; `a` and `d` answer waiting calls"
         elif key in ("a", "d") and isinstance(row, ApprovalView):
             self._open()
             self.question = Question("approve" if key == "a" else "deny", row.approval_id, row.input_digest)
@@ -467,7 +467,7 @@ class _LiveBoard:
             input_digest=question.digest,
         )
         answered = await self._service.answer(question.target, given)
-        late = "" if answered.taken_up else "; the run has not taken it up yet"
+        late = "" if answered.taken_up else "; the run has not received it yet"
         return f"{answered.answer}: {question.target}{late}"
 
     async def _end(self, question: Question) -> str:

@@ -26,7 +26,7 @@ from .daemon_client import peer_of
 from .record import HookRecord
 
 _NOTE = "client"
-_UNKNOWN = "which process started this hook is not known, so it is refused"
+_UNKNOWN = "which process started this hook is not known, so it is denied"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ def origin_of(hook: int, given: socket.socket | None) -> Origin:
     if not owner.started:
         raise EventError(_UNKNOWN)
     if given is not None and maker_of(given) != owner.pid:
-        raise EventError("the hook's input does not come from the process that started it, so it is refused")
+        raise EventError("the hook's input does not come from the process that started it, so it is denied")
     return Origin(client=owner, by_socket=given is not None)
 
 
@@ -105,7 +105,7 @@ def origin_of_connection(connection: socket.socket, likely: Iterable[int]) -> Or
         holders = set()
     holders.discard(None)
     if len(holders) != 1:
-        raise EventError("which process sent this hook is not known, so it is refused")
+        raise EventError("which process sent this hook is not known, so it is denied")
     return _sender(holders.pop() or 0)
 
 

@@ -163,9 +163,9 @@ class Guard:
             return refused(421, "wrong_host", "this server is not known by that name; see `--origin`")
         origins = headers.getlist("origin")
         if origins and (len(origins) != 1 or origins[0].lower() not in self._origins):
-            return refused(403, "wrong_origin", "another site's page may not ask here")
+            return refused(403, "wrong_origin", "requests from another site's page are rejected")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and scope["path"] not in OPEN_PATHS:
-            return refused(403, "wrong_origin", "another site's page may not ask here")
+            return refused(403, "wrong_origin", "requests from another site's page are rejected")
         if scope["path"] in OPEN_PATHS or scope["path"].startswith(ASSETS):
             return None if scope["method"] in ("GET", "HEAD") else refused(405, "bad_method", "this is only read")
         try:
@@ -175,7 +175,7 @@ class Guard:
             answer.headers["retry-after"] = str(error.wait_s)
             return answer
         if who is None:
-            answer = refused(401, "no_token", "say `Authorization: Bearer TOKEN`, with a token of this server")
+            answer = refused(401, "no_token", "send `Authorization: Bearer TOKEN` with a token of this server")
             answer.headers["www-authenticate"] = "Bearer"
             return answer
         state = scope.setdefault("state", {})

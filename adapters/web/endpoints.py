@@ -167,16 +167,16 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
 
 
 _REFUSALS = {
-    400: "The request makes no sense.",
-    401: "No token, or one that is not good.",
-    403: "The token does not allow it, or another site's page asks.",
+    400: "The request is malformed.",
+    401: "No token, or an invalid one.",
+    403: "The token does not allow it, or the request is from another site's page.",
     429: "Too many wrong tokens came from this address; `Retry-After` says when to try again.",
-    421: "The server is not known by this name.",
+    421: "The server does not have this name.",
     503: "The store cannot be read or written now.",
 }
 _REFUSALS_TO_ANYBODY = {status: _REFUSALS[status] for status in (400, 503)}
-_MISSING = "There is no such thing."
-_CONFLICT = "It is too late: it is over, answered, or about another input."
+_MISSING = "Not found."
+_CONFLICT = "Too late: the run has ended, the request is answered, or the input is another."
 _TOO_LARGE = "The body is too large."
 _UNTOLD = "The policies were written by another version."
 
@@ -200,7 +200,7 @@ def openapi(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     }
 
 
-_ABOUT = "Runs of AI agents on one store: seen, answered and ended from any language."
+_ABOUT = "Runs of AI agents on one store: read them, answer approvals and cancel runs from any language."
 
 
 def _described(operation: Operation) -> dict[str, Any]:

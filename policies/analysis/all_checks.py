@@ -79,7 +79,7 @@ class _Checks:
                 "not_finished",
                 (stack.name, ""),
                 f"the policy is too large to check in full; not finished: {', '.join(self._unfinished)}. "
-                "Its rules hold in runs all the same",
+                "Runs still enforce its rules",
                 witness=self._unfinished,
                 suggestion="use fewer rules, names and conditions, or smaller numbers",
             )

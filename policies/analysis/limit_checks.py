@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 EFFECTS = {
     "warn": "is reported",
     "request_approval": "asks a person about every later call",
-    "deny": "has every later call refused",
-    "cancel": "ends the run",
+    "deny": "denies every later call",
+    "cancel": "cancels the run",
 }
 """The consequence of a limit, by its action."""
 
 BUDGET_EFFECTS = {
     "warn": "is reported, and runs continue",
-    "request_approval": "asks a person about every later call; no run starts",
-    "deny": "has every later call refused; no run starts",
-    "cancel": "ends the runs that draw on it; no run starts",
+    "request_approval": "asks a person about every later call, and no run starts",
+    "deny": "denies every later call, and no run starts",
+    "cancel": "cancels the runs that use it, and no run starts",
 }
 """The consequence of an exhausted shared budget, by its action."""
 
-UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold every call; no run starts"
-UNGATED = "has later calls refused where they are held, and ends the run where one is not"
+UNGATED_BUDGET = "cancels the runs that use it, because this adapter cannot hold every call, and no run starts"
+UNGATED = "denies later calls that the adapter holds, and cancels the run at any other"
 
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
@@ -78,7 +78,8 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
         return finding("uncounted_limit", about, f"{limit} {_NOT_HELD}", suggestion=hint)
     late = _late(entry.kind, capabilities)
     does = EFFECTS[entry.action] if entry.action != "deny" or capabilities.gate == "all" else UNGATED
-    before = " before the call that would exceed it" if entry.kind.projected and capabilities.gate == "all" else ""
+    projected = entry.kind.projected and capabilities.gate == "all" and entry.action in ("warn", "cancel")
+    before = " before the call that would exceed it" if projected else ""
     return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
 
 

@@ -127,11 +127,11 @@ def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding
         lacking = [name for name in tool.unclear if name not in tool.takes]
         why = [f"lacks {_listed(lacking)}"] if lacking else []
         if unknown := [name for name in tool.unclear if name in tool.takes]:
-            why.append(f"takes {_listed(unknown)}, which nobody here understands")
+            why.append(f"takes {_listed(unknown)}, which proctor does not understand")
         yield finding(
             "understood_in_part",
             clause,
-            f"`{tool.name}` goes by `{act}`, and {' and '.join(why)}: it is denied as `{act}`, and not allowed as it",
+            f"`{tool.name}` counts as `{act}`, but {' and '.join(why)}: `deny: [{act}]` matches it, `allow` does not",
             witness=tool.unclear,
             suggestion=f"name `{tool.name}` and its own inputs in the policy",
         )
@@ -239,7 +239,7 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
         if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
             found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
     for (policy, refuses), ids in found.items():
-        effect = "end the run once they see it" if refuses else "only signal: the run continues"
+        effect = "cancel the run once they see it" if refuses else "only signal: the run continues"
         yield finding(
             "only_observed",
             (policy, ""),
@@ -341,9 +341,9 @@ def _links(clause: Clause) -> Iterator[PreflightFinding]:
         yield finding(
             "links_not_followed",
             clause,
-            f"{', '.join(f'`within: {name}`' for name in named)} compares paths as text: a link can lead out of it",
+            f"{', '.join(f'`within: {name}`' for name in named)} compares paths as text: a link can lead outside",
             witness=tuple(named),
-            suggestion="deny `runs: [ln]`, so that no link is made, and look at the links that the workspace brings",
+            suggestion="deny `runs: [ln]`, and check the links that the workspace already has",
         )
 
 

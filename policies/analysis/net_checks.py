@@ -58,7 +58,7 @@ Move: TypeAlias = NetCall | End
 class Walked(msgspec.Struct):
     """`fired`: the transitions that ever fire. `highest`: the most tokens seen in each place.
 
-    `growth`: transitions that can be repeated for ever with tokens growing in `growing`, after those in `lead`.
+    `growth`: transitions that can repeat forever with tokens growing in `growing`, after those in `lead`.
     `complete` is False if there were too many markings.
     """
 
@@ -166,7 +166,7 @@ def _new_id(state: NetState) -> str:
 
 
 def _grows(machine: NetMachine, reached: _Reached, walked: Walked, work: Work) -> bool:
-    """Whether the steps from an earlier, smaller marking to this one can be repeated for ever."""
+    """Whether the steps from an earlier, smaller marking to this one can repeat forever."""
     steps: list[_Reached] = []
     for earlier in reached.path():
         work.spend(1 + len(machine.net.places) // 4)
@@ -231,7 +231,7 @@ def net_findings(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Pref
 
 
 def _idle(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFinding]:
-    """`require a before a`, `limit a to 3 per a`: the tool lets itself through."""
+    """`require a before a`, `limit a to 3 per a`: the tool satisfies its own condition."""
     always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
     for transition in net.transitions:
         held = kinds.of(transition.tools, clause)
@@ -239,7 +239,7 @@ def _idle(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFin
             yield finding(
                 "idle_net",
                 clause,
-                f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
+                f"`{net.name}` restricts nothing: a call of {names(transition.tools)} satisfies its own condition",
                 witness=(f"{names(transition.tools)} is its own condition",),
                 suggestion="name another tool",
             )
@@ -251,7 +251,7 @@ def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFindin
         yield finding(
             "unbounded_net",
             clause,
-            f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
+            f"net `{net.name}` grows without bound: {trace} can repeat forever, and "
             f"{', '.join(f'`{place}`' for place in walked.growing)} gains tokens each time",
             witness=(*walked.lead, *walked.growth),
             suggestion=f"give `{walked.growing[0]}` a `capacity`",

@@ -173,7 +173,7 @@ def _adjacency(clause: Clause, rule: Rule, graphs: Iterable[ClauseGraph]) -> Ite
             yield finding(
                 "evaded_by_one_call",
                 clause,
-                f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
+                f"{' -> '.join(chain)} is denied only without another call in between: any other call evades it",
                 witness=(*chain[:-1], "any other call", chain[-1]),
                 suggestion="say `adjacency: any`" if hasattr(rule, "adjacency") else "",
             )

@@ -66,7 +66,7 @@ def _complaints(node: MapNode) -> Iterator[Issue]:
             if len(names) == len(tools.items):
                 yield from selector_problems(names, ("aliases", alias))
     if circle := scope.circle():
-        yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
+        yield ("aliases",), f"aliases refer to each other in a circle: {' -> '.join(circle)}"
         scope = NameScope()
     metadata = node.entries.get("metadata")
     for key, value in metadata.entries.items() if isinstance(metadata, MapNode) else ():

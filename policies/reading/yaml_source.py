@@ -78,7 +78,7 @@ def whole_characters(text: str) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise Unreadable("text holds half a character (a lone surrogate)") from None
+        raise Unreadable("text has an incomplete character (a lone surrogate)") from None
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -119,13 +119,13 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
         at = min(int(error.position), len(text))
         line_start = text.rfind("\n", 0, at) + 1
         span = TextSpan(text.count("\n", 0, at) + 1, at - line_start + 1)
-        raise Unreadable("the text holds a character that YAML does not allow", span) from None
+        raise Unreadable("the text has a character that YAML does not allow", span) from None
     except yaml.MarkedYAMLError as error:
         message = " ".join(part for part in (error.context, error.problem) if part)
         hint = next((hint for words, hint in _HINTS.items() if re.search(words, message)), "")
         mark = error.problem_mark or error.context_mark
         if "character '\\t'" in message:
-            message, hint = "a tab stands where only spaces may", "write spaces"
+            message, hint = "a tab where YAML allows only spaces", "write spaces"
         elif re.search(r"(?m)(^|\s)//", text):
             hint = "a comment begins with `#`"
         elif hint == _UNCLOSED and error.context_mark:

@@ -139,7 +139,7 @@ class Keyed(Machine):
     def _unknown(self, call: EvaluatedCall) -> Finding:
         return Finding(
             expected=f"a known value at `{self._key}`",
-            actual=f"nobody knows what `{call.name}` has at `{self._key}`",
+            actual=f"the value of `{self._key}` in `{call.name}` is not known",
             cause="input",
         )
 

@@ -324,7 +324,7 @@ class NetMachine(Machine):
         if state.overrun:
             return Finding(
                 expected=f"at most {MAX_SILENT:,} transitions that fire by themselves at once",
-                actual=f"net `{self.net.name}` had more to fire, and refuses from then on",
+                actual=f"net `{self.net.name}` had more to fire, and denies every call from then on",
                 details={"net": self.net.name},
                 suggestion="give places a `capacity`",
                 cause="step",
@@ -336,7 +336,7 @@ class NetMachine(Machine):
         if manual:
             return Finding(
                 expected=f"a person's approval before `{call.name}`",
-                actual=f"transition `{manual[0]}` of net `{self.net.name}` asks a person to approve `{call.name}`",
+                actual=f"`{call.name}` needs a person's approval",
                 details={"net": self.net.name, "transition": manual[0]},
                 action="request_approval",
             )

@@ -201,7 +201,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     def words(self) -> str:
         limits = ((self.consecutive, "in a row"), (self.total, "in all"))
         limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
-        return f"nothing more after refusals and failures: {limit_texts}"
+        return f"no call after denials and failures: {limit_texts}"
 
 
 class BreakerState(RuleState):
@@ -252,8 +252,8 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
     def _finding(self, state: BreakerState) -> Finding:
         limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]
         return Finding(
-            expected=f"fewer refusals and failures than {' or '.join(limits)}",
-            actual=f"{counted(state.total, 'call')} refused or failed",
+            expected=f"fewer denials and failures than {' or '.join(limits)}",
+            actual=f"{counted(state.total, 'call')} denied or failed",
             details={"consecutive": state.consecutive, "total": state.total},
             suggestion="stop and look at what keeps failing",
             cause="budget",

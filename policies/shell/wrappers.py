@@ -28,7 +28,7 @@ class Nested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Reader: TypeAlias = Callable[[Sequence[Word]], list[Nested]]
-UNKNOWN = [Nested(unknown="its words are not understood")]
+UNKNOWN = [Nested(unknown="its arguments are not understood")]
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,10 +112,10 @@ def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
         yield PreflightFinding(
             code="unanswerable",
             severity="report",
-            message=f"nobody can answer a request for approval here: the calls these ask about are refused: {named}",
+            message=f"nobody can answer approval requests here, so calls that these ask about are denied: {named}",
             policy=policy,
             witness=tuple(ids),
-            suggestion="pass an `approver`, or a `store` that somebody else answers through",
+            suggestion="pass an `approver`, or a `store` in which others can answer",
         )
 
 

@@ -44,15 +44,15 @@ def test_a_picture_shows_tools_rules_nets_tokens_and_its_wording() -> None:
     shown = texts(draw_svg(policy()))
 
     assert {"a", "b", "c", "z", "before", "never after", "at most 2", "ready", "7", "max_turns: 5 (cancel)"} <= shown
-    assert {"refuses", "ends the run"} <= shown
+    assert {"denies", "cancels the run"} <= shown
 
 
 def test_with_a_monitor_the_legend_says_what_the_marks_mean() -> None:
     """Colours of the moment are explained only where they occur."""
     drawn = policy()
 
-    assert "now: refuses, refused" in texts(draw_svg(drawn, compile_policy(drawn).monitor()))
-    assert "now: refuses, refused" not in texts(draw_svg(drawn))
+    assert "now: denied" in texts(draw_svg(drawn, compile_policy(drawn).monitor()))
+    assert "now: denied" not in texts(draw_svg(drawn))
 
 
 def test_the_same_policy_gives_the_same_picture() -> None:

@@ -134,9 +134,9 @@ SAID_TO = {
     "claude": (0, b'"permissionDecision": "deny"', b""),
     "codex": (0, b'"permissionDecision": "deny"', b""),
     "copilot": (0, b'"permissionDecision": "deny"', b""),
-    "cursor": (2, b"", b"so it is refused"),
-    "gemini": (2, b"", b"so it is refused"),
-    "opencode": (2, b"", b"so it is refused"),
+    "cursor": (2, b"", b"so it is denied"),
+    "gemini": (2, b"", b"so it is denied"),
+    "opencode": (2, b"", b"so it is denied"),
 }
 """How each client is told of a call that nobody decided on: the exit code, and what is in both outputs."""
 CALLS: dict[str, dict[str, Any]] = {
@@ -184,7 +184,7 @@ def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
         ended = subprocess.run(words, stdin=given, capture_output=True)
 
     assert (ended.returncode, ended.stdout) == (2, b"")
-    assert ended.stderr == b"This could not be checked against the policy, so it is refused.\n"
+    assert ended.stderr == b"This could not be checked against the policy, so it is denied.\n"
 
 
 def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None:

@@ -25,7 +25,7 @@ def test_a_store_as_it_was_written_is_reported_as_such(cli: Cli, store: Path) ->
     assert store.exists()
     answer = cli("audit", "verify")
     assert answer.code == 0
-    assert "integrity: every record is what was written" in answer.out
+    assert "integrity: no record was changed" in answer.out
     assert "completeness: nothing is missing" in answer.out
     [report] = cli("audit", "verify", "--json").lines
     assert (report["intact"], report["complete"], report["findings"]) == (True, True, [])
@@ -45,7 +45,7 @@ def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Cli, store: Path) ->
     assert answer.code == 1
     assert "cut_off: session" in answer.out
     assert "completeness: NOT COMPLETE" in answer.out
-    assert "integrity: every record is what was written" in answer.out
+    assert "integrity: no record was changed" in answer.out
     [report] = cli("audit", "verify", "--json", "--anchor", "heads.json").lines
     assert {finding["about"] for finding in report["findings"]} == {"completeness"}
     refused = cli("audit", "head")

@@ -151,7 +151,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board.press("\x1b[B")
     board.until(f"> waiting  {run}")
     board.press("a")
-    board.until("this is a run")
+    board.until("this row is a run")
     board.press("\r")
     shown = board.until("session  ses_")
     assert "max_total_tokens: 0 of 1,000" in shown

@@ -213,7 +213,7 @@ WRITTEN = "{name: thrifty, locked: true, limits: {max_reasoning_tokens: {max: 10
 assert "max_reasoning_tokens" in json_schema()["$defs"]["Limits"]["properties"]
 
 (note,) = preflight(policy, Capabilities(gate="all", usage="at_end"))
-assert note.message.startswith("`max_reasoning_tokens: 10`, once reached, ends the run once the run is over"), note
+assert note.message.startswith("`max_reasoning_tokens: 10`, once reached, cancels the run once the run is over"), note
 (note,) = preflight(policy, Capabilities(gate="all"))
 assert note.code == "uncounted_limit", note
 (zero,) = parse_policies("{name: zero, limits: {max_reasoning_tokens: 0}}")

@@ -345,7 +345,7 @@ def test_a_transition_that_another_one_always_precedes_is_refused() -> None:
 
 
 def test_a_net_that_grows_without_bound_is_refused_with_what_repeats() -> None:
-    """The lead, then the transitions that can be repeated for ever."""
+    """The lead, then the transitions that can repeat forever."""
     grows = (
         {"inputs": ["p"], "outputs": ["q"], "tools": ["a"]},
         {"inputs": ["q"], "outputs": ["q", "r"], "tools": ["b"]},

@@ -93,9 +93,9 @@ def test_each_limit_is_reported_with_what_it_will_do_and_which_cannot_be_counted
     assert findings.refusals == ()
     assert [f.rule for f in findings if f.code == "uncounted_limit"] == uncounted
     assert sorted([*effects, *uncounted]) == ["max_cost_usd", "max_total_tokens", "max_turns"]
-    assert "later calls refused" in effects["max_turns"] or "every later call refused" in effects["max_turns"]
+    assert "denies later calls" in effects["max_turns"] or "denies every later call" in effects["max_turns"]
     if capabilities.gate == "none":
-        assert "ends the run where one is not" in effects["max_turns"]
+        assert "cancels the run at any other" in effects["max_turns"]
 
 
 AGENT = (

@@ -134,7 +134,7 @@ class ClaudeTranslation:
             self._retrying = ErrorOccurred(code=code, message=message, provider_error=record)
             yield self._retrying
         elif subtype == "permission_denied":
-            message = f"the client's own permissions refused `{record.get('tool_name')}`"
+            message = f"the client's own permissions denied `{record.get('tool_name')}`"
             yield ErrorOccurred(code="permission_denied", message=message, provider_error=record)
         elif subtype not in QUIET:
             yield _unrecognized(record)

@@ -107,7 +107,7 @@ def _answer(
     if as_json:
         echo_json(answered)
     else:
-        late = "" if answered.taken_up else "; the run has not taken it up yet"
+        late = "" if answered.taken_up else "; the run has not received it yet"
         echo(f"{answered.answer} by {answered.by}{late}")
 
 

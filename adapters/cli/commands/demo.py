@@ -112,7 +112,7 @@ def _show_next(result: RunResult, store: str | None) -> None:
     where = store_as_typed(store)
     name, me = result.run_id[:12], program_as_typed()
     out = console()
-    out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
+    out.print("\nA policy cancelled the run, as intended. The run is stored. Next:", style="bold")
     commands = {
         f"{me} show {name}{where}": "every event, by number",
         f"{me} explain {name} {next(seqs, '')}{where}": "why the deletion was denied",

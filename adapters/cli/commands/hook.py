@@ -279,7 +279,7 @@ def _probed(line: str) -> tuple[bool, str]:
         ended = subprocess.run(["/bin/sh", "-c", line], input=PROBE, capture_output=True, timeout=_PROBE_S)
         found = json.loads(ended.stdout) if ended.returncode == 0 and ended.stdout else {}
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
-        return False, f"the hook does not answer: {error}"
+        return False, f"the hook did not answer: {error}"
     if "policy" in found:
         return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched']}"
     why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
@@ -297,7 +297,7 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=_PROBE_S) as answer:
             return b'"policy"' in answer.read(), f"hooks are sent to {url}"
     except OSError as error:
-        return False, f"nobody answers hooks that are sent to {url}: {error}"
+        return False, f"nothing answers hooks that are sent to {url}: {error}"
 
 
 def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
@@ -307,7 +307,7 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
 
         found = listed(Path.cwd(), path)
         if found is None:
-            return False, ["there is no `codex` here to ask whether it trusts them"]
+            return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
         if not found:
             why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
             return False, [f"Codex does not load them here: {why}"]
@@ -335,7 +335,7 @@ def _trusted(agent: str, path: Path) -> list[str]:
     from ...hooks.clients.codex_trust import program, trust
 
     if program() is None:
-        return ["Codex is not here; trust the hooks in it with `/hooks`, or it skips them"]
+        return ["Codex is not installed here; trust the hooks in it with `/hooks`, or it skips them"]
     if trust(Path.cwd(), path):
         return ["Codex trusts these hooks from now on"]
     return ["Codex does not load a folder's hooks before it trusts the folder: do so, and install again"]

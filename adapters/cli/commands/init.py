@@ -88,7 +88,7 @@ def init(
     if hook and chosen not in HOOKED:
         raise click.UsageError(f"`--hook` is for {', '.join(HOOKED)}, not for `{chosen}`")
     if hook is None:
-        hook = asks and chosen in HOOKED and click.confirm(f"Hold your own {chosen} to it here, by hooks?")
+        hook = asks and chosen in HOOKED and click.confirm(f"Also install hooks for your own {chosen} here?")
     _check_free(texts, force)  # the questions may have taken a while
     for name, text in texts.items():
         with replaced(name) as written:

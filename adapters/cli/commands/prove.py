@@ -105,7 +105,7 @@ def prove(
     merged = merge_policies(stack)
     questions = list(_questions(properties, bases, same, reached))
     if not questions and (write_test or write_session or graph):
-        raise click.UsageError("there is no session to write without a question; for example `--reach CALL`")
+        raise click.UsageError("only a question finds a session to write; for example `--reach CALL`")
     offered = _offered(tools, adapter)
     about: RunContext | None = read_context(context) if context else None
     found: list[tuple[ProofQuestion | None, ProofRecord]] = []

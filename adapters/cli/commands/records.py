@@ -118,7 +118,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
     )
     sessions = counted(len(report.heads.sessions), "session")
     yield f"{counted(report.records, 'record')} in {sessions}; {compared}"
-    yield f"integrity: {'every record is what was written' if report.intact else 'NOT INTACT'}"
+    yield f"integrity: {'no record was changed' if report.intact else 'NOT INTACT'}"
     yield f"completeness: {'nothing is missing' if report.complete else 'NOT COMPLETE'}"
 
 

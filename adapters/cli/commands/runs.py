@@ -96,7 +96,7 @@ def runs(
     """List the stored runs, newest first: status, duration, calls and usage."""
     waiting = "waiting" in statuses
     if waiting and len(statuses) > 1:
-        raise click.UsageError("`--status waiting` goes with no other status: what waits is running, or over")
+        raise click.UsageError("`--status waiting` cannot be combined with another status")
     where = RunFilter(
         status=frozenset(() if waiting else statuses),
         tenant=tenant,

@@ -64,7 +64,7 @@ function started(event) {
   })
 }
 
-const REFUSED = "This could not be checked against the policy, so it is refused."
+const REFUSED = "This could not be checked against the policy, so it is denied."
 const places = new Map()
 const counted = new Map()
 const unsent = new Map()

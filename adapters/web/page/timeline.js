@@ -166,7 +166,7 @@ class Call {
 
 /** A decision with each rule that was asked. */
 export function decision(each) {
-  const steps = each.steps?.length ? each.steps : ["no rule objects"];
+  const steps = each.steps?.length ? each.steps : ["no rule denies it"];
   const objects = new Set((each.violations ?? []).map((violation) => violation.rule));
   return h(
     "div",

@@ -14,7 +14,7 @@ from stored_rows import stored_rows
 
 from proctor.adapters.hooks.record import store_id
 
-REFUSED = "This could not be checked against the policy, so it is refused."
+REFUSED = "This could not be checked against the policy, so it is denied."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 
 
