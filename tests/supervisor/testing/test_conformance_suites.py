@@ -13,14 +13,15 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
-from proctor.policies import Capabilities, ToolCall, Usage
+from proctor.adapters import FunctionAdapter
+from proctor.policies import Capabilities, ToolCall
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
 from proctor.supervisor import GateAnswer, Launch, MemoryStore, Provider, RunInfo, Store
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent
 from proctor.supervisor.testing.suites import AdapterConformance, StoreConformance
+from tests.adapters.agents.loop.test_conformance import Loops
 
 Gate = Callable[[ToolCall], Any]
 Stream = AsyncIterator[Event]
@@ -64,80 +65,13 @@ class _Streaming:
         return self._stream(self._provider.events())
 
 
-class Loops(AdapterConformance):
+class BrokenLoops(Loops):
     """Loops that make files, behind whatever is broken."""
 
-    without = frozenset({"delegating", "staying"})
     broken: dict[str, Any]
-
-    def making(self, *files: str, together: bool = False) -> Agent:
-        async def make(gate: LoopGate, file: str) -> None:
-            try:
-                await gate.tool(name="make")(self._touch)(file)
-            except ToolRefused:
-                await gate.message("then not")
-
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            await gate.turn()
-            if together:
-                async with anyio.create_task_group() as tasks:
-                    for file in files:
-                        tasks.start_soon(make, gate, file)
-                return
-            for file in files:
-                await make(gate, file)
-                await gate.turn()
-
-        return self._agent(loop)
-
-    def erring(self) -> Agent:
-        async def burst() -> None:
-            raise RuntimeError("burst")
-
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            try:
-                await gate.tool(burst)()
-            except RuntimeError:
-                await gate.message("so be it")
-
-        return self._agent(loop)
-
-    def silent(self) -> Agent:
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            await gate.message("hm")
-            await anyio.sleep_forever()
-
-        return self._agent(loop)
-
-    def failing(self) -> Agent:
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            await gate.message("x")
-            raise RuntimeError("no more")
-
-        return self._agent(loop)
-
-    def using(self) -> tuple[Agent, Usage]:
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            await gate.usage(input_tokens=10, output_tokens=2)
-            await gate.turn()
-            await gate.usage(input_tokens=5, output_tokens=1)
-
-        return self._agent(loop), Usage(input_tokens=15, output_tokens=3)
-
-    def offering(self) -> tuple[Agent, list[str]]:
-        offered: list[str] = []
-
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            offered.extend(gate.narrow(["kept", "hidden"]))
-
-        return self._agent(loop), offered
 
     def _agent(self, loop: Any) -> Agent:
         return Agent(Wrapped(FunctionAdapter(loop), **self.broken))
-
-    def _touch(self, path: str) -> str:
-        (self.workspace / path).touch()
-        return path
 
 
 def found_by(suite: type[Any], prepare: Callable[[Any], None]) -> tuple[list[str], list[str]]:
@@ -160,10 +94,10 @@ def found_by(suite: type[Any], prepare: Callable[[Any], None]) -> tuple[list[str
     return failed, skipped
 
 
-def in_folders(tmp_path: Path, broken: dict[str, Any]) -> Callable[[Loops], None]:
+def in_folders(tmp_path: Path, broken: dict[str, Any]) -> Callable[[BrokenLoops], None]:
     count = iter(range(1000))
 
-    def prepare(suite: Loops) -> None:
+    def prepare(suite: BrokenLoops) -> None:
         suite.broken = broken
         suite.workspace = tmp_path / str(next(count))
         suite.workspace.mkdir()
@@ -173,7 +107,7 @@ def in_folders(tmp_path: Path, broken: dict[str, Any]) -> Callable[[Loops], None
 
 def loops(tmp_path: Path, **broken: Any) -> list[str]:
     """The tests that find what is broken of the loops."""
-    return found_by(Loops, in_folders(tmp_path, broken))[0]
+    return found_by(BrokenLoops, in_folders(tmp_path, broken))[0]
 
 
 def test_what_is_not_broken_passes(tmp_path: Path) -> None:
@@ -310,7 +244,7 @@ async def test_an_adapter_that_does_not_say_that_a_session_is_not_there_is_caugh
         await suite.test_a_session_that_the_agent_does_not_have_is_said_so_before_it_begins()
 
 
-class OnlyMaking(Loops):
+class OnlyMaking(BrokenLoops):
     """An author who gives nothing but `making`."""
 
     without = frozenset()

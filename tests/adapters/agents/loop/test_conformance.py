@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,16 +17,10 @@ from proctor.supervisor.testing.adapter_fixture import Agent
 from proctor.supervisor.testing.suites import AdapterConformance
 
 
-@pytest.mark.anyio
-class TestFunctionAdapter(AdapterConformance):
-    """A loop whose tool makes files."""
+class Loops(AdapterConformance):
+    """Loops whose tool makes files."""
 
-    row = "function"
     without = frozenset({"delegating", "staying"})
-
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> None:
-        self.workspace = tmp_path
 
     def making(self, *files: str, together: bool = False) -> Agent:
         async def loop(gate: LoopGate, prompt: str) -> str:
@@ -41,23 +36,14 @@ class TestFunctionAdapter(AdapterConformance):
                     await self._make(gate, file)
             return "made"
 
-        return Agent(FunctionAdapter(loop))
-
-    def delegating(self, file: str) -> Agent:
-        async def loop(gate: LoopGate, prompt: str) -> None:
-            async def delegate() -> None:
-                await self._make(gate, file)
-
-            await gate.tool(delegate)()
-
-        return Agent(FunctionAdapter(loop))
+        return self._agent(loop)
 
     def silent(self) -> Agent:
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("hm")
             await anyio.sleep_forever()
 
-        return Agent(FunctionAdapter(loop))
+        return self._agent(loop)
 
     def using(self) -> tuple[Agent, Usage]:
         """Deltas, and what the run used in all."""
@@ -67,7 +53,7 @@ class TestFunctionAdapter(AdapterConformance):
             await gate.turn()
             await gate.usage(input_tokens=25, output_tokens=4, cache_read_tokens=5, cumulative=True)
 
-        return Agent(FunctionAdapter(loop)), Usage(input_tokens=25, output_tokens=4, cache_read_tokens=5)
+        return self._agent(loop), Usage(input_tokens=25, output_tokens=4, cache_read_tokens=5)
 
     def erring(self) -> Agent:
         async def burst() -> None:
@@ -77,14 +63,14 @@ class TestFunctionAdapter(AdapterConformance):
             with suppress(RuntimeError):
                 await gate.tool(burst)()
 
-        return Agent(FunctionAdapter(loop))
+        return self._agent(loop)
 
     def failing(self) -> Agent:
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.message("x")
             raise RuntimeError("no more")
 
-        return Agent(FunctionAdapter(loop))
+        return self._agent(loop)
 
     def offering(self) -> tuple[Agent, list[str]]:
         offered: list[str] = []
@@ -92,7 +78,10 @@ class TestFunctionAdapter(AdapterConformance):
         async def loop(gate: LoopGate, prompt: str) -> None:
             offered.extend(gate.narrow(["kept", "hidden"]))
 
-        return Agent(FunctionAdapter(loop)), offered
+        return self._agent(loop), offered
+
+    def _agent(self, loop: Any) -> Agent:
+        return Agent(FunctionAdapter(loop))
 
     async def _make(self, gate: LoopGate, file: str) -> None:
         try:
@@ -103,3 +92,23 @@ class TestFunctionAdapter(AdapterConformance):
     def _touch(self, path: str) -> Sequence[str]:
         (self.workspace / path).touch()
         return [path]
+
+
+@pytest.mark.anyio
+class TestFunctionAdapter(Loops):
+    """They call other loops, too."""
+
+    row = "function"
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.workspace = tmp_path
+
+    def delegating(self, file: str) -> Agent:
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            async def delegate() -> None:
+                await self._make(gate, file)
+
+            await gate.tool(delegate)()
+
+        return self._agent(loop)
