@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -106,8 +106,9 @@ def weakest(each: Sequence[Capabilities]) -> Capabilities:
         cancel_kills_children=all(one.cancel_kills_children for one in each),
         narrow=all(one.narrow for one in each),
         compiles=tuple(part for part in each[0].compiles if all(part in one.compiles for one in each)),
-        tools=None if None in tables else _tools(each),
+        tools=None if None in tables else _tools(tool for one in each for tool in one.table),
         other_tools=len(names) > 1 or any(one.other_tools for one in each),
+        mostly=_tools(tool for one in each for tool in one.mostly),
         elsewhere=frozenset.intersection(*(one.elsewhere for one in each)),
         model=_same([one.model for one in each]),
         workspace=_same([one.workspace for one in each]),
@@ -120,10 +121,10 @@ def _same(values: Sequence[T]) -> T | None:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _tools(each: Sequence[Capabilities]) -> tuple[Tool, ...]:
+def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """The tools of all; a tool of several clients has the inputs of all of them."""
     found: dict[str, Tool] = {}
-    for tool in (tool for one in each for tool in one.table):
+    for tool in tools:
         name = tool.name.casefold()
         other = found.get(name)
         if other is None or other == tool:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proctor.adapters import FallbackAdapter
+from proctor.adapters import FallbackAdapter, FunctionAdapter, LoopGate
 from proctor.adapters.agents.fallback import Breaker, Health
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
 from proctor.policies import events as ev
@@ -68,6 +68,18 @@ async def test_a_call_that_was_refused_did_not_run() -> None:
     result = await run_once(adapter, "go", policies=stack)
 
     assert [event.tool_name for event in of_types(result, ev.ToolCallStarted)] == ["look"]
+
+
+async def test_what_a_tool_mostly_does_holds_for_each() -> None:
+    """A loop's tools are known by their usual names, and its fallback's are."""
+
+    async def loop(gate: LoopGate, prompt: str) -> None:
+        await gate.tool(name="run_shell_command", refused="tell")(lambda command: pytest.fail("it ran"))("ls")
+
+    adapter = FallbackAdapter([FunctionAdapter(loop), FunctionAdapter(loop)])
+    result = await run_once(adapter, "go", policies=[Policy(name="p", tool_rules=[Deny(["bash"], action="deny")])])
+
+    assert [violation.tool_name for violation in result.policy.violations] == ["run_shell_command"]
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
