@@ -19,10 +19,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies.errors import os_words
+from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError
-
-from ..kit.client_tools import CLIENTS
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 _STRICT: Mapping[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -358,12 +357,14 @@ def _gemini(data: Mapping[str, Any], to: Permissions, file: str) -> None:
 
 
 def _gemini_tools(name: str) -> list[str]:
-    portable = {
-        "run_shell_command": ["bash"], "ShellTool": ["bash"], "read_file": ["read"], "read_many_files": ["read"],
-        "list_directory": ["glob"], "glob": ["glob"], "search_file_content": ["grep"], "grep_search": ["grep"],
-        "write_file": ["write"], "replace": ["edit"], "web_fetch": ["fetch"], "google_web_search": ["web_search"],
-    }  # fmt: skip
-    return portable.get(name, [name])
+    return {"ShellTool": ["bash"], **_acts("gemini")}.get(name, [name])
+
+
+def _acts(agent: str) -> dict[str, list[str]]:
+    """The portable names of an agent's tools, by their own."""
+    from .clients import CLIENTS
+
+    return {tool.name: [*tool.acts] for tool in CLIENTS[agent].tools if tool.acts}
 
 
 def _gemini_policy(data: Mapping[str, Any], to: Permissions, file: str) -> None:
@@ -396,10 +397,7 @@ def _opencode(data: Mapping[str, Any], to: Permissions, file: str) -> None:
     to.ordered = True
     given = data.get("permission", {})
     given = _mapping({"*": given} if isinstance(given, str) else given, file, "permission")
-    names = {
-        "bash": ["bash"], "edit": WRITING, "read": ["read"], "grep": ["grep"], "glob": ["glob"], "list": ["glob"],
-        "webfetch": ["fetch"], "websearch": ["web_search"], "task": ["task"],
-    }  # fmt: skip
+    names: Mapping[str, Sequence[str]] = {**_acts("opencode"), "edit": WRITING}
     for name, enabled in _mapping(data.get("tools", {}), file, "tools").items():
         if enabled is False:
             to.add("deny", f"tools.{name}: false", names.get(name, [name]))
@@ -505,9 +503,9 @@ def read_permissions(agent: str) -> Permissions:
 _INPUTS = ("command", "cmd", "path", "file_path", "filePath", "absolute_path", "url")
 
 
-def portable_call(tool: str, given: Mapping[str, Any]) -> tuple[str, str]:
-    """The portable name of a recorded call's tool, or its own, and its command, path or URL."""
-    named = (each for tools in CLIENTS.values() for each in tools if each.name.lower() == tool.lower())
+def portable_call(tool: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> tuple[str, str]:
+    """The portable name of a recorded call's tool among these, or its own, and its command, path or URL."""
+    named = (each for each in tools if tool.casefold() in map(str.casefold, (each.name, *each.synonyms)))
     acts = (act for each in named for act in each.acts)
     return next(acts, tool), next((str(given[name]) for name in _INPUTS if name in given), "")
 

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from proctor.adapters.cli.commands.init import PACKS
+from proctor.adapters.hooks.clients.gemini import GEMINI
+from proctor.policies import encode_event
+from proctor.policies.events import RunStarted, ToolCallStarted
+from proctor.policies.events.run_context import portable
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
@@ -167,6 +172,22 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
     assert found["agent"] == "claude"
     assert found["next"] == "proctor hook install --agent claude --policy from-claude.yaml"
     assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
+
+
+def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names that the client has for them, which its record lists."""
+    monkeypatch.setenv("HOME", str(place))
+    (place / ".gemini").mkdir()
+    (place / ".gemini" / "settings.json").write_text('{"tools": {"allowed": ["run_shell_command(git)"]}}')
+    tools = {"portable_tools": portable(GEMINI.tools)}
+    call = ToolCallStarted(tool_call_id="c", tool_name="run_shell_command", tool_input={"command": "git log"})
+    began = RunStarted(provider="gemini", metadata=tools)
+    events = [replace(event, run_id="r", session_id="s", seq=n) for n, event in enumerate((began, call), 1)]
+    place.joinpath("t.jsonl").write_bytes(b"\n".join(map(encode_event, events)))
+
+    assert cli("init", "--from", "gemini", "--sessions", "t.jsonl", "--json").lines[0]["differences"] == []
 
 
 def test_the_package_runs_as_a_program() -> None:

@@ -122,12 +122,14 @@ def init(
 def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:
     """The recorded calls, each once, that the settings and the policy answer otherwise."""
     from ...evaluate import judge_session
+    from ...kit.client_tools import recorded_tools
     from ...traces import read_sessions
 
     compiled = compile_policy(merge_policies(load_policies(file)))
     answers = {"request_approval": "ask", "deny": "deny", "cancel": "deny"}
     found: dict[tuple[str, str], dict[str, str]] = {}
     for session in read_sessions(sessions, stdin=sys.stdin.buffer):
+        tools = recorded_tools(session.events, session.format)
         judged: dict[str | None, str] = {}
         for violation in judge_session(compiled, session).violations:
             answer = answers.get(violation.action, "allow")
@@ -135,7 +137,7 @@ def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> li
                 judged[violation.tool_call_id] = answer
         for event in session.events:
             if isinstance(event, ToolCallStarted):
-                tool, value = portable_call(event.tool_name, event.tool_input)
+                tool, value = portable_call(event.tool_name, event.tool_input, tools)
                 by_settings, by_policy = given.decide(tool, value), judged.get(event.tool_call_id, "allow")
                 if by_settings != by_policy:
                     found[tool, value] = {"settings": by_settings, "policy": by_policy, "tool": tool, "value": value}
