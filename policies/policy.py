@@ -30,9 +30,11 @@ class ToolRule(Statement, frozen=True, kw_only=True):
 
     Attributes:
         id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
+        unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
     """
 
     id: Name | None = None
+    unpreventable: Literal["warn", "cancel"] | None = None
 
 
 class Allow(ToolRule, frozen=True):

@@ -28,7 +28,7 @@ def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | 
         rule=rule.id,
         kind=rule.kind,
         action=action,
-        enforcement=_enforcement(action, call),
+        enforcement=_enforcement(action, call, rule.unpreventable),
         message=_message(
             finding, rule.description, session.count + 1 if call and rule.machine.evaluates_order else 0
         ),
@@ -111,13 +111,14 @@ def _details(finding: Finding, description: str | None, call: CallState | None, 
     return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
 
 
-def _enforcement(action: Action, call: CallState | None) -> Enforcement:
+def _enforcement(action: Action, call: CallState | None, unpreventable: str | None = None) -> Enforcement:
     """The enforcement of an action: a call that was proposed and denied never ran."""
     if action in ("allow", "warn"):
         return "observed"
     if call is not None and not call.observed:
         return "prevented"
-    return "interrupted" if action in ("deny", "cancel") else "observed"
+    stops = action == "cancel" or (action == "deny" and unpreventable != "warn")
+    return "interrupted" if stops else "observed"
 
 
 def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:

@@ -247,6 +247,18 @@ def details_of(decision: Decision, rule: str) -> dict[str, Any]:
     return next(v.details for v in decision.violations if v.rule == rule)
 
 
+@pytest.mark.parametrize(("carried", "of_what_ran"), [
+    ({"action": "cancel"}, "interrupted"), ({}, "interrupted"), ({"unpreventable": "warn"}, "observed"),
+    ({"action": "request_approval"}, "observed"),
+])  # fmt: skip
+def test_a_violation_says_how_far_a_list_reached(drive: Any, carried: dict[str, str], of_what_ran: str) -> None:
+    """Before a call, and where one ran that nobody had asked about."""
+    session = drive({"on_violation": "deny", "tool_rules": [{"deny": ["x"], **carried}]})
+    (proposed,), (ran,) = session.propose("x").violations, session.saw("x")
+
+    assert (proposed.enforcement, ran.enforcement) == ("prevented", of_what_ran)
+
+
 def test_a_violation_says_when_it_was(drive: Any) -> None:
     """The response, and how many calls came before."""
     session = drive({"on_violation": "deny", "tool_rules": [{"deny": ["x"]}], "limits": {"max_total_tokens": 1}})
