@@ -22,7 +22,7 @@ from web_server import ANA, EVE, PROCTOR, TOKENS, Site, ran
 from proctor.adapters.web.server import REQUEST_S
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-FILES = 256
+FILES = 160
 """Open files that the server may have: what it can take is used up soon."""
 
 
@@ -97,7 +97,7 @@ def test_connections_of_others_keep_no_holder_out(tmp_path: Path) -> None:
         assert b"200 OK" in stream.recv(4096)
         for text in HALVES.values():
             with ExitStack() as stack:
-                flood(stack, served.site, 600, text.format(host=served.site.host))
+                flood(stack, served.site, 300, text.format(host=served.site.host))
                 assert answers(served.site)
         stream.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -106,8 +106,8 @@ def test_connections_of_others_keep_no_holder_out(tmp_path: Path) -> None:
 
         with ExitStack() as stack:
             head = f"Host: {served.site.host}\r\nAuthorization: Bearer {EVE}\r\n"
-            flood(stack, served.site, 300, f"GET /api/stream HTTP/1.1\r\n{head}\r\n")
-            flood(stack, served.site, 400, f"GET /api/me HTTP/1.1\r\n{head}\r\nGET /api/me HTTP/1.1\r\n{head}")
+            flood(stack, served.site, 150, f"GET /api/stream HTTP/1.1\r\n{head}\r\n")
+            flood(stack, served.site, 200, f"GET /api/me HTTP/1.1\r\n{head}\r\nGET /api/me HTTP/1.1\r\n{head}")
             assert answers(served.site)
 
 
@@ -203,8 +203,8 @@ def test_handshakes_that_never_end_keep_no_holder_out(tmp_path: Path) -> None:
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
     with serving(tmp_path, "--cert", "cert.pem", "--key", "key.pem") as served, ExitStack() as stack:
-        flood(stack, served.site, 600, "")
-        flood(stack, served.site, 100, "GET / HTTP/1.1\r\n\r\n")
+        flood(stack, served.site, 300, "")
+        flood(stack, served.site, 50, "GET / HTTP/1.1\r\n\r\n")
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         plain = stack.enter_context(socket.create_connection(tuple(served.site.host.split(":")), PATIENCE_S))

@@ -374,12 +374,18 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
 @pytest.mark.parametrize("agent", ["gemini", "opencode"], indirect=True)
 def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     """Of three calls one is its start, and two are left for both. Tokens that an agent tells count once a response is
-    over: 120 each, of 300, so that the fourth call comes after 360.
+    over: 120 each, of 300, so that the fourth call comes after 360; those of the last, too: `opencode run` ends as
+    soon as it is idle, and waits for no plugin, and the hooks are slower here.
     """
     tells = CLIENTS[agent.name].tells_usage
     tokens = ", max_total_tokens: {max: 300, action: deny}" if tells else ""
     agent.policy.write_text(f"{{name: p, limits: {{max_tool_calls: {{max: 3, action: deny}}{tokens}}}}}")
     agent.install()
+    if agent.name == "opencode":
+        plugin, slow = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name]), agent.root / "slow"
+        slow.write_text(f'#!/bin/sh\nsleep 0.3; exec {sys.executable} "$@"')
+        slow.chmod(0o755)
+        plugin.write_text(plugin.read_text().replace(sys.executable, str(slow), 1))
     prompt = agent.prompt(tuple([agent.shell(f"touch {agent.cwd}/sub{number}")] for number in range(3)))
     agent.run([agent.task(prompt)], [agent.shell(f"touch {agent.cwd}/after")])
     rows = stored_rows(agent.store, "SELECT data FROM events WHERE type = 'policy_violation'")
@@ -392,22 +398,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
         used = [event["input_tokens"] + event["output_tokens"] for event in agent.usage()]
         assert (len(used), set(used)) == (7, {120})
         assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
-
-
-@pytest.mark.parametrize("agent", ["opencode"], indirect=True)
-def test_opencode_tells_what_its_last_response_used_before_it_ends(agent: Any) -> None:
-    """`opencode run` ends as soon as it is idle, and waits for no plugin: here the hook is slower than it."""
-    agent.install()
-    plugin = settings_path(user=True, folder=agent.cwd, client=CLIENTS["opencode"])
-    slow = agent.cwd.parent / "slow"
-    python = sys.executable
-    slow.write_text(f"#!/bin/sh\n{python} -c 'import asyncio, email, http.client'; exec {python} \"$@\"")
-    slow.chmod(0o755)
-    plugin.write_text(plugin.read_text().replace(python, str(slow), 1))
-    agent.run([agent.shell(f"touch {agent.cwd}/done")])
-
-    assert [event["input_tokens"] + event["output_tokens"] for event in agent.usage()] == [120, 120]
-    assert recorded(agent.store, "turn_completed") == ["turn_completed"]
+        assert recorded(agent.store, "turn_completed")[-1:] == ["turn_completed"]
 
 
 only_codex = pytest.mark.parametrize("agent", ["codex"], indirect=True)
