@@ -51,13 +51,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def store_option_with(default: str) -> Callable[[Command], Command]:
+def store_option_with(
+    default: str = DEFAULT_STORE, about: str = "The store: a SQLite file or postgresql://USER@HOST/DATABASE."
+) -> Callable[[Command], Command]:
     """`--store`, with what stands for it if PROCTOR_STORE isn't set either."""
-    about = "The store: a SQLite file or postgresql://USER@HOST/DATABASE."
     return click.option("--store", metavar="STORE", help=f"{about} [default: $PROCTOR_STORE, else {default}]")
 
 
-store_option = store_option_with(DEFAULT_STORE)
+store_option = store_option_with()
 by_option = click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 group_option = click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="A group of yours, if the policy names groups."

@@ -327,8 +327,8 @@ def _options(clause: Clause) -> Iterator[PreflightFinding]:
         yield finding(
             "unknown_options",
             clause,
-            f"{', '.join(f'`runs: {text}`' for text in named)} names an option that is not known: it is matched as"
-            " it is written, letters behind one dash in any order, and not in another spelling (`-f` and `--force`)",
+            f"{', '.join(f'`runs: {text}`' for text in named)} names an option that proctor does not know: only"
+            " this spelling matches, with letters behind one dash in any order, and no other (`-f` for `--force`)",
             witness=tuple(named),
             suggestion="name every spelling, or the command without options",
         )

@@ -76,7 +76,7 @@ class AllowlistMachine(Machine):
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if unlisted := self.slots[0].unlisted(call.names, call):
             return Finding(
-                expected="a command line of which the allow list names each command",
+                expected="a command line whose commands are all on the allow list",
                 actual=f"`{call.name}` would run {_commands(unlisted)}, which the allow list does not name",
                 details={"allowed": list(tools), "unlisted": unlisted},
                 suggestion="do without it, or add it to the allow list",
@@ -84,14 +84,14 @@ class AllowlistMachine(Machine):
             )
         if only:
             return Finding(
-                expected="an input that the allow list admits",
+                expected="an input that the allow list allows",
                 actual=f"`{call.name}` is allowed only where {', or '.join(only)}",
                 details={"allowed": list(tools), "conditions": self.slots[0].explained(call.names, call)},
                 suggestion="change the input, or the conditions of the allow list",
                 cause="input",
             )
         return Finding(
-            expected=f"one of {listed(tools)}" if tools else "no tool at all",
+            expected=f"one of {listed(dict.fromkeys(tools))}" if tools else "no tool at all",
             actual=f"`{call.name}` is not in the allow list",
             details={"allowed": list(tools)},
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",

@@ -33,7 +33,7 @@ from ..options import (
     read_policies,
     run_async,
     store_named,
-    store_option,
+    store_option_with,
     write_document,
 )
 from ..output import echo, echo_json, output_option, output_parameter, written_to
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 AGENTS: Final = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 """The names of `hooks.clients.CLIENTS`, which take time to import."""
 _PROBE_S: Final = 30.0
+_store_option = store_option_with(about="The store: a SQLite file.")
 
 
 @click.group("hook", invoke_without_command=True)
 @click.option("--explain-last", is_flag=True, help="Show the last decision, and why.")
-@store_option
+@_store_option
 @output_parameter
 @json_option
 @click.pass_context
@@ -133,7 +134,7 @@ def hook_options(place: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The options of `WantedHooks`; in their middle, those that say where the hooks go."""
 
     def added(command: Any) -> Any:
-        for option in reversed((policy_option, store_option, context_option, agent_option, place, *_DECIDING)):
+        for option in reversed((policy_option, _store_option, context_option, agent_option, place, *_DECIDING)):
             command = option(command)
         return command
 
@@ -342,7 +343,7 @@ def _trusted(agent: str, path: Path) -> list[str]:
 
 
 @hook.command("status-line", short_help="Print how much of the limits is used, for a status line.")
-@store_option
+@_store_option
 @json_option
 def status_line(store: str | None, as_json: bool) -> None:
     """Print one line: how much of a session's limits and shared budgets is used.
