@@ -106,6 +106,8 @@ def _bound_path(node: Node, report: ProblemReport) -> Node | None:
 
 _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
+_NAMED_BY_FILE = (frozenset({"rules"}), frozenset({"nets"}))
+"""The only keys of documents that need no name."""
 _HEAD = frozenset({"name", "version", "description", "metadata"})
 """Keys that documents of any kind have."""
 
@@ -138,7 +140,7 @@ def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
     foreign = any(key in root.entries for key in _FOREIGN)
     if foreign and (rules_node is None or isinstance(rules_node, ListNode)):
         changed["rules"] = listing([*rules, *added], rules_node or root)
-    if "name" not in root.entries and (foreign or root.entries.keys() == {"rules"}):
+    if "name" not in root.entries and (foreign or frozenset(root.entries) in _NAMED_BY_FILE):
         changed = {"name": own_name(root, report, "policy"), **changed}
     return _whens(replaced(root, changed, without=_FOREIGN) if changed else root)
 
