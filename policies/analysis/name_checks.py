@@ -234,12 +234,11 @@ def _held(gate: str) -> str:
 
 def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Iterator[PreflightFinding]:
     """For each policy the rules that refuse, and those that ask, where nothing is held."""
-    found: dict[tuple[str, bool], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for clause in clauses:
         if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
-            found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
-    for (policy, refuses), ids in found.items():
-        effect = "cancel the run once they see it" if refuses else "only signal: the run continues"
+            found.setdefault((clause.policy, _effect_too_late(clause)), []).append(clause.id)
+    for (policy, effect), ids in found.items():
         yield finding(
             "only_observed",
             (policy, ""),
@@ -247,6 +246,15 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
             + ", ".join(f"`{id}`" for id in ids),
             witness=tuple(ids),
         )
+
+
+def _effect_too_late(clause: Clause) -> str:
+    """What a rule can do about a call that was not held, after `can`."""
+    if not clause.refuses:
+        return "only signal: the run continues"
+    if clause.action == "deny" and getattr(clause.record, "unpreventable", None) == "warn":
+        return "only record it: the run continues"
+    return "cancel the run once they see it"
 
 
 def _compiled(clause: Clause, parts: Sequence[str]) -> bool:

@@ -36,17 +36,18 @@ def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest() -
 
 
 def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
-    """Those it compiles into its own options are held; those that ask only signal."""
+    """Those it compiles into its own options are held; those that ask only signal, and some only record."""
     document = rules(
         before("a", "b"),
         {"type": "max_calls", "tool": "a", "max": 3, "action": "request_approval"},
-        tool_rules=[{"deny": ["rm"]}],
+        tool_rules=[{"deny": ["rm"]}, {"allow": ["*"], "action": "deny", "unpreventable": "warn"}],
     )
     some = Capabilities(gate="some", compiles=("deny",))
     findings = [f for f in found(document, capabilities=some) if f.code == "only_observed"]
 
-    assert [finding.witness for finding in findings] == [("before-1",), ("max_calls-1",)]
-    assert "only signal" in findings[1].message
+    assert [finding.witness for finding in findings] == [("allow-2",), ("before-1",), ("max_calls-1",)]
+    assert "only record it" in findings[0].message
+    assert "only signal" in findings[2].message
     assert not found(document, capabilities=Capabilities(gate="all"))
 
 
