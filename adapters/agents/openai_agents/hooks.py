@@ -153,6 +153,7 @@ HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_gene
 """Calls that the model provider has run when its response arrives."""
 LOCAL = frozenset(("function", "custom_tool", "local_shell", "apply_patch"))
 """Calls that the caller's code runs, which asks the gate itself."""
+_FAILED = ("failed", "incomplete")
 _NOT_INPUT = ("id", "type", "status", "call_id")
 
 
@@ -201,8 +202,8 @@ def _ungated(fields: dict[str, Any], kind: str, gate: LoopGate) -> Iterator[Even
         given = {key: value for key, value in fields.items() if key not in _NOT_INPUT and value is not None}
     call = gate.calls.unasked(call_id, name, given, gate.turn_number)
     yield call.started()
-    if fields.get("error"):
-        yield call.ended(fields["error"], failed=True)
+    if (error := fields.get("error")) or fields.get("status") in _FAILED:
+        yield call.ended(error or fields["status"], failed=True)
     elif kind in HOSTED:
         output = fields.get("output") or fields.get("results") or fields.get("result") or fields.get("status")
         yield call.ended(output, failed=False)

@@ -264,7 +264,7 @@ def events_of(response: ModelResponse, gate: LoopGate) -> Iterator[Event]:
             yield call.started()
         elif isinstance(part, NativeToolReturnPart):
             ended = calls.get(part.tool_call_id) or gate.calls.unasked(part.tool_call_id, part.tool_name)
-            yield ended.ended(to_jsonable(part.content), failed=False)
+            yield ended.ended(to_jsonable(part.content), failed=part.outcome != "success")
 
 
 def _native_call(part: NativeToolCallPart) -> tuple[str, dict[str, Any]]:

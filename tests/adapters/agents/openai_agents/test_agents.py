@@ -74,7 +74,7 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
     front = worker("front", tools=[helper.as_tool("ask_helper", "asks the helper")])
     api.script = [api.calls(("t", "ask_helper", {"input": "help me"})), api.text("done")]
     calls = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
-    searched = {"type": "web_search_call", "id": "t", "call_id": "t", "status": "completed"}
+    searched = {"type": "web_search_call", "id": "t", "call_id": "t", "status": "failed"}
     calls.append({**searched, "action": {"type": "search", "query": "x"}})
     api.scripts["help"] = [calls, api.text("helped")]
 
@@ -90,7 +90,8 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
     assert [v.tool_call_id for v in result.policy.violations] == ["t.1"]
     assert result.usage.total_tokens == 440
     assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2]
-    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.t", "t.2", "t"]
+    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.2", "t"]
+    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallFailed)] == ["t.t"]
 
 
 async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(

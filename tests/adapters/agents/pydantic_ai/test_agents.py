@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,15 +207,17 @@ async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> N
 
 
 async def test_calls_of_mcp_servers_by_the_models_provider_have_the_names_that_policies_have(kit: Any) -> None:
-    """And the tools' own inputs, as the framework reads them from the response."""
+    """And the tools' own inputs, as the framework reads them from the response; one that failed has failed."""
     from openai.types.responses.response_output_item import McpCall
     from pydantic_ai.models.openai._native_tools import map_mcp_call
 
     item = McpCall(id="m1", type="mcp_call", server_label="git", name="push", arguments='{"branch": "main"}')
-    agent = Agent(kit.model([*map_mcp_call(item, "openai"), "done"]))
+    called, returned = map_mcp_call(item, "openai")
+    agent = Agent(kit.model([called, replace(returned, outcome="failed"), "done"]))
     result = await run_once(PydanticAIAdapter(agent), "go", policy=OPEN)
 
     assert [(call.name, call.input) for call in result.calls] == [("mcp__git__push", {"branch": "main"})]
+    assert [event.tool_name for event in result.events if isinstance(event, ev.ToolCallFailed)] == ["mcp__git__push"]
 
 
 async def test_a_caller_s_option_that_does_not_exist_is_an_error(tmp_path: Path, kit: Any) -> None:
