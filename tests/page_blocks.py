@@ -65,11 +65,6 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def programs(page: Path) -> list[str]:
-    """The Python blocks of a page that are written to no file."""
-    return [block.text for block in blocks(page) if block.kind == "python" and block.file is None]
-
-
 def commands(block: str) -> Iterator[tuple[str, list[str]]]:
     """Each command of a console block with the lines of output shown below it."""
     for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
