@@ -111,7 +111,7 @@ class Budgets:
 
     def check(self) -> None:
         """Reserve more where more is used than reserved."""
-        if self._awaiting or self._settled or self._starting or self._state.cause is not None:
+        if self._awaiting or self._starting or self._is_over:
             return
         self._record_use()
         if any(line.must_reserve for line in self._lines):
@@ -121,7 +121,7 @@ class Budgets:
         """Whether a call has to wait for the store before it is decided; `on_reserved` is called when the store has
         answered.
         """
-        if self._settled or self._state.cause is not None:
+        if self._is_over:
             return False
         if not (self._awaiting or self._asks_first()):
             return False
@@ -156,7 +156,7 @@ class Budgets:
         self._starting = False
         self._release_waiting(waiting, answers)
         came_meanwhile, self._waiting = self._waiting, []
-        if came_meanwhile and self._state.cause is None and self._asks_first():
+        if came_meanwhile and not self._is_over and self._asks_first():
             self._waiting = came_meanwhile
             self._reserve()  # for all that wait at once
             return
@@ -185,6 +185,11 @@ class Budgets:
             return None
         timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.reserved]
         return min((self._since_ms + int(line.recorded + line.reserved) for line in timed), default=None)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run needs no more of the budgets: it is cancelled, or its agent has ended."""
+        return self._settled or self._state.cause is not None or self._state.ending is not None
 
     def _asks_first(self) -> bool:
         self._record_use()

@@ -198,18 +198,20 @@ def test_the_alarm_is_set_to_the_first_of_several_times() -> None:
 
 
 def test_a_run_that_ends_while_the_store_is_asked_settles_after_the_answer() -> None:
-    """And its end is written when that is known."""
+    """And its end is written when that is known; it reserves nothing for what it used meanwhile."""
     run = Run(MONEY)
     run.gets(0.1)
     run.spends(1)
+    run.spends(2)
     run.tell(interface.AdapterEnded(now_ms=3))
-    early = [command for command in run.commands if isinstance(command, Settle)]
+    early = run.of_commands(Settle)
     run.gets(1)
     (settle,) = (command for command in run.commands if isinstance(command, Settle))
     unfinished = run.record[-1].type
     run.tell(interface.Settled(now_ms=4, results=()))
 
-    assert (early, settle.used) == ([], {"cost_usd": 1})
+    assert (early, settle.used) == ([], {"cost_usd": 3})
+    assert len(run.of_commands(Reserve)) == 2
     assert not unfinished.startswith("run_failed")
     assert run.record[-1].type == "run_failed"
     assert isinstance(run.commands[-1], Finish)
