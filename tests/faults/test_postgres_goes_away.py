@@ -5,6 +5,7 @@ stored twice, and nobody waits for ever.
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -73,6 +74,41 @@ async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
         assert proxy.cuts >= 5
         assert await _texts(store) == ["first", *map(str, range(1, PIECES))]
         assert await store.last_seq("s") == PIECES
+
+
+APPENDS = """
+import sys
+import anyio
+from proctor.adapters.stores import PostgresStore
+from proctor.policies.events import MessageReceived
+
+async def main():
+    async with PostgresStore(sys.argv[1], schema=sys.argv[2]) as store:
+        for piece in sys.stdin:
+            await store.append([MessageReceived(session_id="s", content=piece)])
+            print(piece, end="", flush=True)
+
+anyio.run(main)
+"""
+
+
+def test_a_connection_that_is_lost_leaves_nothing_on_the_terminal(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """The database's client would log there; what counts of it is raised."""
+    words = [sys.executable, "-c", APPENDS, proxy.url(server.url()), schema]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for piece in range(PIECES):
+            proxy.cut_at(piece or 10**9)
+            program.stdin.write(f"{piece}\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == f"{piece}\n"
+        assert program.communicate()[1] == ""
+    assert proxy.cuts >= 5
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -27,6 +28,8 @@ from proctor.supervisor.ports.stored_types import label_text
 from ..tables.batches import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
 from ..tables.schema import POSTGRES as SCHEMA
 from ..tables.schema import STORE, check_version, schema_version, statements
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it logs of a lost connection is raised as well
 
 
 def one_label(name: str, value: object) -> str:
