@@ -19,7 +19,7 @@ from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner
 
 from .clients import CLIENTS
-from .decisions import Opening, RuleFiles, Unmatched
+from .decisions import UNMATCHED, Opening, RuleFiles, Unmatched
 from .hook import Hook
 from .messages import REFUSABLE, REPORTS, HookAnswer, HookClient, HookInput
 from .origin import Origin, check_origin
@@ -50,14 +50,14 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: Path
     store_id: str
     context: RunContext = RunContext()
-    unmatched: Unmatched = "ask"
+    unmatched: Unmatched = UNMATCHED
     hold_s: int = 0
 
     @classmethod
     def read(cls, name: str, arguments: Sequence[str]) -> HookOptions:
         """The options of these arguments, as `settings.command` writes them. Raises UsageError."""
         given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store")}
-        given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": ["ask"], "--hold": ["0"]}
+        given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": [UNMATCHED], "--hold": ["0"]}
         given["--home"] = [""]  # `daemon_client` has seen to it
         try:
             for option, value in zip(arguments[::2], arguments[1::2], strict=True):

@@ -35,6 +35,8 @@ from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 """The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
+UNMATCHED: Unmatched = "ask"
+"""The treatment where none is given."""
 _RUNS = ("allow", "warn")
 
 

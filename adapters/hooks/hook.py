@@ -115,7 +115,7 @@ class Hook:
         """Record that this call is over, which no hook reported."""
         current = self._session.machine.calls.get(call_id)
         if current is None or not ran:
-            return self._end_calls([call_id])
+            return self._end_calls([call_id], "the client did not run it")
         self._session.supposed.add(call_id)
         self._input = msgspec.structs.replace(
             self._input, tool_use_id=call_id, tool_name=current.name, error="its person interrupted it"
@@ -356,14 +356,14 @@ class Hook:
         return _ALLOWED
 
     def _batch(self) -> Verdict:
-        """A response's calls are over: one without an outcome never ran, whoever refused it."""
+        """A response's calls are over."""
         self._end_calls(call.tool_use_id for call in self._input.tool_calls)
         if self._goes_on and self._input.agent_id is None:
             self._report(TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
-    def _end_calls(self, call_ids: Iterable[str]) -> None:
-        """Of these calls, those without an outcome never ran."""
+    def _end_calls(self, call_ids: Iterable[str], error: str = "no hook reported that it ran") -> None:
+        """Of these calls, those without an outcome count as failed: most of them never ran."""
         for call_id in call_ids:
             if not self._goes_on:
                 break
@@ -371,7 +371,6 @@ class Hook:
             if waiting := self._waiting(call_id):
                 self._answered(waiting, self._by_the_client(waiting, granted=False))
             elif current is not None and current.runs:
-                error = "the client did not run it"
                 self._session.supposed.add(call_id)
                 self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
 

@@ -22,7 +22,7 @@ from ..kit.values import atomic_write
 from ..stores.store_names import DEFAULT_STORE
 from .clients.claude import CLAUDE, LOWEST_KEY
 from .daemon_client import EACH, UnansweredError
-from .decisions import Unmatched
+from .decisions import UNMATCHED, Unmatched
 from .messages import REFUSABLE, HookClient, version
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 from .record import store_id
@@ -43,7 +43,7 @@ def command(
     store: Path | None,
     context: RunContext = _NO_CONTEXT,
     home: str | None = None,
-    unmatched: Unmatched = "ask",
+    unmatched: Unmatched = UNMATCHED,
     agent: str = CLAUDE.name,
     hold_s: int = 0,
 ) -> list[str]:
@@ -84,7 +84,7 @@ def settings_with_hooks(
     store: Path | None,
     context: RunContext = _NO_CONTEXT,
     home: str | None = None,
-    unmatched: Unmatched = "ask",
+    unmatched: Unmatched = UNMATCHED,
     client: HookClient = CLAUDE,
     *,
     http: bool = False,

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 AGENTS: Final = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 """The names of `hooks.clients.CLIENTS`, which take time to import."""
+_UNMATCHED: Final = "ask"
+"""`hooks.decisions.UNMATCHED`, which takes time to import too."""
 _PROBE_S: Final = 30.0
 _store_option = store_option_with(about="The store: a SQLite file.")
 
@@ -102,7 +104,7 @@ class WantedHooks(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     store: str | None = None
     context: tuple[str, ...] = ()
-    unmatched: Unmatched = "ask"
+    unmatched: Unmatched = _UNMATCHED
     http: bool = False
     hold_s: int | None = None
 
@@ -114,9 +116,9 @@ _DECIDING = (
     click.option(
         "--unmatched",
         type=click.Choice(["ask", "allow", "deny"]),
-        default="ask",
+        default=_UNMATCHED,
         help="For calls that no rule denies and no allow list allows: leave them to the agent (ask), allow, or deny. "
-        "[default: ask]",
+        f"[default: {_UNMATCHED}]",
     ),
     click.option("--http", is_flag=True, help="Claude Code only: send hooks over HTTP, without a process for each."),
     click.option(

@@ -267,6 +267,10 @@ CLAUDE: Final = HookClient(
     opens="call",
     hears="permission",
     lowest=LOWEST,
+    fails_open=(
+        f"versions before {LOWEST} run calls without these hooks; "
+        "managed settings keep only 2.1.163 and newer from starting",
+    ),
     ended=ended,
     usage=ClaudeUsageLog,
 )
