@@ -32,7 +32,7 @@ from proctor.supervisor.ports.stored_types import (
     StoredApproval,
 )
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.store.invariants import shown
+from proctor.supervisor.store.invariants import latest, shown
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..evaluate.fold import Explained, Recorded, Refold, recorded
@@ -245,18 +245,20 @@ class OperatorService:
         return _blocks(await self._switch.blocks())
 
     async def cancel(self, name: str, *, by: str, reason: str) -> RunInfo:
-        """Have a run end, and return at once: its owner is told; where that is gone, or nobody has begun the run, it
-        is ended here. Raises ConflictError for one that is over.
+        """Have a run, or its latest retry, end, and return it at once: its owner is told; where that is gone, or
+        nobody has begun the run, it is ended here. Raises ConflictError for one that is over.
         """
-        run = await self.run_named(name)
-        if run.status == "lost" and await reap_run(self.store, run, end_orphans=end_orphans):
-            return run
+        run = await latest(self.store, await run_named(self.store, name))
         if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
         order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
         await self.store.send_command(order)
-        if run.status == "created":  # only now: who was about to start it may have let it go before that order
+        # Only now: who was about to start it may have let it go before that order, and a lost run that nobody ordered
+        # to end is retried.
+        if run.status == "created":
             await withdraw_run(self.store, run, reason=reason, by=by)
+        elif run.status == "lost":
+            await reap_run(self.store, run, end_orphans=end_orphans)
         return run
 
     async def board(self, words: str = "") -> Board:

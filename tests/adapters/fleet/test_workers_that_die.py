@@ -18,6 +18,7 @@ from stopping import stop_between_writes
 from proctor.adapters.fleet import Fleet, RunSpec
 from proctor.adapters.fleet.fleet import FleetHandle
 from proctor.adapters.fleet.worker import ATTEMPTS
+from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
@@ -103,20 +104,26 @@ async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> Non
     put it down knows no other name of it.
     """
     async with open_store(place) as store, Fleet(store) as fleet:
-        handle, other = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
+        handles = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
         with working(place) as process:
-            for each in (handle, other):
+            for each in handles:
                 await waiting_approval(store, each.run_id)
             process.kill()
             process.wait()
+        handle, other, shown, shown_late = handles
+        operator = OperatorService(store)
         await handle.cancel(by="ana")
+        await operator.cancel(shown.run_id, by="ana", reason="enough")
         await reap(store)
         outcomes = await KillSwitch(store).kill(by="ana", run_id=other.run_id)
+        late = await operator.cancel(shown_late.run_id, by="ana", reason="enough")
 
-        assert (await over(store, handle.run_id)).status == "failed"
-        assert await store.run(f"{handle.run_id}.2") is None
+        for each in (handle, shown):
+            assert (await over(store, each.run_id)).status == "failed"
+            assert await store.run(f"{each.run_id}.2") is None
         assert [(one.run_id, one.status) for one in outcomes] == [(f"{other.run_id}.2", "cancelled")]
-        assert (await other.wait()).status == "cancelled"
+        assert late.run_id == f"{shown_late.run_id}.2"
+        assert [(await each.wait()).status for each in (other, shown_late)] == ["cancelled"] * 2
 
 
 @EITHER
