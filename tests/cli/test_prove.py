@@ -229,7 +229,7 @@ rules:
         "rule again": "subsumed: `ask` already stops all that `again` stops",
         "callable deploy": "never callable: `itself` always denies it",
     }
-    assert cli("prove", "odd.yaml").out.endswith("11 checked: 6 fine, 5 found, 0 unknown\n")
+    assert cli("prove", "odd.yaml").out.endswith("11 checked: 6 proved, 5 refuted, 0 unknown\n")
 
 
 NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"

@@ -49,7 +49,7 @@ AGENTS: Final = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 _UNMATCHED: Final = "ask"
 """`hooks.decisions.UNMATCHED`, which takes time to import too."""
 _PROBE_S: Final = 30.0
-_store_option = store_option_with(about="The store: a SQLite file.")
+_store_option = store_option_with(about="The store of hooks: a SQLite file.")
 
 
 @click.group("hook", invoke_without_command=True)

@@ -206,7 +206,7 @@ def _sum_up(records: list[ProofRecord]) -> None:
     late = sum(record.reason == NOT_ASKED for record in records)
     count = Counter(record.verdict for record in records)
     echo(
-        f"{len(records) - late} checked: {count['proved']} fine, {count['refuted']} found, "
+        f"{len(records) - late} checked: {count['proved']} proved, {count['refuted']} refuted, "
         f"{count['unknown'] - late} unknown"
     )
     if late:
