@@ -316,8 +316,9 @@ class CallTable(dict[str, CallState]):
             call_mark = call.kept or mark(call.name, call.given)
         except UNREADABLE:
             call_mark = b""  # the same as no call
-        finished[call.id] = DENIED + call_mark if denied else call_mark
         if denied:
+            call_mark = DENIED + call_mark
             self.session.deny(call.id)
+        finished[call.id] = call_mark
         if len(finished) > FINISHED_KEPT:
             self.session.forget(finished)

@@ -312,8 +312,7 @@ def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list
 
 def passed(on: MonitorState, now: int) -> None:
     """Set the time, in milliseconds since the epoch."""
-    limits = on.program.limits
-    limits.passed(on.session.limits, now, waiting=not limits.has_idle or on.waiting())
+    on.program.limits.passed(on.session.limits, now, on.waiting)
 
 
 def newly_exceeded(on: MonitorState, moved: Sequence[int]) -> list[Violation]:

@@ -147,9 +147,10 @@ class LimitChecker:
     def exceeded_now(self, state: LimitState, meter: TokenMeter, moved: Sequence[int]) -> list[Exceeded]:
         """The limits among `moved` that are newly exceeded; each is reported once per run."""
         found: list[Exceeded] = []
+        rejecting = self._rejecting if meter.unpriced else ()
         for number in moved:
             used = self._used[number](state, meter)
-            rejected = bool(meter.unpriced) and number in self._rejecting
+            rejected = number in rejecting
             if (used > self._most[number] or rejected) and number not in state.exceeded:
                 state.exceeded |= {number}
                 if number not in state.reported:
@@ -228,12 +229,14 @@ class LimitChecker:
                 due.append(state.active_at + int(entry.limit.max) + 1)
         return min(due, default=None)
 
-    def passed(self, state: LimitState, now: int, waiting: bool) -> None:
-        """Set the time, which never goes back. `waiting`: the time since the last event was spent on a call."""
+    def passed(self, state: LimitState, now: int, waiting: Callable[[], bool]) -> None:
+        """Set the time, which never goes back. `waiting` tells whether the time since the last event was a call's."""
         if state.now is None or now > state.now:
             state.now = now
-        if not waiting and state.active_at is not None:
-            state.longest_idle = max(state.longest_idle, state.now - state.active_at)
+        if self.has_idle and state.active_at is not None:
+            idle = state.now - state.active_at
+            if idle > state.longest_idle and not waiting():
+                state.longest_idle = idle
 
     def _finding(self, number: int, used: float, unpriced: TokenMeter | None = None) -> Finding:
         entry = self.entries[number]
@@ -263,21 +266,16 @@ def _used_of(entry: LimitEntry) -> _Used:
         if session:
             return lambda state, meter: round(figure(meter.session), USD_DIGITS)
         return lambda state, meter: round(figure(meter.run), USD_DIGITS)
-    own, before = _COUNTERS[entry.kind.counts]
-    now = attrgetter(own)
-    if not session or before is None:
-        return lambda state, meter: now(state)
-    earlier = attrgetter(before)
-    return lambda state, meter: now(state) + earlier(state)
+    return _COUNTERS[entry.kind.counts][session]
 
 
-_COUNTERS = {
-    "tool_calls": ("calls", "earlier_calls"),
-    "turns": ("turns", "earlier_turns"),
-    "duration_ms": ("elapsed_ms", "earlier_ms"),
-    "idle_ms": ("longest_idle", None),
+_COUNTERS: dict[str, tuple[_Used, _Used]] = {
+    "tool_calls": (lambda state, _: state.calls, lambda state, _: state.calls + state.earlier_calls),
+    "turns": (lambda state, _: state.turns, lambda state, _: state.turns + state.earlier_turns),
+    "duration_ms": (lambda state, _: state.elapsed_ms, lambda state, _: state.elapsed_ms + state.earlier_ms),
+    "idle_ms": (lambda state, _: state.longest_idle, lambda state, _: state.longest_idle),
 }
-"""The fields of the state with a run's own count, and with that of the session's earlier runs."""
+"""What a run used itself, and that with what the session's earlier runs used."""
 
 
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -319,10 +319,9 @@ class Monitor:
             found = handlers.observe_limited(on, event, handler) if on.limited else handler(on, event)
         except (*UNREADABLE, AttributeError) as error:
             found = self._unreadable_event(event, error)
-        if not found:
-            return []
-        on.mark_violated(found)
-        return found
+        if found:
+            on.mark_violated(found)
+        return [] if found is None else found
 
     def _unreadable_event(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):

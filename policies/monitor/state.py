@@ -126,14 +126,10 @@ class MonitorState:
         offset = session.turn_offset
         turn = turn + offset if turn > 0 and offset is not None else session.session_turn(turn)
         if self.portable:
-            call = self.subject(id, name, input, turn, status)
-            bound = self._bound.get(call.kind)
+            call = self.subject(id, name, input, turn, status, parent)
         else:
-            bound = self._bound.get(name)
-            call = CallState(id, name, input, turn, self.memory, status, name, input)
+            call = CallState(id, name, input, turn, self.memory, status, name, input, parent)
         self.calls[id] = call
-        if parent is not None:
-            call.parent = parent
         if session.denied:
             session.denied.pop(id, None)
         if turn > session.turn:
@@ -142,6 +138,7 @@ class MonitorState:
                 self.count_turns()
         if session.granted:
             self._grant(call)
+        bound = self._bound.get(call.kind)
         if bound is None or self._due_at:
             bound = self.bound_for(call)
         call.bound = bound
@@ -160,13 +157,15 @@ class MonitorState:
         if grant is not None and grant.tool == call.name and grant.digest == input_digest(call.input):
             call.grant, call.approved, call.shown = grant, True, grant.rules or ()
 
-    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallState:
+    def subject(
+        self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED, parent: str | None = None
+    ) -> CallState:
         """A call as rules see it: with all its names, and its inputs under their portable names too."""
         kind: NamingKind = name
         given = input
         if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-        return CallState(id, name, input, turn, self.memory, status, kind, given)
+        return CallState(id, name, input, turn, self.memory, status, kind, given, parent)
 
     def bound_for(self, call: CallState) -> BoundPlan:
         """The bound plan of a call: the rules that it concerns, with their states."""
@@ -299,17 +298,6 @@ class MonitorState:
             for number in bound.plan.order_dependent:
                 self.reschedule(number)
 
-    def succeeded(self, call: CallState, output: ToolReturn) -> None:
-        """Complete a call: update the rules that depend on it, and remember its output for conditions."""
-        bound = call.bound
-        for completed, state, mask, rule in bound.outcomes:
-            try:
-                completed(state, call, mask, output)
-            except Exception as error:
-                self.broke(rule, error)
-        for ref, values_at in bound.remembers:
-            self.returned[ref].add(values_at(output.value))
-
     def ended(self, call: CallState, how: Literal["failed", "denied"]) -> list[Violation]:
         """End a call that failed or was denied, and use up its approval; returns violations."""
         self.session.granted.pop(call.id, None)
@@ -361,7 +349,7 @@ class MonitorState:
                 return []
             first = relation not in ("repeat", "denied")
         call = self.request(id, name, input, event.turn, STARTED, first, event.parent_tool_call_id)
-        violations = self.evaluate(call, [], repeat=False)
+        violations = self.evaluate(call, [], False)
         self.start(call)
         return violations
 
@@ -372,7 +360,14 @@ class MonitorState:
             return
         bound = call.bound
         if bound.outcomes or bound.remembers:
-            self.succeeded(call, ToolReturn(event.tool_output))
+            output = ToolReturn(event.tool_output)
+            for completed, state, mask, rule in bound.outcomes:
+                try:
+                    completed(state, call, mask, output)
+                except Exception as error:
+                    self.broke(rule, error)
+            for ref, values_at in bound.remembers:
+                self.returned[ref].add(values_at(output.value))
         self.calls.finish(call)
 
     def on_failed(self, event: ev.ToolCallFailed) -> list[Violation]:
