@@ -385,12 +385,13 @@ class Monitor:
         on = self.state
         rules: dict[str, RuleReport] = {}
         violations: list[Violation] = []
+        awaiting = on.awaiting_person()
         for rule in on.rules.values():
             finding = rule.machine.finding_at_end(on.states[rule.number])
             if finding is not None and complete:
                 violation = of_rule(on.program.name, rule, finding, None, on.session)
                 violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
-            unmet = finding is not None or on.awaits_person(rule)
+            unmet = finding is not None or (rule.policy, rule.id) in awaiting
             status = self._status(rule, unmet=unmet, complete=complete)
             rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
         return Report(rules=rules, violations=tuple(violations))

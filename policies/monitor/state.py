@@ -269,10 +269,9 @@ class MonitorState:
         rules = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
         self.session.violated |= {rule.id for rule in rules if rule is not None}
 
-    def awaits_person(self, rule: CompiledRule) -> bool:
-        """Whether a call is pending an approval that this rule requests."""
-        held = (call for call in self.calls.values() if call.status == HELD)
-        return any((rule.policy, rule.id) in self._unanswered(call) for call in held)
+    def awaiting_person(self) -> set[RuleName]:
+        """The rules that request an approval which a call is pending."""
+        return {rule for call in self.calls.values() if call.status == HELD for rule in self._unanswered(call)}
 
     def _unanswered(self, call: CallState) -> list[RuleName]:
         """The rules that request an approval of the call which was not granted."""
