@@ -11,9 +11,10 @@ has rung, long before the client's own timeout, which would let the call run, no
 
 from __future__ import annotations
 
+# The parts in C: to import `signal` and `socket`, with all that these import, takes as long as the rest of a hook.
+import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import os
-import signal
-import socket
 import stat
 import struct
 import sys
@@ -199,20 +200,22 @@ def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claud
     """Send whose hook it is and what it says, or its input itself; read the answer."""
     whose = agent.encode() + b"\n"
     answer = b""
-    with connection:
-        try:
-            if data is None:
-                socket.send_fds(connection, [b"<" + whose], [0])
-            else:
-                connection.sendall(b">" + whose + data)
-            connection.shutdown(socket.SHUT_WR)
-            while part := connection.recv(65536):
-                answer += part
-                if answer[:1] == HELD and b"\n" in answer:
-                    seconds, _, answer = answer[1:].partition(b"\n")
-                    wait_on(int(seconds))
-        except OSError as error:
-            raise GoneError(f"the hook daemon went away: {error}") from error
+    try:
+        if data is None:
+            input = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 0))
+            connection.sendmsg([b"<" + whose], [input])
+        else:
+            connection.sendall(b">" + whose + data)
+        connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(65536):
+            answer += part
+            if answer[:1] == HELD and b"\n" in answer:
+                seconds, _, answer = answer[1:].partition(b"\n")
+                wait_on(int(seconds))
+    except OSError as error:
+        raise GoneError(f"the hook daemon went away: {error}") from error
+    finally:
+        connection.close()
     if answer[:1] not in (b"=", b"!") or answer[-1:] != END:
         raise GoneError("the hook daemon went away")
     return answer[:-1]
