@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..stack.merge import BudgetEntry, LimitEntry
+from ..policy import Policy
+from ..stack.merge import BudgetEntry, LimitEntry, price_tables
 from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Reaction, Standard
 from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
 from .session_search import AmountCertificate as Amount
@@ -45,7 +46,17 @@ def _is_same(mine: PlayedRule, rule: PlayedRule, standard: Standard) -> bool:
     return as_strict and names and mine.sentence == rule.sentence
 
 
-def _holds_no_more(mine: BudgetEntry, budget: BudgetEntry, standard: Standard) -> bool:
+def _costs_no_less(stack: Policy, property: Policy) -> bool:
+    """Whether each use costs at least as much by the stack's prices, and what has no price is no less refused."""
+    refused = stack.unpriced == "reject" or property.unpriced != "reject"
+    return refused and price_tables(stack).at_least(price_tables(property))
+
+
+def _holds_no_more(
+    mine: BudgetEntry, budget: BudgetEntry, standard: Standard, policies: tuple[Policy, Policy]
+) -> bool:
+    if mine.budget.kind.is_money and not _costs_no_less(*policies):
+        return False
     name = mine.budget.limit
     alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
     same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
@@ -57,15 +68,19 @@ def _asks_nothing(property: Side, standard: Standard) -> bool:
     return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
 
 
-def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard) -> bool:
+def _bounds(
+    mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard, policies: tuple[Policy, Policy]
+) -> bool:
     named = tuple(entry.name for entry in mine)
-    if named not in [(limit.name,), *BOUNDED_BY.get(limit.name, [])]:
+    money = limit.kind.is_money
+    if named not in [(limit.name,), *BOUNDED_BY.get(limit.name, [])] or (money and not _costs_no_less(*policies)):
         return False
     if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
         wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
         return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
     alike = [(e.name, e.limit.max, e.limit.scope) for e in mine] == [(limit.name, limit.limit.max, limit.limit.scope)]
     agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
+    alike &= not money or _costs_no_less(*policies[::-1])
     return alike and (mine[0].action == "deny" or agreed)
 
 

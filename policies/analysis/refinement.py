@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..events.run_context import RunContext, Tool
 from ..monitor.program import Program
+from ..policy import Policy
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
@@ -74,6 +75,11 @@ class Setting(NamedTuple):
     work: Work
     standard: Standard
 
+    @property
+    def policies(self) -> tuple[Policy, Policy]:
+        """What is compared."""
+        return self.stack.program.policy, self.property.policy
+
 
 Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
 """A part of a property."""
@@ -83,7 +89,7 @@ def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> I
     """Whether every session that the stack lets through keeps one part of a property."""
     if isinstance(rule, BudgetEntry):
         for entry in setting.stack.program.budgets.entries:
-            if not check(made := BudgetCertificate(entry, rule, setting.standard)):
+            if not check(made := BudgetCertificate(entry, rule, setting.standard, setting.policies)):
                 return Implication("proved", "", certificate=made)
         return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
@@ -121,13 +127,14 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     ways: list[Sequence[LimitEntry | None]] = [[entry] for entry in stack.limits if entry.name == limit.name]
     ways += [[_bounding(stack, name, limit) for name in names] for names in BOUNDED_BY.get(limit.name, ())]
     for entries in ways:
-        made = AmountCertificate(tuple(entry for entry in entries if entry is not None), limit, setting.standard)
+        given = tuple(entry for entry in entries if entry is not None)
+        made = AmountCertificate(given, limit, setting.standard, setting.policies)
         if not check(made):
             return Implication("proved", "", certificate=made)
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)
     if got.broken:
         return Implication("refuted", "", replayed=got)
-    return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time")
+    return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time, or by other prices")
 
 
 def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:

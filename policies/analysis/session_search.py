@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ..monitor.program import Program
+from ..policy import Policy
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.work_budget import Work
 from .components import ASK, DENY, IN_FLIGHT, NOTHING, Component, InputClass, Reaction, Standard
@@ -287,19 +288,23 @@ class SameRuleCertificate(NamedTuple):
 
 
 class AmountCertificate(NamedTuple):
-    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit."""
+    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
+    the prices of both `policies`.
+    """
 
     mine: tuple[LimitEntry, ...]
     limit: LimitEntry
     standard: Standard
+    policies: tuple[Policy, Policy]
 
 
 class BudgetCertificate(NamedTuple):
-    """A budget of the stack that is one of the property, with no more in it."""
+    """A budget of the stack that is one of the property, with no more in it, by the prices of both `policies`."""
 
     mine: BudgetEntry
     budget: BudgetEntry
     standard: Standard
+    policies: tuple[Policy, Policy]
 
 
 class NothingCertificate(NamedTuple):

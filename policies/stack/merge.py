@@ -343,6 +343,14 @@ class PriceTables(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.open) or any(prices for prices, _ in self.locked)
 
+    def at_least(self, other: PriceTables) -> bool:
+        """Whether no model costs less than by other tables, as far as they say the same."""
+        mine, others = ([[*prices.items(), capped] for prices, capped in each.locked] for each in (self, other))
+        has_same = [*self.open.items()] == [*other.open.items()]
+        same = has_same and all(each in others for each in mine)
+        capped = (has_same or not other.open) and any(capped for _, capped in other.locked)
+        return self.reject >= other.reject and all(each in mine for each in others) and (same or capped)
+
 
 def caps_cost(member: Policy) -> bool:
     """Whether it has a limit or a budget of money."""

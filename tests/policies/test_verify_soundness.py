@@ -542,6 +542,32 @@ ONE_BY_ONE: dict[str, tuple[Policy, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+CHEAP, DEAR = ({"m": {"input_usd_per_mtok": price, "output_usd_per_mtok": price}} for price in (1, 100))
+COSTS = {"limits": {"max_cost_usd": 5}}
+
+
+@pytest.mark.parametrize("costs", [COSTS, {"budgets": [{"name": "b", "max_cost_usd": 5, "window": "day"}]}])
+@pytest.mark.parametrize(("mine", "other", "proved"), [
+    ({"prices": CHEAP}, {"prices": CHEAP}, True),
+    ({"prices": CHEAP}, {"prices": DEAR}, False),
+    ({"prices": CHEAP}, {}, False),
+    ({}, {"unpriced": "reject"}, False),
+    ({"unpriced": "reject"}, {}, True),
+])  # fmt: skip
+def test_the_same_money_is_no_less_only_by_prices_that_are_no_less(
+    costs: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], proved: bool
+) -> None:
+    """A price that the stack lowers loosens its limit, as does a model without one."""
+    answer = verify(policy(**costs, **mine), no_looser_than=policy(**costs, **other))
+    assert isinstance(answer, Proved) == proved, answer.reason
+
+
+def test_a_lower_price_beside_a_locked_limit_loosens_nothing() -> None:
+    """Models that the locked policy does not name have public prices at least."""
+    org, team = policy(**COSTS, locked=True), msgspec.structs.replace(policy(prices=CHEAP), name="team")
+    assert isinstance(verify([org, team], no_looser_than=org), Proved)
+
+
 def test_the_same_rule_in_other_words_is_a_proof_where_the_search_takes_too_long() -> None:
     """What the model is told, and what it is called, decide nothing."""
     loop = {"type": "loop", "window": 8, "threshold": 3}
