@@ -12,6 +12,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ..stack.clauses import Clause
+from ..values.work_budget import OutOfWork
 from .call_classes import CallClass, CallClasses, InputPredicate
 from .explorer import ENDINGS, MAX_PREDICATES, ClauseGraph, Ending, Price, combinations, shortest
 
@@ -44,9 +45,14 @@ class Saturation:
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
-        """Note that some kinds come in no order; whatever needs them cannot come either."""
-        self.cores |= cores
-        self._saturate()
+        """Note that some kinds come in no order; whatever needs them cannot come either. All or nothing is noted."""
+        before = self.cores, self.found, self._needed, self._reached
+        self.cores = self.cores | cores
+        try:
+            self._saturate()
+        except OutOfWork:
+            self.cores, self.found, self._needed, self._reached = before
+            raise
 
     def path_to(self, kind: CallClass) -> list[CallClass]:
         """The calls on one way to a kind, in order, the kind last."""

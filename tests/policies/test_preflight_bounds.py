@@ -97,6 +97,21 @@ def test_what_is_not_finished_is_said_by_name() -> None:
     assert [each.code for each in findings.refusals] == ["zero_limit"]
 
 
+def test_wherever_it_is_ended_nothing_else_is_refused() -> None:
+    """What was not finished is as if it was not begun."""
+    chain = ({"type": "before", "first": "b" if n == 0 else f"c{n - 1}", "then": f"c{n}"} for n in range(6))
+    circle = [
+        {"type": "before", "first": "a", "then": "b"}, {"type": "never_after", "trigger": "a", "forbidden": "b"}
+    ]  # fmt: skip
+    needed = [{"type": "require", "tool": "d"}, {"type": "before", "first": "a", "then": "d"}]
+    merged = merge_policies(parse_policies(rules(*circle, *chain, *needed)))
+    whole = {str(each) for each in preflight(merged).refusals}
+
+    assert whole
+    for steps in range(2_000, 3_000, 10):
+        assert {str(each) for each in preflight(merged, steps=steps).refusals} <= whole
+
+
 def test_a_caller_can_end_it() -> None:
     """It is asked now and then, and after its yes nothing more is looked at."""
     questions: list[None] = []
