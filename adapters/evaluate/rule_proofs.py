@@ -31,6 +31,7 @@ from proctor.policies.rules.lists import Allowlist, Blocklist
 from proctor.policies.rules.net_shorthand import net_of
 from proctor.policies.rules.rule import Rule, names, times
 from proctor.policies.stack.clauses import LISTS, Clause, clauses_of
+from proctor.policies.stack.merge import effective_limits
 
 from ..kit.display_text import escape_control
 from .counterexamples import session_of
@@ -56,7 +57,7 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     everywhere = clauses_of(whole)
     ends = True
     for each in everywhere:
-        if each.action == "warn":
+        if each.strictest == "warn":
             continue
         record = _not_asked(f"rule {each.id}") if prove.over() else _rule_record(policies, everywhere, each, prove)
         ends = ends and record.finishes
@@ -70,7 +71,7 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
 def sanity_questions(policies: Sequence[Policy]) -> int:
     """How many records `sanity` gives."""
     everywhere = clauses_of(merge_policies(list(policies)))
-    return sum(each.action != "warn" for each in everywhere) + sum(1 for _ in _ordered_tools(everywhere))
+    return sum(each.strictest != "warn" for each in everywhere) + sum(1 for _ in _ordered_tools(everywhere))
 
 
 def kept(policies: Sequence[Policy], clauses: Sequence[Clause]) -> Policy:
@@ -286,13 +287,17 @@ def _ways(
 
 
 def _parts(base: Sequence[Policy]) -> Iterator[tuple[str, Policy]]:
-    """A policy of each rule and of each limit alone."""
+    """A policy of each rule and of each limit that holds alone."""
     bare = [msgspec.structs.replace(policy, limits=Limits(), budgets=()) for policy in base]
-    for each in clauses_of(merge_policies(list(base))):
-        if each.action != "warn":
+    whole = merge_policies(list(base))
+    limits = [(entry.policy, entry.name, entry.limit) for entry in effective_limits(whole)]
+    for each in clauses_of(whole):
+        if each.strictest != "warn":
             yield each.id, kept(bare, [each])
     for n, policy in enumerate(base):
         for name, limit in policy.limits.given():
+            if (policy.name, name, limit) not in limits:
+                continue
             alone = msgspec.structs.replace(bare[n], limits=msgspec.structs.replace(Limits(), **{name: limit}))
             yield name, kept([*bare[:n], alone, *bare[n + 1 :]], [])
     if any(policy.budgets for policy in base):

@@ -236,7 +236,7 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
     """For each policy the rules that refuse, and those that ask, where nothing is held."""
     found: dict[tuple[str, str], list[str]] = {}
     for clause in clauses:
-        if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
+        if clause.strictest != "warn" and not _compiled(clause, capabilities.compiles):
             found.setdefault((clause.policy, _effect_too_late(clause)), []).append(clause.id)
     for (policy, effect), ids in found.items():
         yield finding(
@@ -392,7 +392,7 @@ def _starts_full(clause: Clause, orders: Container[object]) -> Iterator[Prefligh
 
 def _none_in_context(clause: Clause) -> Iterator[PreflightFinding]:
     """A context of None is compared with nothing: `not_equals` does not hold for it either."""
-    found = [(name, path) for name, path in _negated(clause.record.when) if clause.action != "warn"]
+    found = [(name, path) for name, path in _negated(clause.record.when) if clause.strictest != "warn"]
     if found:
         negated = dict.fromkeys(f"`{name}` at `{path}`" for name, path in found)
         paths = dict.fromkeys(path for _, path in found)

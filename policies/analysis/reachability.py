@@ -42,6 +42,9 @@ class Saturation:
             for name in graph.names:
                 self._naming.setdefault(name, []).append(graph)
         self.always_denied = self._always_denied()
+        self.found: dict[CallClass, int] = {}
+        self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
+        self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {}
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
@@ -97,11 +100,8 @@ class Saturation:
         return (kind for name in graph.names for kind in self.kinds.named(name))
 
     def _saturate(self) -> None:
-        self.found: dict[CallClass, int] = {}
-        self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
-        self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {
-            s: {s.shared.start: ()} for s in self.graphs
-        }
+        self.found, self._needed = {}, {}
+        self._reached = {s: {s.shared.start: ()} for s in self.graphs}
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
         again = set(self.kinds.names.all)
         while again:

@@ -97,7 +97,7 @@ class _Shadows:
     def covers(self, m: int, n: int) -> bool:
         """Whether clause `m` refuses all that clause `n` does, as strictly."""
         other, clause = self._clauses[m], self._clauses[n]
-        if STRICTNESS[other.action] < STRICTNESS[clause.action] or other.member > clause.member:
+        if STRICTNESS[other.action] < STRICTNESS[clause.strictest] or other.member > clause.member:
             return False  # what a later policy adds makes no earlier rule idle
         if self._subject[m] is not None and self._subject[m] == self._subject[n]:
             return True

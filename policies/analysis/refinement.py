@@ -75,10 +75,9 @@ class Setting(NamedTuple):
     work: Work
     standard: Standard
 
-    @property
-    def policies(self) -> tuple[Policy, Policy]:
-        """What is compared."""
-        return self.stack.program.policy, self.property.policy
+
+def _policies(setting: Setting) -> tuple[Policy, Policy]:
+    return setting.stack.program.policy, setting.property.policy
 
 
 Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
@@ -89,7 +88,7 @@ def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> I
     """Whether every session that the stack lets through keeps one part of a property."""
     if isinstance(rule, BudgetEntry):
         for entry in setting.stack.program.budgets.entries:
-            if not check(made := BudgetCertificate(entry, rule, setting.standard, setting.policies)):
+            if not check(made := BudgetCertificate(entry, rule, setting.standard, _policies(setting))):
                 return Implication("proved", "", certificate=made)
         return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
@@ -128,7 +127,7 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     ways += [[_bounding(stack, name, limit) for name in names] for names in BOUNDED_BY.get(limit.name, ())]
     for entries in ways:
         given = tuple(entry for entry in entries if entry is not None)
-        made = AmountCertificate(given, limit, setting.standard, setting.policies)
+        made = AmountCertificate(given, limit, setting.standard, _policies(setting))
         if not check(made):
             return Implication("proved", "", certificate=made)
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)

@@ -15,7 +15,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue, Name, Natural, Positive, Record, Where, circle
 from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
-from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, refusal
+from .rule import LARGEST, Cap, CheckAnswer, OwnAction, Roles, Statement, refusal
 
 MAX_SILENT = 10_000
 """How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""
@@ -106,6 +106,10 @@ class Net(Statement, frozen=True):
 
     def words(self) -> str:
         return f"net `{self.name}`"
+
+    @property
+    def own_action(self) -> OwnAction | None:
+        return "request_approval" if any(t.type == "manual" for t in self.transitions) else None
 
     def caps(self) -> Iterator[Cap]:
         """Bounds on tools of only one transition, whose firing takes tokens that nothing gives back."""

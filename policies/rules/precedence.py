@@ -9,7 +9,7 @@ import msgspec
 
 from ..language.selectors import HUMAN, NameScope, Selector, is_person, items_of
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, listed, slots_of
-from .rule import Fact, Link, Roles, Rule, names
+from .rule import Fact, Link, OwnAction, Roles, Rule, names
 
 PERSON = "a person's approval"
 
@@ -52,6 +52,10 @@ class _Order(Rule, frozen=True):
 
     def words(self) -> str:
         return f"{names(self.first)} {self.word} {names(self.then)}"
+
+    @property
+    def own_action(self) -> OwnAction | None:
+        return "request_approval" if asks_person(self.first) else None
 
     def drawing(self) -> tuple[Link, ...]:
         calls = (calls_in(self.first),) if calls_in(self.first) else ()

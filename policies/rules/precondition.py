@@ -13,7 +13,7 @@ from ..values.model_base import Issue
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
-from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
+from .rule import ComparedPath, Fact, Link, OwnAction, PriorOutput, Roles, Rule, names
 
 TOOL = 1
 
@@ -50,6 +50,11 @@ class Precondition(Rule, tag="precondition", frozen=True):
 
     def words(self) -> str:
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
+
+    @property
+    def own_action(self) -> OwnAction | None:
+        asks = any(inner.asks_person for each in self.requires for inner in each.flat())
+        return "request_approval" if asks else None
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths its calls are bound by, and its key."""

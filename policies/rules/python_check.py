@@ -16,7 +16,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
-from .rule import CheckAnswer, Rule, names, refusal, restricts_tool
+from .rule import CheckAnswer, OwnAction, Rule, names, refusal, restricts_tool
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,6 +108,10 @@ class Check(Rule, tag="check", frozen=True):
 
     def words(self) -> str:
         return f"{names(self.tool)} as a function says"
+
+    @property
+    def own_action(self) -> OwnAction | None:
+        return "cancel"
 
 
 def _takes(check: Callable[..., Any]) -> int | None:

@@ -53,6 +53,7 @@ def _item(item: str | ToolWhere) -> str:
 
 RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
 """An action that a rule may ask for; `halt` is another spelling of `cancel`."""
+OwnAction: TypeAlias = Literal["cancel", "request_approval"]
 
 Of: TypeAlias = Literal["started", "completed", "attempted"]
 """The calls that a figure counts."""
@@ -178,6 +179,11 @@ class Statement(ClauseRecord, frozen=True):
     @abstractmethod
     def words(self) -> str:
         """The clause in a few words."""
+
+    @property
+    def own_action(self) -> OwnAction | None:
+        """The strictest action that its findings have whatever its policy says; None if there is none."""
+        return None
 
     def obligation(self) -> Obligation | None:
         """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""

@@ -121,6 +121,12 @@ class Clause(NamedTuple):
         return STRICTNESS[self.action] >= STRICTNESS["deny"]
 
     @property
+    def strictest(self) -> OnViolation:
+        """The strictest action of its findings: what needs a person's approval asks for it whatever its action is."""
+        actions: tuple[OnViolation, ...] = (self.action, self.record.own_action or self.action)
+        return max(actions, key=STRICTNESS.__getitem__)
+
+    @property
     def always(self) -> bool:
         """Whether it applies to every run."""
         return not self.record.when

@@ -402,6 +402,30 @@ def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Cli, p
     assert shown.out.endswith("5 differences\n")
 
 
+@pytest.mark.parametrize("asking", [
+    "rules: [{id: asks, type: before, first: human-approval, then: pay}]",
+    "rules: [{id: asks, type: precondition, tool: pay, requires: [{any_of: [{prior: human-approval}]}]}]",
+    "nets: [require human-approval before pay]",
+])  # fmt: skip
+def test_an_approval_is_a_difference_though_its_policy_only_warns(cli: Cli, place: Path, asking: str) -> None:
+    """What needs a person asks for one whatever its action is."""
+    place.joinpath("old.yaml").write_text(f"name: p\non_violation: warn\n{asking}\n")
+    place.joinpath("new.yaml").write_text("name: p\non_violation: warn\nrules: []\n")
+    [found] = cli("diff", "old.yaml", "new.yaml", "--prove", "--json").lines
+
+    assert (found["change"], found["old"]["action"]) == ("newly_allowed", "request_approval")
+    assert [line["question"].split()[0] for line in cli("prove", "old.yaml", "--json").lines] == ["rule", "callable"]
+
+
+def test_a_limit_that_a_later_policy_replaces_is_no_difference(cli: Cli, place: Path) -> None:
+    """The limit of the whole stack counts."""
+    limits = ", ".join(f"{{name: p{most}, limits: {{max_tool_calls: {most}}}}}" for most in (2, 4))
+    place.joinpath("old.yaml").write_text(f"policies: [{limits}]\n")
+    place.joinpath("new.yaml").write_text(f"policies: [{limits}, {{name: more, tool_rules: [{{deny: [x]}}]}}]\n")
+
+    assert [each["rules"] for each in cli("diff", "old.yaml", "new.yaml", "--prove", "--json").lines] == [["deny-1"]]
+
+
 def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None:
     """However they are written; a budget more may refuse."""
     place.joinpath("old.yaml").write_text(PAYMENTS)

@@ -397,6 +397,8 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [rules(before("bash", "push"), nets=['map bash.command "git test" as git-test'])],
     [rules(before("x", "bash")), {"tool_rules": [{"deny": ["ba*"]}]}],
     [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]}, rules(before("x", "bash"))],
+    [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]},
+        rules({**before("human-approval", "bash"), "action": "warn"})],
     [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
 ])  # fmt: skip
 def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
