@@ -45,7 +45,7 @@ def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
     some = Capabilities(gate="some", compiles=("deny",))
     findings = [f for f in found(document, capabilities=some) if f.code == "only_observed"]
 
-    assert [finding.witness for finding in findings] == [("allow-2",), ("before-1",), ("max_calls-1",)]
+    assert [finding.witness for finding in findings] == [("allow-1",), ("before-1",), ("max_calls-1",)]
     assert "only record it" in findings[0].message
     assert "only signal" in findings[2].message
     assert not found(document, capabilities=Capabilities(gate="all"))
