@@ -1,15 +1,22 @@
-"""Programs of tests as processes that need not read in what they import: a server that has read it in forks each."""
+"""Programs of tests as processes that need not read in what they import: a server that has read it in forks each.
+
+`proctor` is so, too: what a test starts in its place is a small program that hands its words, folder, variables and
+streams to the server, passes on the signals that it gets, and ends as the command does. A command or program is no
+descendant of whoever starts it, and has no terminal of its own.
+"""
 
 from __future__ import annotations
 
 import atexit
-import json
+import marshal
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -19,50 +26,114 @@ from typing import Final, Self
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 SERVER: Final = """
-import contextlib, gc, importlib, json, os, runpy, signal, socket, sys, traceback
+import atexit, contextlib, gc, importlib, marshal, os, pkgutil, runpy, select, signal, socket, sys, threading
+import traceback
 
-def play(program, words, folder, env):
+def imported(name):
+    room, with_all_in_it, _ = name.partition(".*")
+    module = importlib.import_module(room)
+    for each in pkgutil.walk_packages(module.__path__, f"{room}.") if with_all_in_it else ():
+        if not each.name.startswith("proctor.supervisor.testing"):
+            importlib.import_module(each.name)
+
+def play(program, words, folder, env, streams):
+    os.setsid()
+    for n, fd in enumerate(streams):
+        os.dup2(fd, n)
+    os.closerange(3, 1 << 16)
+    for n, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, open(n, "w" if n else "r", 1 if n == 2 else -1, closefd=False))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = [program, *words]
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    sys.path.insert(0, os.path.dirname(program))
-    try:
+    if program == "proctor":
+        runpy.run_module(program, run_name="__main__")
+    else:
+        sys.path.insert(0, os.path.dirname(program))
         runpy.run_path(program, run_name="__main__")
+
+def played(*given):  # without the end of a Python, which takes apart all that was read in
+    code = 0
+    try:
+        play(*given)
+    except SystemExit as ended:
+        code = ended.code or 0
     except BaseException:
         traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        os._exit(0)
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
 
-for module in sys.argv[1:]:
+place, *modules = sys.argv[1:]
+for name in modules:
     with contextlib.suppress(ImportError):  # an extra that is not installed
-        importlib.import_module(module)
+        imported(name)
 gc.freeze()
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-asked = socket.socket(fileno=os.dup(0))
-while given := socket.recv_fds(asked, 1 << 20, 2):
-    words, streams, _, _ = given
-    if not words:
-        break
-    held, go = os.pipe()
-    if not (child := os.fork()):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.close(go)
-        os.read(held, 1)
-        for n, fd in enumerate(streams):
-            os.dup2(fd, n)
-        os.closerange(3, 64)
-        play(*json.loads(words))
-    pidfd = os.pidfd_open(child)
-    socket.send_fds(asked, [child.to_bytes(4, "big")], [pidfd])
-    for fd in (held, go, pidfd, *streams):
-        os.close(fd)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(place)
+listener.listen(64)
+print("ready", flush=True)
+clients, ends = {}, {}
+while 0 not in (ready := select.select([0, listener, *clients, *ends], [], [])[0]):  # else whoever started it is gone
+    for each in ready:
+        if each is listener:
+            client, _ = listener.accept()
+            length, streams, _, _ = socket.recv_fds(client, 4, 3)
+            given = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+            if not given:
+                continue
+            child = os.fork()
+            if not child:
+                played(*marshal.loads(given), streams)
+            for fd in streams:
+                os.close(fd)
+            clients[client] = child
+            ends[os.pidfd_open(child)] = child, client
+            with contextlib.suppress(OSError):
+                client.send(child.to_bytes(4, "big"))
+        elif each in ends:
+            child, client = ends.pop(each)
+            os.close(each)
+            clients.pop(client, None)
+            status = os.waitpid(child, 0)[1]
+            with contextlib.suppress(OSError):
+                client.send(status.to_bytes(4, "big"))
+            client.close()
+        elif each in clients:
+            sent = each.recv(1)
+            os.kill(clients[each], sent[0] if sent else signal.SIGKILL)  # its client was killed
+            if not sent:
+                del clients[each]
 """
-MODULES: Final = (
+CLIENT: Final = """\
+#!{python} -SE
+import _signal, _socket, marshal, os, sys
+server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+server.connect({place!r})
+given = marshal.dumps(("proctor", sys.argv[1:], os.getcwd(), dict(os.environ)))
+streams = b"".join(n.to_bytes(4, sys.byteorder) for n in range(3))
+server.sendmsg([len(given).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(given)
+for each in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+    _signal.signal(each, lambda number, _: server.send(bytes([number])))
+server.recv(4)  # its pid
+code = os.waitstatus_to_exitcode(int.from_bytes(server.recv(4), "big"))
+if code < 0:
+    _signal.signal(-code, _signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+PROGRAMS: Final = (
     *("anyio._backends._asyncio", "claude_agent_sdk", "proctor.adapters.agents.claude.session"),
     *("proctor.adapters.fleet", "proctor.adapters.stores.sqlite", "proctor.supervisor.api.supervisor"),
+)
+COMMANDS: Final = (
+    *("anyio._backends._asyncio", "rich.table", "proctor.adapters.cli.*", "proctor.adapters.evaluate.*"),
+    *("proctor.adapters.kit.*", "proctor.adapters.operations.*", "proctor.policies.*", "proctor.supervisor.*"),
+    *("proctor.adapters.agents.scripted", "proctor.adapters.agents.shell", "proctor.adapters.stores.sqlite"),
 )
 
 
@@ -74,17 +145,20 @@ class Forked:
     ) -> None:
         (in_read, in_write), (out_read, out_write) = os.pipe(), os.pipe()
         self.stdin, self.stdout = os.fdopen(in_write, "w"), os.fdopen(out_read)
-        given = json.dumps([str(program), list(words), os.fspath(cwd), dict(env)]).encode()
-        socket.send_fds(_server(), [given], [in_read, out_write])
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.connect(_server(*PROGRAMS))
+        given = marshal.dumps((str(program), list(words), os.fspath(cwd), dict(env)))
+        socket.send_fds(self._server, [len(given).to_bytes(4, "big")], [in_read, out_write, 2])
+        self._server.sendall(given)
         for fd in (in_read, out_write):
             os.close(fd)
-        answer, (self._pidfd,), _, _ = socket.recv_fds(_server(), 4, 1)
-        self.pid = int.from_bytes(answer, "big")
+        self.pid = int.from_bytes(self._server.recv(4), "big")
 
     def send_signal(self, number: int) -> None:
         """Send it a signal; nothing where it has ended."""
         if not self.has_ended():
-            signal.pidfd_send_signal(self._pidfd, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -92,7 +166,7 @@ class Forked:
 
     def has_ended(self, timeout_s: float = 0) -> bool:
         """Whether it ends in this time."""
-        return self.stdout.closed or bool(select.select([self._pidfd], [], [], timeout_s)[0])
+        return self.stdout.closed or bool(select.select([self._server], [], [], timeout_s)[0])
 
     def wait(self) -> None:
         """Return once it has ended."""
@@ -103,18 +177,35 @@ class Forked:
 
     def __exit__(self, *raised: object) -> None:
         self.wait()
-        if not self.stdout.closed:
-            os.close(self._pidfd)
+        self._server.close()
         self.stdout.close()
         with suppress(BrokenPipeError):  # what it did not read
             self.stdin.close()
 
 
 @cache
-def _server() -> socket.socket:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = subprocess.Popen([sys.executable, "-c", SERVER, *MODULES], stdin=theirs.fileno(), cwd="/")
-    theirs.close()
-    atexit.register(server.wait)
-    atexit.register(ours.close)
-    return ours
+def warm_proctor(*modules: str) -> str:
+    """The program to start in place of `proctor`; its server has these modules read in, too."""
+    place = _server(*COMMANDS, *modules)
+    program = Path(place).with_name("proctor")
+    program.write_text(CLIENT.format(python=sys.executable, place=place))
+    program.chmod(0o755)
+    return str(program)
+
+
+@cache
+def _server(*modules: str) -> str:
+    """The socket of a server that has these read in; it lasts as long as this process."""
+    folder = tempfile.mkdtemp(prefix="warm-")
+    place = f"{folder}/socket"
+    command = [sys.executable, "-c", SERVER, place, *modules]
+    server = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
+    )  # in no test's folder: what is left there is ended
+    assert server.stdin is not None
+    assert server.stdout is not None
+    atexit.register(shutil.rmtree, folder)
+    atexit.register(server.wait, PATIENCE_S)
+    atexit.register(server.communicate)  # which closes its input, so that it ends
+    assert server.stdout.readline() == b"ready\n"
+    return place

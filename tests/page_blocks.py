@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import psutil
 from answering import token_for
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -29,7 +29,7 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 def proctor() -> str:
     """The program, which need not read the library of MCP in."""
-    return str(warm_proctor("adapters.mcp_proxy"))
+    return str(warm_proctor("proctor.adapters.mcp_proxy.*"))
 
 
 def command(folder: Path, *more: str, policy: str = POLICY, server: Path = QUICK) -> list[str]:

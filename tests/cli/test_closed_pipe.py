@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from answering import token_of
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 from proctor.adapters.cli.app import COMMANDS as COMMANDS_THERE_ARE
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 Cli = Any
 

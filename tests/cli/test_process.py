@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

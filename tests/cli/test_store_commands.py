@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warm_proctor import warm_proctor
+from forked_programs import warm_proctor
 
 from tests.stopping import killed_at_the_end
 

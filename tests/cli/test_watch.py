@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from answering import token_for
+from forked_programs import warm_proctor
 from terminal import Terminal
-from warm_proctor import warm_proctor
 
 from proctor.adapters.kit.process_tree import RUN_MARK
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import page_blocks
 import pytest
+from forked_programs import warm_proctor
 from page_blocks import ROOT
-from warm_proctor import warm_proctor
 
 
 @pytest.fixture
