@@ -56,6 +56,7 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
   }).catch(() => {
     throw new Error("The server does not answer. Try again.");
   });
+  if (response.status === 401) window.dispatchEvent(new Event("unauthorized"));
   if (!response.ok) {
     const told = await response.json().catch(() => ({}));
     throw new Refused(response.status, told.code ?? "error", told.message ?? response.statusText);

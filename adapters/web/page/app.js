@@ -40,8 +40,7 @@ async function refresh() {
     await Promise.all([view.refresh(), countWaiting(), killSwitch.refresh()]);
     document.title = `${waiting ? `(${waiting}) ` : ""}${view.title} · proctor`;
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) return signIn(error.message);
-    if (error instanceof Refused) toast(error.message, { bad: true });
+    if (error instanceof Refused && me) toast(error.message, { bad: true });
   }
 }
 
@@ -56,7 +55,7 @@ async function countWaiting() {
 
 function shown(state) {
   link.className = `link ${state}`;
-  link.textContent = state === "live" ? "live" : "reconnecting…";
+  link.textContent = state && (state === "live" ? "live" : "reconnecting…");
 }
 
 /** Everything is asked again when something was stored, but not more often than people can see. */
@@ -108,6 +107,8 @@ function signIn(why) {
   me = null;
   following.abort();
   forgetToken();
+  shown("");
+  for (const id of ["waiting", "stop", "banner"]) document.getElementById(id).hidden = true;
   const stays = h("input", { type: "checkbox" });
   const token = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "aria-describedby": "token-why" });
   const given = (event) => {
@@ -142,9 +143,10 @@ async function start() {
   }
   killSwitch = new Switch(me);
   await open();
-  keepUp().catch((error) => signIn(error.message));
+  keepUp().catch((error) => me && signIn(error.message));
 }
 
+window.addEventListener("unauthorized", () => me && signIn("Your token is no longer valid."));
 document.getElementById("help").addEventListener("click", help);
 document.addEventListener("keydown", pressed);
 window.addEventListener("hashchange", () => {

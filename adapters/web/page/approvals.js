@@ -188,7 +188,8 @@ export class Card {
     } catch (error) {
       this.sent = error.status === 409;
       this.say(error.message, "bad");
-      if (!this.element.isConnected) toast(error.message, { bad: true }); // another answer was first
+      const gone = !this.element.isConnected && error.status !== 401;
+      if (gone) toast(error.message, { bad: true }); // another answer was first
     }
   }
 

@@ -224,12 +224,16 @@ def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> No
 
 
 def test_a_network_that_fails_while_the_page_opens_signs_nobody_out(person: Person) -> None:
-    """The page asks again until the server answers."""
+    """The page asks again until the server answers; a token that is not valid any more does."""
     tab = person.opens()
     tab.route("**/api/me", lambda route: route.abort(), times=1)
     tab.reload()
     expect(tab.get_by_text("reconnecting")).to_be_visible()
     expect(tab.get_by_role("heading", name="Runs")).to_be_visible()
+    tab.route("**/api/**", lambda route: route.fulfill(status=401, json={"message": "no"}))
+    tab.get_by_role("link", name="Approvals").click()
+    expect(tab.get_by_text("Your token is no longer valid.")).to_be_visible()
+    expect(tab.get_by_role("button", name="Stop…")).to_be_hidden()
     person.wrong.clear()
 
 
