@@ -42,7 +42,9 @@ def play(program, words, folder, env, streams):
         os.dup2(fd, n)
     os.closerange(3, 1 << 16)
     for n, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, open(n, "w" if n else "r", 1 if n == 2 else -1, closefd=False))
+        stream = open(n, "w" if n else "r", 1 if n == 2 else -1, closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)

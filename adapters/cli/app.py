@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from io import BufferedWriter, FileIO, TextIOWrapper
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .exits import BAD_INPUT, FAILED, handlers, report, restore_handlers
-from .output import note, usage_text, version
+from .output import lenient, note, usage_text, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
@@ -198,24 +198,13 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
-    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, TextIOWrapper):
-        lenient = BufferedWriter(_Lenient(sys.stderr.fileno(), "w", closefd=False))
-        sys.stderr = TextIOWrapper(lenient, sys.stderr.encoding, line_buffering=True)
+    sys.stderr = lenient(sys.stderr, OSError)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with suppress(OSError):  # else a pipe gives or takes a part, and nobody hears of the rest
             os.set_blocking(stream.fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
-
-
-class _Lenient(FileIO):
-    """Takes what is written, also where it cannot be."""
-
-    def write(self, data: Any, /) -> int:
-        with suppress(OSError):
-            return super().write(data) or len(data)
-        return len(data)
 
 
 def _run_command(given: list[str]) -> int:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -273,11 +273,14 @@ def output_option(command: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def written_to(output: str | None) -> Iterator[None]:
-    """Write the block's output to that file; without one, and for `-`, to standard output. Raises UsageError before
-    the block is entered if the file cannot be written.
+    """Write the block's output to that file; without one, and for `-`, to standard output, also once its reader has
+    left: the exit code and the reports of the block still count. Raises UsageError before the block is entered if the
+    file cannot be written.
     """
     if output is None or output == "-":
-        yield
+        with redirect_stdout(lenient(sys.stdout, BrokenPipeError)):
+            yield
+            sys.stdout.flush()
         return
     with replaced(output) as file:
         printed = _Printed(file, "utf-8", "backslashreplace", write_through=True)
@@ -286,6 +289,28 @@ def written_to(output: str | None) -> Iterator[None]:
         printed.detach()
         if printed.error is not None:
             raise printed.error
+
+
+class _Lenient(io.FileIO):
+    def __init__(self, file: int, ignored: type[OSError]) -> None:
+        super().__init__(file, "w", closefd=False)
+        self._ignored = ignored
+
+    def write(self, data: Any, /) -> int:
+        with suppress(self._ignored):
+            return super().write(data) or len(data)
+        return len(data)
+
+
+def lenient(stream: Any, ignored: type[OSError]) -> Any:
+    """The program's own output, or errors, as a stream that drops what it cannot write because of an error of that
+    kind; any other stream as it is.
+    """
+    if stream not in (sys.__stdout__, sys.__stderr__) or not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.flush()
+    writer = io.BufferedWriter(_Lenient(stream.fileno(), ignored))
+    return io.TextIOWrapper(writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
 
 
 @contextmanager

@@ -85,6 +85,21 @@ def test_a_closed_pipe_is_no_error_of_any_command(ran: Any, place: Path) -> None
     assert {each for each, (code, _) in ended.items() if code not in ((1,) if each[0] == "run" else (0, 1))} == set()
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "words", [("eval", "--policy", "org.yaml", "trace.jsonl"), ("test", "one.test.yaml"), ("prove", "none.yaml")]
+)
+def test_what_was_found_counts_though_nobody_reads_it(words: tuple[str, ...], form: Any, place: Path) -> None:
+    """Else `proctor eval ... | head` would pass what violates a policy, and write no report of it."""
+    item = {"type": "tool_call", "id": "c", "name": "delete", "input": {}}
+    place.joinpath("trace.jsonl").write_text((json.dumps({"id": "s", "events": [item]}) + "\n") * 2)
+    place.joinpath("one.test.yaml").write_text(TESTS)
+    place.joinpath("none.yaml").write_text("name: none\ntool_rules: [{deny: [a, a*]}, {deny: [a]}]\n")
+
+    assert closed(*words, *form, "--junit", "found.xml") == (1, "")
+    assert "<failure" in place.joinpath("found.xml").read_text()
+
+
 def test_a_run_whose_reader_leaves_is_finished(place: Path, cli: Any) -> None:
     """Before its first line, or early, as with `| head -3`: however much it has to say afterwards."""
     closed("run", *COMMANDS["run"])
