@@ -454,12 +454,19 @@ def beside(given: str | None) -> Path:
     return _state() / f"postgres-{sha256(shown(named).encode()).hexdigest()[:12]}"
 
 
+def existing_store(given: str | None) -> Path | str:
+    """The file of an existing store, or the URL of its database. Raises as `opened` does if there is no such file."""
+    named = store_named(given)
+    if isinstance(named, Path):
+        _check_file(named, must_exist=True, is_ours=False)
+    return named
+
+
 def existing_file(given: str | None) -> Path:
     """The file of an existing store. Raises UsageError for a database, and if there is none."""
-    named = store_named(given)
+    named = existing_store(given)
     if not isinstance(named, Path):
         raise UsageError("a database has a backup of its own: `pg_dump`, or `proctor export` for lines of JSON")
-    _check_file(named, must_exist=True, is_ours=False)
     return named
 
 

@@ -11,7 +11,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,8 +94,9 @@ def atomic_write(path: str | Path, *, mode: int = _NEW_FILE) -> Iterator[IO[byte
     file's permissions; a new one gets `mode`, less the umask. A device or a pipe is written to directly. Raises
     OSError.
     """
-    real = Path(path).resolve()
-    before = real.stat().st_mode if real.exists() else None
+    real, before = Path(os.path.realpath(path)), None
+    with suppress(FileNotFoundError):
+        before = real.stat().st_mode
     if before is not None and not stat.S_ISREG(before):
         with real.open("wb") as file:
             yield file

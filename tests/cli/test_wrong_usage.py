@@ -37,7 +37,10 @@ WRONG = {
     "prune": "`--older-than AGE` is missing",
     "prune --older-than 90": "`90` is not an age; write `90d`",
     "export --session nobody": "there is no session `nobody`",
-    "import org.yaml": "line 1",
+    "import org.yaml": "error: org.yaml: line 1",
+    "import org.yaml --store .": "error: `.` is a folder, not a store",
+    "audit verify --store .": "`.` is a folder, not a store",
+    "schema -o ring": "`ring` cannot be written: too many levels of symbolic links",
     "store --make --backup copy.db": "choose one of `--make` and `--backup FILE`",
     "kill --lift --run last": "`--lift` does not go with a run",
     "kill --lift --no-new-starts": "`--lift` does not go with a run or with `--no-new-starts`",
@@ -113,6 +116,7 @@ def test_it_is_one_message_and_nothing_is_done(words: str, cli: Any, place: Path
     """Nothing is printed for programs, and no file is written."""
     for name, text in FILES.items():
         place.joinpath(name).write_text(text)
+    place.joinpath("ring").symlink_to("ring")
     cli("store", "--make")
     cli("kill", "--lift")  # by a token, of which there is a file then
     before = sorted(place.rglob("*"))

@@ -23,6 +23,7 @@ from ..options import (
     Age,
     by_option,
     existing_file,
+    existing_store,
     is_there_as_named,
     json_option,
     opened,
@@ -63,7 +64,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import encode, signed
 
-    report = audited(store_named(store))
+    report = audited(existing_store(store))
     if report.findings:
         echo("\n".join(_lines(report)))
         return VIOLATED
@@ -93,7 +94,7 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
     kept = None if anchor is None else read_heads(anchor)
     if kept is not None and key is not None:
         check_signature(kept, key)
-    report = audited(store_named(store), kept)
+    report = audited(existing_store(store), kept)
     if as_json:
         echo_json({"type": "audit", "signed": key is not None, **msgspec.to_builtins(report)})
     else:
@@ -273,12 +274,12 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
 
     async def imported() -> ImportReport:
         async with opened(store) as opened_store:
-            return await import_lines(opened_store, _transfer_lines(file))
+            try:
+                return await import_lines(opened_store, _transfer_lines(file))
+            except UsageError as error:
+                raise UsageError(f"{file.name}: {error}") from None
 
-    try:
-        report = run_async(imported)
-    except UsageError as error:
-        raise click.UsageError(f"{file.name}: {error}") from None
+    report = run_async(imported)
     if as_json:
         echo_json(msgspec.structs.asdict(report))
     else:
