@@ -139,12 +139,15 @@ MOST_STREAMS = 200
 """How many streams may be open at once."""
 
 
-class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to begin: after the seq `after`, or after what the header `Last-Event-ID` says. `types` names the
-    wanted event types, separated by commas.
-    """
+class SeqQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin: after the seq `after`; a stream, after what the header `Last-Event-ID` says if there is one."""
 
     after: Seq = 0
+
+
+class StreamQuery(SeqQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin, as `SeqQuery` says. `types` names the wanted event types, separated by commas."""
+
     types: str = ""
 
 
@@ -170,10 +173,10 @@ class Stream(View, frozen=True, kw_only=True):
 async def run_stream(request: ApiRequest) -> Any:
     """The events of a run so far, then new ones; `end` after its end."""
     run = await request.service.run_named(request.path["run_id"])
-    return _stream(request, request.service.subscribe(run_id=run.run_id, after=_cursor(request)))
+    return _stream(request, run_id=run.run_id, after=_cursor(request))
 
 
-@operation("GET", f"{_OF_RUN}/timeline/stream", Stream, query=StreamQuery, media=_MEDIA)
+@operation("GET", f"{_OF_RUN}/timeline/stream", Stream, query=SeqQuery, media=_MEDIA)
 async def timeline_stream(request: ApiRequest) -> Any:
     """The events of a run so far, as people read them, then those that follow, each an `item`; `end` after its
     end.
@@ -196,7 +199,7 @@ async def stream(request: ApiRequest) -> Any:
     after = request.http.headers.get("last-event-id") or query.after
     async with request.service.subscribe(tenant=query.tenant, after=after or 0) as events:
         place = events.cursor  # one of another store is an error of the request
-    return _stream(request, request.service.subscribe(tenant=query.tenant, after=place))
+    return _stream(request, tenant=query.tenant, after=place)
 
 
 @operation("GET", "/api/changes", Stream, media=_MEDIA)
@@ -210,7 +213,7 @@ async def session_stream(request: ApiRequest) -> Any:
     """The events of a session so far, then new ones."""
     session_id = request.path["session_id"]
     await request.service.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(request, request.service.subscribe(session_id=session_id, after=_cursor(request)))
+    return _stream(request, session_id=session_id, after=_cursor(request))
 
 
 def _cursor(request: ApiRequest) -> int:
@@ -222,15 +225,13 @@ def _cursor(request: ApiRequest) -> int:
     return int(given)
 
 
-def _stream(request: ApiRequest, subscription: Subscription) -> Any:
-    types = frozenset(filter(None, request.query.types.split(",")))
+def _stream(request: ApiRequest, **where: Any) -> Any:
+    types = list(filter(None, request.query.types.split(","))) or None
+    return _streaming(request, _sent(request.service.subscribe(types=types, **where), _message))
 
-    def message(event: Event) -> ServerSentEvent | None:
-        if types and event.type not in types:
-            return None
-        return ServerSentEvent(data=encode_event(event).decode(), event=event.type, sep="\n")
 
-    return _streaming(request, _sent(subscription, message))
+def _message(event: Event) -> ServerSentEvent:
+    return ServerSentEvent(data=encode_event(event).decode(), event=event.type, sep="\n")
 
 
 def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -> Any:
@@ -293,12 +294,6 @@ async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
             yield ServerSentEvent(data="{}", event="changed", sep="\n")
 
 
-class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A filter for decisions: those at events with seq > `after`."""
-
-    after: Seq = 0
-
-
 async def _fold(request: ApiRequest) -> Fold:
     run = await request.service.run_named(request.path["run_id"])
     fold = await request.service.folds.of(run)
@@ -307,7 +302,7 @@ async def _fold(request: ApiRequest) -> Fold:
     return fold
 
 
-@operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=DecisionQuery)
+@operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=SeqQuery)
 async def decisions(request: ApiRequest) -> DecisionList:
     """The decisions of a run and their reasons, judged again by the policies stored with it."""
     fold = await _fold(request)

@@ -103,6 +103,9 @@ def test_a_stream_resumes_after_its_last_event(
         assert [int(id) for id, kind, _ in read if kind != "end"] == [event["seq"] for event in events]
         assert read[-1][1] == "end"
     assert site.ask("GET", path, headers={"Last-Event-ID": "later"}).status == 400
+    for stream_path in (path, "/api/stream"):
+        refused = site.ask("GET", f"{stream_path}?types=tool_call_denied,run_complete")
+        assert (refused.status, refused.data["message"].split("; ")[1]) == (400, "did you mean `run_completed`?")
     with site.stream(f"{path}?types=tool_call_denied") as stream:
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
 
