@@ -252,7 +252,7 @@ class FallbackSession:
                     member = self._members[number]
                     if not member.breaker.may_try(anyio.current_time()):
                         failed = counted(member.breaker.health.failures, "failure")
-                        failures.append(f"`{member.label}` is left alone after {failed}")
+                        failures.append(f"`{member.label}` is skipped after {failed}")
                         continue
                     error = await self._attempt(number)
                     if error is None or self._ran or self._stopping:

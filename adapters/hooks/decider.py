@@ -29,7 +29,7 @@ from .session import HookedSession
 MOST_HELD_S = 540
 """No client keeps a hook waiting for ten minutes."""
 _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
-REFUSED_BEFORE = "the client was refused before anything was decided"
+REFUSED_BEFORE = "the client was denied before anything was decided"
 _PROBED = "probe"
 LOG_NOTE = "log"
 """The client's log of a session."""

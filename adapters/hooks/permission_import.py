@@ -409,7 +409,7 @@ def _opencode(data: Mapping[str, Any], to: Permissions, file: str) -> None:
             about = {"bash": "command", "edit": "path", "read": "path"}.get(name, "unsaid")
             pattern = f"{pattern}*" if about == "path" and pattern.endswith("/*") else pattern
             to.add(decision, written, tools, "any" if pattern == "*" else about, pattern)
-    to.unsaid.append("what opencode allows where nothing is said: it is asked about here")
+    to.unsaid.append("opencode allows what no setting names; the policy asks about it")
 
 
 def _cursor(data: Mapping[str, Any], to: Permissions, file: str) -> None:

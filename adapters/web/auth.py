@@ -38,7 +38,7 @@ class TooManyTriesError(UsageError):
     code = "too_many_tries"
 
     def __init__(self, wait_s: int) -> None:
-        super().__init__(f"too many wrong tokens came from your address; try again in {wait_s} s")
+        super().__init__(f"too many requests with wrong tokens from your address; try again in {wait_s} s")
         self.wait_s = wait_s
 
 

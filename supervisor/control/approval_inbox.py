@@ -137,7 +137,7 @@ def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
     name = f"approval `{approval.request.approval_id}`"
     if run.spec.get("asks") and not run.spec.get("hears"):
         raise ApprovalError(
-            f"{name} is answered where it is asked: the client asks its person itself",
+            f"{name} can only be answered in the client, which asks its user itself",
             kind="asks_itself",
             approval=approval,
         )

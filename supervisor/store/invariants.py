@@ -91,7 +91,7 @@ def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
     if request.started_by is not None and request.started_by == given.by:
         return f"`{given.by}` started the run; somebody else must answer"
     if given.granted and SCOPES.index(given.scope) > SCOPES.index(request.scope):
-        return f"a yes may cover `{request.scope}` at most here, not `{given.scope}`"
+        return f"an approval can cover at most `{request.scope}` here, not `{given.scope}`"
     return None
 
 

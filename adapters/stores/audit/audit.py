@@ -58,7 +58,7 @@ def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> Audit
 def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     verifier = Verifier(anchor)
     if anchor is not None and anchor.store_id != source.store_id:
-        verifier.find("integrity", "replaced", "this is another store than the one that was anchored")
+        verifier.find("integrity", "replaced", "this is not the store that the checkpoint is of")
     given = list(source.orders)
     lists = Lists(answers_in(given))
     for record in source.records:

@@ -284,7 +284,7 @@ class Lists:
     def check_marks(self, verifier: Verifier, marked: int | None) -> None:
         """Find runs without records that were removed from the list or added by hand."""
         if marked not in (self._marks, self._marks ^ self._marks_left):
-            message = "a run that was created is in no list, or one is listed that nobody created"
+            message = "a run is missing from the list, or was added to it by hand"
             verifier.find("completeness", "not_listed", message)
 
     def check_sessions(self, verifier: Verifier, sessions: Iterable[tuple[str, str, str | None]]) -> None:

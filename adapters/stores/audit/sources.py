@@ -130,15 +130,15 @@ def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Ite
     seals = seals_of(tables)
     yield from (message for name, message in _UNSEALED.items() if seals.get(name) != found[name])
     if seals.keys() != {*SEALS}:
-        yield "the list of seals has others than a store is made with"
+        yield "the list of seals is not the one that a store is created with"
 
 
 _UNSEALED = {
-    STORE: "the store has not the one id that it was made with",
-    OWNERS: "an owner that registered is in no list, or one is listed that never did",
-    COMMANDS: "a command was changed, is not there, or was put there by nobody",
-    NOTES: "what hooks keep beside sessions was changed, or some of it is not there",
-    BUDGETS: "the list of budgets was changed, or lacks some",
+    STORE: "the store does not have the id that it was created with",
+    OWNERS: "an owner is missing from the list, or was added to it by hand",
+    COMMANDS: "a command was changed, removed, or added by hand",
+    NOTES: "the state of hooks was changed, or part of it is missing",
+    BUDGETS: "the list of budgets was changed, or part of it is missing",
 }
 
 
@@ -150,11 +150,11 @@ def _budgets_changed(tables: Tables) -> Generator[str, None, int | None]:
             whole ^= own
             if marks != own:
                 key = f" of `{claim.key}`" if claim.key else ""
-                yield f"budget `{claim.budget}`{key} has rows that were changed, or lacks some"
+                yield f"budget `{claim.budget}`{key} has rows that were changed, or some are missing"
         if orphans(tables):
-            yield "there are rows of budgets that are not there"
+            yield "rows of budgets are missing"
     except (TypeError, ValueError):
-        yield "there are rows of budgets that cannot be read"
+        yield "some rows of budgets cannot be read"
         return None
     return whole
 

@@ -134,9 +134,7 @@ class Verifier:
             seq = self.last_seq(head.session_id)
             place = {"session_id": head.session_id, "seq": head.seq}
             if seq == 0:
-                self.find(
-                    "completeness", "session_missing", "the session is gone; it was there when anchored", **place
-                )
+                self.find("completeness", "session_missing", "the session is missing; the checkpoint has it", **place)
             elif seq < head.seq:
                 self.find(
                     "completeness",
@@ -184,17 +182,15 @@ class Verifier:
             before = _from_hex(written.head)
             kept = self._anchored.get(record.session_id)
             if kept is not None and kept.seq == record.seq - 1 and kept.digest != written.head:
-                self.find("integrity", "pruned_otherwise", "what was pruned is not what was anchored", **place)
+                self.find("integrity", "pruned_otherwise", "what was pruned differs from the checkpoint", **place)
         if link(before, record.data) != record.digest:
-            self.find(
-                "integrity", "changed", "this record, or the digest before it, is not what was written", **place
-            )
+            self.find("integrity", "changed", "this record, or the digest before it, was changed", **place)
 
     def _hold_to_anchor(self, record: StoredRecord) -> None:
         head = self._anchored.get(record.session_id)
         if head is not None and head.seq == record.seq and head.digest != bytes(record.digest).hex():
             place = {"session_id": record.session_id, "seq": record.seq}
-            self.find("integrity", "rewritten", "the record up to here is not the one that was anchored", **place)
+            self.find("integrity", "rewritten", "the event log up to here differs from the checkpoint", **place)
 
 
 def _from_hex(text: str) -> bytes:
@@ -248,16 +244,13 @@ class Orders:
         self._missing(self._last + 1, self._anchor.number)
         listed = {number: starts for number, *starts in blocks}
         for number in sorted(self._blocks.keys() ^ listed.keys()):
-            what = (
-                "was not lifted, and blocks" if number in self._blocks else "blocks starts in the list, and no order"
-            )
-            how = "nothing in the list" if number in self._blocks else "says so"
-            self._verifier.find("integrity", "list_changed", f"order {number} {what} {how}")
+            what = "was not lifted, and is missing from" if number in self._blocks else "was added by hand to"
+            self._verifier.find("integrity", "list_changed", f"freeze {number} {what} the list")
 
         for number in sorted(self._blocks.keys() & listed.keys()):
             block, starts = self._blocks[number], listed[number]
             if starts != [block.scope, block.value]:
-                message = f"order {number} blocks other starts than the list says"
+                message = f"freeze {number} has another scope than in the list"
                 self._verifier.find("integrity", "list_changed", message)
 
     def _apply(self, number: int, data: bytes) -> None:
@@ -265,12 +258,12 @@ class Orders:
         self._last = number
         self._digest = link(self._digest, number.to_bytes(_NUMBER_BYTES, "big", signed=number < 0) + data)
         if number == self._anchor.number and self._digest.hex() != self._anchor.digest:
-            message = f"the orders up to {number} are not those that were anchored"
+            message = f"the commands up to {number} differ from the checkpoint"
             self._verifier.find("integrity", "orders_rewritten", message)
         try:
             order = _orders_decode(data)
         except NOT_JSON:
-            self._verifier.find("integrity", "order_changed", f"order {number} cannot be read")
+            self._verifier.find("integrity", "order_changed", f"command {number} cannot be read")
             return
         if isinstance(order, Block):
             self._blocks[number] = order
@@ -279,7 +272,7 @@ class Orders:
 
     def _missing(self, first: int, last: int) -> None:
         if first <= last:
-            which = f"order {first} is" if first == last else f"orders {first} to {last} are"
+            which = f"command {first} is" if first == last else f"commands {first} to {last} are"
             self._verifier.find("completeness", "order_missing", f"{which} missing")
 
 

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[tuple[str, str], str], list[str]]] =
     "opencode": ({"work/opencode.json": OPENCODE},
         {("bash", "git status"): "allow", ("bash", "git status -s"): "ask", ("bash", "npm test"): "allow",
         ("bash", "npm publish x"): "deny", ("edit", "src/a"): "allow", ("edit", "b"): "deny",
-        ("fetch", "https://x"): "allow", ("read", "a"): "ask"}, ["where nothing is said"]),
+        ("fetch", "https://x"): "allow", ("read", "a"): "ask"}, ["what no setting names"]),
     "cursor": ({"home/.cursor/cli-config.json": CURSOR,
         "work/.cursor/permissions.json": {"terminalAllowlist": ["ls"]}},
         {("bash", "git status"): "allow", ("bash", "ls | rm x"): "deny", ("bash", "ls -l"): "allow",
