@@ -42,6 +42,7 @@ class TimelineItems:
     def __init__(self, *, ran: int | None = None) -> None:
         self._ran = ran
         self._calls: dict[str, dict[str, Any]] = {}
+        self._denied: dict[str, None] = {}
         self._units: dict[str, str] = {}
         """By budget."""
 
@@ -79,6 +80,21 @@ class TimelineItems:
         """The call that an event is of, as far as it is known."""
         input = self._calls.get(event.tool_call_id)
         return event.tool_name if input is None else _call(event.tool_name, input)
+
+    def decided(self, event: ev.ToolCallDenied | ev.ToolCallStarted) -> Rendering:
+        """A call that was denied, or that runs: allowed, not asked about, or in spite of a denial."""
+        denied, call = event.tool_call_id in self._denied, self.call(event)
+        if isinstance(event, ev.ToolCallDenied):
+            self._denied[event.tool_call_id] = None
+            if len(self._denied) > _CALLS_KNOWN:
+                del self._denied[next(iter(self._denied))]
+            return "bad", "denied", f"{call}; the model is told: {event.tell_model or 'nothing'}"
+        return ("care", "ran", f"{call} although it was denied") if denied else ("good", "allowed", call)
+
+    def requested(self, event: ev.ToolCallRequested) -> Rendering:
+        """A call that is to be decided, also under the id of an earlier one."""
+        self._denied.pop(event.tool_call_id, None)
+        return "soft", "asked", self.call(event)
 
     def placed(self, event: ev.PolicyViolated) -> str:
         """The message of a violation; the call's place in an order with the number of calls: those that ran, and
@@ -188,14 +204,11 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ),
     ev.MessageSent: ("message", _message),
     ev.MessageReceived: ("message", _message),
-    ev.ToolCallRequested: ("request", lambda items, e: ("soft", "asked", items.call(e))),
-    ev.ToolCallStarted: ("call", lambda items, e: ("good", "allowed", items.call(e))),
+    ev.ToolCallRequested: ("request", TimelineItems.requested),
+    ev.ToolCallStarted: ("call", TimelineItems.decided),
     ev.ToolCallCompleted: ("result", lambda _, e: ("soft", "result", _output(e.tool_output))),
     ev.ToolCallFailed: ("result", lambda _, e: ("care", "failed", _output(e.error))),
-    ev.ToolCallDenied: (
-        "call",
-        lambda items, e: ("bad", "denied", f"{items.call(e)}; the model is told: {e.tell_model or 'nothing'}"),
-    ),
+    ev.ToolCallDenied: ("call", TimelineItems.decided),
     ev.TokenUsageUpdated: ("usage", _used),
     ev.PolicyViolated: ("violation", _violated),
     ev.BudgetWarned: ("limit", _warned),

@@ -171,6 +171,15 @@ def test_an_approval_is_answered_where_the_answer_can_count(
     assert (item.label, item.approval_id, item.why) == (label, "a" if answerable else None, why)
 
 
+def test_a_call_that_runs_though_it_was_denied_is_not_shown_as_allowed() -> None:
+    """Another one under its id is."""
+    items = TimelineItems()
+    wanted, started = ev.ToolCallRequested(**CALL), ev.ToolCallStarted(**CALL)
+    events = (wanted, ev.ToolCallDenied(tool_call_id="c"), started, wanted, started)
+
+    assert [item.label for item in map(items.of, events) if item] == ["asked", "denied", "ran", "asked", "allowed"]
+
+
 def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
     """With the request, and again where another one ran."""
     items = TimelineItems()
