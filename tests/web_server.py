@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -32,7 +33,8 @@ tokens:
   - {name: eve, token: eve-token-1234567890}
 """
 ANA, BEN, EVE = (f"{name}-token-1234567890" for name in ("ana", "ben", "eve"))
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
+"""The one draws no window around a page, which is most of what the other does."""
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
