@@ -217,9 +217,10 @@ class Alphabet:
             inputs += [*made, *rows(choices, made)]
         compared = any(part.rule.machine.compares_inputs for part in self._parts)
         found: dict[Any, InputClass] = {}
-        for input in sorted(inputs, key=lambda each: (len(each), len(str(each)))):
+        objects = (each if isinstance(each, dict) else {} for each in inputs)
+        for input in sorted(objects, key=lambda each: (len(each), len(str(each)))):
             self._work.spend(len(self._parts))
-            call = self._made(name, input if isinstance(input, dict) else {}, bound)
+            call = self._made(name, input, bound)
             key = (tuple(part.mask(call) for part in self._parts), self._keys(call.input, bound))
             found.setdefault(key, call)
         for call in found.values():

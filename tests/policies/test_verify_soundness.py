@@ -205,6 +205,9 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
             {"prior": "look", "output": [{"path": "$.p", "within": "."}]}]}),
         {"reach": "pay"},
     ),
+    "an input as a whole": (
+        denied({"path": "$", "lt": 7.5}, {"path": "$.n", "equals": 1}), {"keeps": denied({"path": "$", "lt": 7.5})}
+    ),
     "a line that only bash reads": (
         policy(tool_rules=[only({"path": "$.c", "runs": ["cat", "ls"]})]),
         {"reach": {"tool": "pay", "where": [{"path": "$.c", "equals": "cat <(ls)"}]}},
