@@ -68,8 +68,8 @@ def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
     """Whether two policies decide alike: neither lets through what the other does not."""
     mine = inquiry.stack
     back = inquiry._replace(stack=other)
-    there = inquiry.no_looser(other, f"`{mine.name}` lets through what `{other.name}` does not")
-    here = back.no_looser(mine, f"`{other.name}` lets through what `{mine.name}` does not")
+    there = inquiry.no_looser(other, f"`{mine.name}` allows what `{other.name}` does not")
+    here = back.no_looser(mine, f"`{other.name}` allows what `{mine.name}` does not")
     for rest in (False, True):
         for direction in (there, here):
             direction.search(rest=rest)
@@ -256,7 +256,7 @@ class Direction:
             )
         if unknown is not None:
             return Unknown(reason=unknown.reason, explored=explored)
-        proof = f"every session that `{self._stack.name}` lets through keeps `{self._property.name}`"
+        proof = f"every session that `{self._stack.name}` allows keeps `{self._property.name}`"
         certificates = [each.certificate for each in found if each.certificate is not None]
         return Proved(reason=proof, explored=explored, certificates=certificates)
 
@@ -268,7 +268,7 @@ class Direction:
         held = replayed.session and replayed.session[-1]["decision"] == "request_approval"
         words = self._standard.widened if held and not at_end and self._standard.widened else self._words
         broken = "breaks" if self._standard.strict else "is refused by"
-        says = words or f"a session that `{self._stack.name}` lets through {broken} `{self._property.name}`"
+        says = words or f"a session that `{self._stack.name}` allows {broken} `{self._property.name}`"
         return f"{says}: rule `{id}`{at_end}: {actual}"
 
 
