@@ -23,7 +23,7 @@ class Source(Record, frozen=True):
 
     Attributes:
         tool: The calls whose output is looked at.
-        path: Where the values are in the output; anywhere if not given.
+        path: Where the values are in the output, unless a `regex` finds them.
         regex: A regular expression whose captures are the values.
     """
 
