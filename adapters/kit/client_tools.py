@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from proctor.policies.events import Event, RunStarted, ToolCallRequested, ToolCallStarted
-from proctor.policies.events.run_context import Tool, recorded, tool
+from proctor.policies.events.run_context import Capabilities, Tool, recorded, tool
 from proctor.policies.values.globs import matcher
 
 from . import function_tools
 from .function_tools import MOSTLY, both
+
+if TYPE_CHECKING:
+    from proctor.policies import Policy
+    from proctor.policies.analysis import Findings
 
 _NO_PORTABLE_NAME = """
     AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
@@ -175,12 +179,94 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "pydantic-ai": function_tools.PYDANTIC_AI,
 }
 """The tools of known clients, by their names as `provider` in events."""
+_GEMINI_NO_PORTABLE_NAME = """
+    activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory
+    tracker_add_dependency tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task
+    tracker_visualize update_topic write_todos
+"""
+_GEMINI_EDIT = ("instruction", "old_string", "allow_multiple")
+HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
+    "claude": CLAUDE_TOOLS,
+    "codex": (
+        tool("Bash", "bash", "command"),
+        replace(APPLY_PATCH, takes=("changes", "command")),
+        *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
+        tool("collaborationspawn_agent", "task", "task_name", prompt="$.message"),
+    ),
+    "copilot": (
+        tool("bash", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
+        tool("powershell", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
+        tool("write_bash", "bash", "sessionId", "delay", command="$.input"),
+        tool("view", "read", "path", "view_range"),
+        tool("create", "write", "path", content="$.file_text"),
+        tool("edit", "edit", "path", "old_str", content="$.new_str"),
+        tool("glob", "glob", "pattern", "path"),
+        tool("grep", "grep", "pattern", "path", "glob"),
+        tool("web_fetch", "fetch", "url"),
+        tool("task", "task", "prompt", "description", "agent_type"),
+        *(Tool(name=name) for name in ("ask_user", "read_bash", "stop_bash", "report_intent", "update_todo")),
+    ),
+    "cursor": (
+        tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
+        tool("Read", "read", "offset", "limit", path=("$.path", "$.file_path")),
+        tool("Write", "write", path=("$.path", "$.file_path"), content=("$.contents", "$.content")),
+        tool("StrReplace", "edit", "old_string", "replace_all", path="$.path", content="$.new_string"),
+        tool("Edit", "edit", "old_string", "replace_all", path=("$.path", "$.file_path"), content="$.new_string"),
+        tool("EditNotebook", "edit", path="$.target_notebook", content="$.new_string"),
+        tool("Delete", "delete", path=("$.path", "$.file_path")),
+        tool("Grep", "grep", "pattern", "path", "glob"),
+        tool("Glob", "glob", pattern="$.glob_pattern", path="$.target_directory"),
+        tool("WebFetch", "fetch", "url"),
+        tool("WebSearch", "web_search", query="$.search_term"),
+        tool("Task", "task", "prompt", "description", "subagent_type"),
+    ),
+    "gemini": (
+        tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background"),
+        tool("read_file", "read", "start_line", "end_line", path="$.file_path"),
+        tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
+        tool("write_file", "write", "content", path="$.file_path"),
+        tool(
+            "replace",
+            "edit",
+            "instruction",
+            "old_string",
+            "allow_multiple",
+            path="$.file_path",
+            content="$.new_string",
+        ),
+        tool("list_directory", "glob", "ignore", path="$.dir_path"),
+        tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path"),
+        tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path"),
+        tool("search_file_content", "grep", "pattern", "include", path="$.dir_path"),
+        tool("web_fetch", "fetch", url="$.prompt"),
+        tool("google_web_search", "web_search", "query"),
+        tool("invoke_agent", "task", "agent_name", "prompt"),
+        *(Tool(name=name) for name in _GEMINI_NO_PORTABLE_NAME.split()),
+    ),
+    "opencode": (
+        tool("bash", "bash", "command", "description", "timeout", "workdir"),
+        tool("read", "read", "offset", "limit", path="$.filePath"),
+        tool("write", "write", "content", path="$.filePath"),
+        tool("edit", "edit", "oldString", "replaceAll", path="$.filePath", content="$.newString"),
+        replace(APPLY_PATCH, takes=("changes", "patchText")),
+        tool("glob", "glob", "pattern", "path"),
+        tool("grep", "grep", "pattern", "path", "include"),
+        tool("list", "glob", "path", "ignore"),
+        tool("webfetch", "fetch", "url", "format", "timeout"),
+        tool("websearch", "web_search", "query"),
+        tool("task", "task", "prompt", "description", "subagent_type"),
+        *(
+            Tool(name=name)
+            for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter", "lsp")
+        ),
+    ),
+}
+"""The tools of clients, as their hooks name them."""
 _OF_MANY_CLIENTS = ("sessions", "otel")
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
 """Agents with tools of their developers, to which the usual kinds of such tools apply."""
-KNOWN = frozenset(
-    name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
-)
+_ALL: Final = tuple(each for tables in (CLIENTS, HOOKED) for tools in tables.values() for each in tools)
+KNOWN = frozenset(name.casefold() for each in _ALL for name in (each.name, *each.synonyms))
 """All names of tools in any of them."""
 
 
@@ -276,3 +362,10 @@ def certain_changes_of(patch: str) -> list[dict[str, Any]]:
 def _plain(path: str) -> bool:
     """Whether all clients read a path alike: some end it at a colon, some strip more than blanks."""
     return path.isprintable() and ":" not in path and path == path.strip()
+
+
+def misspelt_tools(policy: Policy) -> Findings:
+    """Names that are nearly those of a tool of a known agent, and no agent's."""
+    from proctor.policies.analysis.all_checks import misspelt_names
+
+    return misspelt_names(policy, Capabilities(tools=_ALL, other_tools=True))

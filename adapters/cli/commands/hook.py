@@ -36,7 +36,7 @@ from ..options import (
     store_option_with,
     write_document,
 )
-from ..output import echo, echo_json, output_option, output_parameter, written_to
+from ..output import echo, echo_json, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
     from ...hooks.decisions import Unmatched
@@ -173,8 +173,8 @@ def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
         echo_json({"path": str(path), "changed": changed, "notes": notes})
     else:
         echo(hooks_put(path, changed))
-        for note in notes:
-            echo(note)
+        for each in notes:
+            echo(each)
 
 
 @hook.command("settings", short_help="Print the settings with the hooks.")
@@ -187,7 +187,9 @@ def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
 
     given = WantedHooks(**wanted)
     client = _client(given.agent)
-    wanted_ones, _ = _wanted(given, client, given.hold_s or 0, managed=as_managed)
+    wanted_ones, doubts = _wanted(given, client, given.hold_s or 0, managed=as_managed)
+    for doubt in doubts:
+        note(doubt)
     text = document(wanted_ones, client)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
@@ -231,8 +233,8 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
             echo_json(row)
             continue
         echo(f"{row['agent']} ({row['scope']}): {'active' if row['active'] else 'NOT active'}, {row['path']}")
-        for note in row["notes"]:
-            echo(f"  {note}")
+        for each in row["notes"]:
+            echo(f"  {each}")
     if not rows and not as_json:
         echo("no hooks are installed here; `proctor hook install --policy FILE` installs them")
     if not rows or not all(row["active"] for row in rows):
@@ -259,7 +261,7 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
             continue
         answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
         active = all(good for good, _ in answers)
-        notes = [note for _, note in answers]
+        notes = [text for _, text in answers]
         heard, why = _heard(client, path, managed=scope == "managed")
         if old := _too_old(client):
             heard, why = False, [*why, old]
@@ -401,14 +403,14 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
         hold_s = MOST_HELD_S if client.hears == "call" else 0
     if old := _too_old(client):
         raise UsageError(old)
-    settings, uncounted = _wanted(wanted, client, hold_s, managed=scope == "managed")
+    settings, doubts = _wanted(wanted, client, hold_s, managed=scope == "managed")
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
     changed = install(path, settings, client)
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
-    return path, changed, [*uncounted, *held, *_trusted(wanted.agent, path)]
+    return path, changed, [*doubts, *held, *_trusted(wanted.agent, path)]
 
 
 def hooks_put(path: Path, changed: bool) -> str:
@@ -432,12 +434,14 @@ def _path(agent: str, scope: Scope) -> Path:
 def _wanted(
     wanted: WantedHooks, client: HookClient, hold_s: int, *, managed: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """The settings, once the policies are known to be good and the store to be one; and the limits that will not
-    hold, as the agent does not say what the model uses. Managed ones have a store of each user if none is named.
+    """The settings, once the policies are known to be good and the store to be one; and what will not hold: limits,
+    as the agent does not say what the model uses, and misspelt tools. Managed ones have a store of each user if none
+    is named.
 
     Raises PolicyError, UsageError.
     """
     from ...hooks.settings import settings_with_hooks
+    from ...kit.client_tools import misspelt_tools
 
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
@@ -445,7 +449,8 @@ def _wanted(
         raise UsageError("a hook reads its policies again; name files instead of `-`")
     reports = client.usage is not None or client.tells_usage
     can_do = Capabilities(gate="all", usage="per_turn" if reports else "none")
-    findings = preflight(merge_policies(read_policies(wanted.policies)), can_do)
+    policy = merge_policies(read_policies(wanted.policies))
+    findings = preflight(policy, can_do)
     findings.check()
     path = None if managed and not is_named(wanted.store) else _hook_store(wanted.store)
     if path is not None:
@@ -460,7 +465,8 @@ def _wanted(
         hold_s=hold_s,
         managed=managed,
     )
-    return settings, [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
+    uncounted = [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
+    return settings, [*uncounted, *map(str, misspelt_tools(policy))]
 
 
 def _too_old(client: HookClient) -> str:

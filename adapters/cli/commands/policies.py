@@ -75,6 +75,8 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     from proctor.policies.analysis.redundancy_checks import contradiction_findings
     from proctor.policies.analysis.void_checks import void_findings
 
+    from ...kit.client_tools import misspelt_tools
+
     check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
     try:
@@ -87,7 +89,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
         return BAD_INPUT
     findings = preflight(merged, capabilities)
     if capabilities is None:
-        findings.extend(_unknown_to_every_agent(merged))
+        findings.extend(misspelt_tools(merged))
     findings.extend([*contradiction_findings(merged), *void_findings(merged)])
     levels = _levels(merged, findings, named_adapter=capabilities is not None)
     bad = {"refused", "error"} | ({"warning"} if strict else set())
@@ -121,16 +123,6 @@ def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[
         else:
             levels.append("note" if each.code in EFFECTS else "warning")
     return levels
-
-
-def _unknown_to_every_agent(merged: Policy) -> Findings:
-    """Names that are nearly those of a tool of a known agent, and no agent's."""
-    from proctor.policies.analysis.all_checks import misspelt_names
-
-    from ...kit.client_tools import CLIENTS
-
-    table = tuple(tool for tools in CLIENTS.values() for tool in tools)
-    return misspelt_names(merged, Capabilities(tools=table, other_tools=True))
 
 
 def _capabilities(name: str) -> Capabilities:

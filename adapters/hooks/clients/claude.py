@@ -15,7 +15,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 
 from ...agents.claude.session_log import OTHERS, WOKEN, ClaudeUsageLog, logs_below
-from ...kit.client_tools import CLAUDE_TOOLS
+from ...kit.client_tools import HOOKED
 from ..messages import (
     NEVER_SET,
     STOPPED,
@@ -243,7 +243,7 @@ CLAUDE: Final = HookClient(
     name="claude",
     title="Claude Code",
     by="claude-code",
-    tools=CLAUDE_TOOLS,
+    tools=HOOKED["claude"],
     events=EVENTS,
     read=read,
     output=output,

@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.events.run_context import Tool, tool
-
 from ...agents.codex.session_log import CodexUsageLog
-from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
+from ...kit.client_tools import HOOKED, certain_changes_of
 from ..messages import (
     STOPPED,
     ClientSettings,
@@ -32,13 +30,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "Interrupt": "interrupt",
     "SessionEnd": "session_end",
 }
-TOOLS: Final[tuple[Tool, ...]] = (
-    tool("Bash", "bash", "command"),
-    msgspec.structs.replace(APPLY_PATCH, takes=("changes", "command")),
-    *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
-    tool("collaborationspawn_agent", "task", "task_name", prompt="$.message"),
-)
-"""As its hooks name them."""
 _NAMES: Final = {"event": "hook_event_name", "prompt_id": "turn_id"}
 """The client's names of fields that `HookInput` names otherwise."""
 
@@ -112,7 +103,7 @@ CODEX: Final = HookClient(
     name="codex",
     title="Codex",
     by="codex",
-    tools=TOOLS,
+    tools=HOOKED["codex"],
     events=EVENTS,
     read=read,
     output=output,

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.events.run_context import Tool, tool
-
+from ...kit.client_tools import HOOKED
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -21,19 +20,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
 }
 """Under these names its input names the event; under its own (`preToolUse`) it does not."""
 _TIMEOUT_S: Final = 120
-TOOLS: Final[tuple[Tool, ...]] = (
-    tool("bash", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
-    tool("powershell", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
-    tool("write_bash", "bash", "sessionId", "delay", command="$.input"),
-    tool("view", "read", "path", "view_range"),
-    tool("create", "write", "path", content="$.file_text"),
-    tool("edit", "edit", "path", "old_str", content="$.new_str"),
-    tool("glob", "glob", "pattern", "path"),
-    tool("grep", "grep", "pattern", "path", "glob"),
-    tool("web_fetch", "fetch", "url"),
-    tool("task", "task", "prompt", "description", "agent_type"),
-    *(Tool(name=name) for name in ("ask_user", "read_bash", "stop_bash", "report_intent", "update_todo")),
-)
 
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +76,7 @@ COPILOT: Final = HookClient(
     name="copilot",
     title="Copilot CLI",
     by="copilot",
-    tools=TOOLS,
+    tools=HOOKED["copilot"],
     events=EVENTS,
     read=read,
     output=output,

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.events.run_context import Tool, tool
-
+from ...kit.client_tools import HOOKED
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -23,20 +22,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
 }
 """`preToolUse` comes before every call; one more, of commands and MCP tools, may spare a question."""
 _TIMEOUT_S: Final = 600
-TOOLS: Final[tuple[Tool, ...]] = (
-    tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
-    tool("Read", "read", "offset", "limit", path=("$.path", "$.file_path")),
-    tool("Write", "write", path=("$.path", "$.file_path"), content=("$.contents", "$.content")),
-    tool("StrReplace", "edit", "old_string", "replace_all", path="$.path", content="$.new_string"),
-    tool("Edit", "edit", "old_string", "replace_all", path=("$.path", "$.file_path"), content="$.new_string"),
-    tool("EditNotebook", "edit", path="$.target_notebook", content="$.new_string"),
-    tool("Delete", "delete", path=("$.path", "$.file_path")),
-    tool("Grep", "grep", "pattern", "path", "glob"),
-    tool("Glob", "glob", pattern="$.glob_pattern", path="$.target_directory"),
-    tool("WebFetch", "fetch", "url"),
-    tool("WebSearch", "web_search", query="$.search_term"),
-    tool("Task", "task", "prompt", "description", "subagent_type"),
-)
 _NAMES: Final = {
     "session_id": "conversation_id",
     "event": "hook_event_name",
@@ -100,7 +85,7 @@ CURSOR: Final = HookClient(
     name="cursor",
     title="Cursor",
     by="cursor",
-    tools=TOOLS,
+    tools=HOOKED["cursor"],
     events=EVENTS,
     read=read,
     output=output,

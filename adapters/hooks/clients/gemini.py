@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.events.run_context import Tool, tool
-
+from ...kit.client_tools import HOOKED
 from ..messages import (
     NEVER_SET,
     STOPPED,
@@ -31,28 +30,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "SessionEnd": "session_end",
 }
 _TIMEOUT_MS: Final = 120_000
-_NO_PORTABLE_NAME: Final = """
-    activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory
-    tracker_add_dependency tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task
-    tracker_visualize update_topic write_todos
-"""
-TOOLS: Final[tuple[Tool, ...]] = (
-    tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background"),
-    tool("read_file", "read", "start_line", "end_line", path="$.file_path"),
-    tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
-    tool("write_file", "write", "content", path="$.file_path"),
-    tool(
-        "replace", "edit", "instruction", "old_string", "allow_multiple", path="$.file_path", content="$.new_string"
-    ),
-    tool("list_directory", "glob", "ignore", path="$.dir_path"),
-    tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path"),
-    tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path"),
-    tool("search_file_content", "grep", "pattern", "include", path="$.dir_path"),
-    tool("web_fetch", "fetch", url="$.prompt"),
-    tool("google_web_search", "web_search", "query"),
-    tool("invoke_agent", "task", "agent_name", "prompt"),
-    *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
-)
 _NAMES: Final = {"event": "hook_event_name", "last_assistant_message": "prompt_response"}
 """The client's names of fields that `HookInput` names otherwise."""
 
@@ -106,7 +83,7 @@ GEMINI: Final = HookClient(
     name="gemini",
     title="Gemini CLI",
     by="gemini",
-    tools=TOOLS,
+    tools=HOOKED["gemini"],
     events=EVENTS,
     read=read,
     output=output,

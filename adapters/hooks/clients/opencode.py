@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.events import TokenUsageUpdated
-from proctor.policies.events.run_context import Tool, tool
 
-from ...kit.client_tools import APPLY_PATCH, certain_changes_of
+from ...kit.client_tools import HOOKED, certain_changes_of
 from ...kit.usage_log import LoggedTokens
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
 
@@ -23,20 +22,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "session.idle": "stop",
     "session.deleted": "session_end",
 }
-TOOLS: Final[tuple[Tool, ...]] = (
-    tool("bash", "bash", "command", "description", "timeout", "workdir"),
-    tool("read", "read", "offset", "limit", path="$.filePath"),
-    tool("write", "write", "content", path="$.filePath"),
-    tool("edit", "edit", "oldString", "replaceAll", path="$.filePath", content="$.newString"),
-    msgspec.structs.replace(APPLY_PATCH, takes=("changes", "patchText")),
-    tool("glob", "glob", "pattern", "path"),
-    tool("grep", "grep", "pattern", "path", "include"),
-    tool("list", "glob", "path", "ignore"),
-    tool("webfetch", "fetch", "url", "format", "timeout"),
-    tool("websearch", "web_search", "query"),
-    tool("task", "task", "prompt", "description", "subagent_type"),
-    *(Tool(name=name) for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter", "lsp")),
-)
 
 _PLUGIN: Final = """// Written by `proctor hook install`; `proctor hook uninstall` removes it.
 import { spawn } from "node:child_process"
@@ -209,7 +194,7 @@ OPENCODE: Final = HookClient(
     name="opencode",
     title="opencode",
     by="opencode",
-    tools=TOOLS,
+    tools=HOOKED["opencode"],
     events=EVENTS,
     read=read,
     output=output,

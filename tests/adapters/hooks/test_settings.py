@@ -97,6 +97,23 @@ def test_install_checks_the_policy_and_says_what_it_did(
     assert list(Path(".claude").iterdir()) == []
 
 
+def test_a_misspelt_tool_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A deny of it would hold nothing back; another agent's tool is none."""
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text("{name: p, tool_rules: [{deny: [bahs, read_many_files]}]}")
+    options = ("--policy", "policy.yaml", "--store", "store.db")
+    _, installed, _ = run(capsys, "install", *options)
+    _, settings, beside = run(capsys, "settings", *options)
+
+    assert installed.splitlines()[1:] == ["p/deny-1: no tool is called `bahs`; did you mean `bash`?"]
+    assert (beside.splitlines(), json.loads(settings)) == (
+        installed.splitlines()[1:],
+        json.loads(Path(".claude/settings.local.json").read_text()),
+    )
+
+
 def test_install_refuses_what_no_hook_could_judge_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

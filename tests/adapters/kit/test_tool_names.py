@@ -13,7 +13,7 @@ import pytest
 from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
-from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
+from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools
 from proctor.adapters.traces import read_sessions
 from proctor.policies import (
     RunContext,
@@ -140,6 +140,16 @@ def test_an_act_of_another_name_needs_no_input() -> None:
 
     assert monitor.propose(ToolCall(id="c", name="Ship", input={})).action == "deny"
     assert monitor.propose(ToolCall(id="d", name="Note", input={})).action == "allow"
+
+
+@pytest.mark.parametrize("client", HOOKED)
+def test_no_name_of_a_known_tool_looks_misspelt(client: str) -> None:
+    """Neither to those who check a policy for no agent nor to a loop that has its own tools."""
+    names = [name for tool in HOOKED[client].tools for name in (tool.name, *tool.synonyms)]
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": names}]}))
+
+    assert [str(one) for one in misspelt_tools(policy)] == []
+    assert {name.casefold() for name in names} <= KNOWN
 
 
 @pytest.mark.parametrize("tools", [CLIENTS["codex"], HOOKED["codex"].tools, HOOKED["opencode"].tools])
