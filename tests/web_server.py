@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+from forked_programs import warm_proctor
 
 from proctor.adapters.kit.http_server import listening, url_of
 from proctor.adapters.operations.identities import AccessTokens, read_tokens
@@ -173,7 +174,7 @@ def going(
     (folder / "policy.yaml").write_text(policy)
     return killed_at_the_end(
         [
-            *(*PROCTOR, "run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml"),
+            *(warm_proctor(), "run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml"),
             *("--policy", "policy.yaml", "--store", str(site.store), *more, prompt),
         ],
         cwd=folder,
