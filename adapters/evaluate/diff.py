@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ from proctor.policies.events.run_context import RunContext
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 from ..kit.display_text import escape_control
-from .judge import CallLine, SessionReport, call_lines, in_words, judge_session, whose
+from .judge import CallLine, SessionReport, by_call, call_lines, in_words, judge_session, whose
 
 if TYPE_CHECKING:
     from ..traces import TraceSession
@@ -103,17 +103,17 @@ def compare_sessions(
 
 
 def _changes(session: TraceSession, before: SessionReport, after: SessionReport) -> Iterator[CallChange]:
-    old, new = _answers(before), _answers(after)
-    if old == new:
+    if before.violations == after.violations:
         return
-    lines: dict[str | None, CallLine] = {line.id: line for line in call_lines(session.events)}
-    for call_id in [*lines, None]:
-        was, is_now = old.get(call_id, DiffAnswer()), new.get(call_id, DiffAnswer())
+    lines = call_lines(session.events)
+    old, new = _answers(before, lines), _answers(after, lines)
+    for line in [*lines, None]:
+        position = line.position if line else 0
+        was, is_now = old.get(position, DiffAnswer()), new.get(position, DiffAnswer())
         if was != is_now:
-            line = lines.get(call_id)
             yield CallChange(
                 change=_change(was, is_now),
-                tool_call_id=call_id,
+                tool_call_id=line.id if line else None,
                 tool_name=line.name if line else None,
                 call=line.text if line else "the session as a whole",
                 old=was,
@@ -121,15 +121,15 @@ def _changes(session: TraceSession, before: SessionReport, after: SessionReport)
             )
 
 
-def _answers(report: SessionReport) -> dict[str | None, DiffAnswer]:
-    """A policy's answers by call; a finding about no call is about the session as a whole."""
-    answers: dict[str | None, DiffAnswer] = {}
-    for violation in report.violations:
-        earlier = answers.get(violation.tool_call_id, DiffAnswer())
-        stricter = max(earlier.action, violation.action, key=lambda action: STRICTNESS[action])
-        rules = tuple(sorted({*earlier.rules, violation.rule}))
-        answers[violation.tool_call_id] = DiffAnswer(action=stricter, rules=rules)
-    return answers
+def _answers(report: SessionReport, lines: Sequence[CallLine]) -> dict[int, DiffAnswer]:
+    """A policy's answers by the positions of calls; 0 is the session as a whole."""
+    return {
+        position: DiffAnswer(
+            action=max((each.action for each in violations), key=STRICTNESS.__getitem__),
+            rules=tuple(sorted({each.rule for each in violations})),
+        )
+        for position, violations in by_call(report.violations, lines).items()
+    }
 
 
 def _change(old: DiffAnswer, new: DiffAnswer) -> Change:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -427,24 +427,44 @@ class CallLine(msgspec.Struct, kw_only=True):
 
 
 def call_lines(events: list[Event]) -> list[CallLine]:
-    """The calls of a session in order, each once."""
-    lines: dict[str, CallLine] = {}
+    """The calls of a session in order, each once; an id that is used again is another call."""
+    lines: list[CallLine] = []
+    open: dict[str, CallLine] = {}
     for event in events:
-        if isinstance(event, ToolCallRequested | ToolCallStarted):
-            line = lines.get(event.tool_call_id)
+        if isinstance(event, RunStarted):
+            open.clear()
+        elif isinstance(event, ToolCallRequested | ToolCallStarted):
+            line = open.get(event.tool_call_id)
             if line is None:
-                line = lines[event.tool_call_id] = CallLine(
+                line = open[event.tool_call_id] = CallLine(
                     position=len(lines) + 1,
                     seq=event.seq,
                     id=event.tool_call_id,
                     name=event.tool_name,
                     input=event.tool_input,
                 )
+                lines.append(line)
             line.fate = "never ran" if isinstance(event, ToolCallRequested) else ""
             line.input = event.tool_input
-        elif isinstance(event, ToolCallFailed | ToolCallDenied) and event.tool_call_id in lines:
-            lines[event.tool_call_id].fate = "failed" if isinstance(event, ToolCallFailed) else "denied"
-    return list(lines.values())
+        elif isinstance(event, ToolCallDenied) and event.tool_call_id in open:
+            open[event.tool_call_id].fate = "denied"
+        elif isinstance(event, ToolCallCompleted | ToolCallFailed) and event.tool_call_id in open:
+            line = open.pop(event.tool_call_id)
+            line.fate = "failed" if isinstance(event, ToolCallFailed) else line.fate
+    return lines
+
+
+def by_call(violations: Iterable[ViolationRecord], lines: Sequence[CallLine]) -> dict[int, list[ViolationRecord]]:
+    """Violations by the positions of their calls; 0 has those of the session as a whole."""
+    by_id: defaultdict[str, list[CallLine]] = defaultdict(list)
+    for line in lines:
+        by_id[line.id].append(line)
+    found: defaultdict[int, list[ViolationRecord]] = defaultdict(list)
+    for each in violations:
+        calls = by_id.get(each.tool_call_id or "", [])
+        begun = [line for line in calls if line.seq <= each.seq] or calls[:1]
+        found[begun[-1].position if begun else 0].append(each)
+    return found
 
 
 def _short(value: Any) -> str:

@@ -26,6 +26,7 @@ from .judge import (
     RuleTally,
     SessionReport,
     ViolationRecord,
+    by_call,
     call_lines,
     fails,
     in_words,
@@ -94,13 +95,13 @@ def _report(session: TraceSession, violations: list[ViolationRecord], lines: lis
     append_field(text, "policy", f"{first.policy}, action {first.action}")
     append_field(text, "expected", expected(first))
     append_field(text, "actual", actual(first))
-    position = next((line.position for line in lines if line.id == first.tool_call_id), None)
-    if position is not None:
+    offending = by_call(violations, lines)
+    if position := next(iter(by_call([first], lines))):
         append_field(text, "at", f"call {position} of {len(lines)}")
     if len(violations) > 1:
         append_field(text, "violations", f"{len(violations)}; the first is described here")
     text.append("\n")
-    _trace(text, lines, violations)
+    _trace(text, lines, violations[0], {position for position in offending if position})
     text.append("\n")
     append_field(text, "suggestion", suggestion(first))
     return text
@@ -112,24 +113,23 @@ def append_field(text: Text, name: str, value: str) -> None:
     text.append(f"{escape_control(value)}\n")
 
 
-def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord]) -> None:
+def _trace(text: Text, lines: list[CallLine], first: ViolationRecord, offending: set[int]) -> None:
     text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
-    offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
     last = 0
-    for line in _around(lines, offending, violations[0]):
+    for line in _around(lines, offending, first):
         append_gap(text, line.position - last - 1)
         last = line.position
-        append_call(text, line, mark="violation" if line.id in offending else "")
+        append_call(text, line, mark="violation" if line.position in offending else "")
     if not offending:
-        moment = f"what event {violations[0].seq} reports" if is_limit(violations[0]) else "the session ended here"
+        moment = f"what event {first.seq} reports" if is_limit(first) else "the session ended here"
         text.append(f"  > {moment}", "bold red")
         text.append("  <-- violation\n", "red")
     append_gap(text, len(lines) - last)
 
 
-def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord) -> list[CallLine]:
+def _around(lines: list[CallLine], offending: set[int], first: ViolationRecord) -> list[CallLine]:
     """The offending calls with their neighbours or, where no call is to blame, the calls before."""
-    marks = [index for index, line in enumerate(lines) if line.id in offending]
+    marks = [index for index, line in enumerate(lines) if line.position in offending]
     if not marks:
         return [line for line in lines if line.seq <= first.seq][-_SHOWN:]
     wanted = {index for mark in marks for index in range(mark - _BEFORE, mark + _AFTER + 1)}

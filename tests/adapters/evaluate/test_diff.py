@@ -10,7 +10,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from proctor.adapters.evaluate import DiffSummary, SessionChange, compare_sessions, diff_table
+from proctor.adapters.evaluate import (
+    DiffSummary,
+    SessionChange,
+    compare_sessions,
+    diff_table,
+    failure_reports,
+    judge_session,
+)
 from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
@@ -40,6 +47,23 @@ def test_calls_judged_otherwise_are_named_with_what_changed(
     assert [call.change for call in found.calls] == changes
     assert [call.tool_call_id for call in found.calls] == ["c1"] * len(changes)
     assert found.differs is bool(changes)
+
+
+@pytest.mark.parametrize("between", [{"type": "tool_call_completed", "tool_call_id": "c"}, {"type": "run_started"}])
+def test_an_id_that_is_used_again_is_another_call(
+    make_session: MakeSession, policy: Compile, between: dict[str, Any]
+) -> None:
+    """Each is compared with itself, though both policies deny the later one."""
+    first, later = (
+        {"type": "tool_call_started", "tool_call_id": "c", "tool_name": tool} for tool in ("bash", "mail")
+    )
+    session = make_session(first, between, later)
+    old, new = policy(block("bash"), block("mail")), policy(block("mail"))
+    (found,) = compare_sessions(old, new, [session])
+
+    assert [(call.tool_name, call.change) for call in found.calls] == [("bash", "newly_allowed")]
+    (report,) = failure_reports(session, judge_session(new, session))
+    assert "call 2 of 2" in report.plain
 
 
 def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, policy: Compile) -> None:
