@@ -199,7 +199,7 @@ class Records:
                 stretches.append(stretch)
             elif event_id or type(stored) in NOTABLE:
                 stretch.notable.append(stored)
-            stretch.data.append(data)
+            stretch.data.append(b"%b" % data)  # a copy, as msgspec leaves half as much room again behind
             if event_id:
                 new_ids[session_id, event_id] = stored
             result.append(stored)
