@@ -264,7 +264,9 @@ def policy_files(folder: Path) -> list[Path]:
 
 
 def _is_policy_file(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    """Whether a path of a directory is meant as one; a link that leads nowhere is, so that reading it fails."""
+    named = path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return named and (path.is_file() or path.is_symlink())
 
 
 def policies_among(folder: Path) -> tuple[list[Path], dict[Path, str]]:

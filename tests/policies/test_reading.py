@@ -214,6 +214,15 @@ def test_a_file_that_is_not_there_is_a_policy_error(tmp_path: Path) -> None:
         load_policies(tmp_path)
 
 
+def test_a_link_to_a_policy_that_is_not_there_is_no_absent_policy(tmp_path: Path) -> None:
+    """Whoever put it into the directory wants its rules."""
+    (tmp_path / "a.yaml").write_text("name: a")
+    (tmp_path / "org.yaml").symlink_to(tmp_path / "unmounted" / "org.yaml")
+
+    with pytest.raises(PolicyError, match=r"org\.yaml: cannot read the file: no such file"):
+        load_policies(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
