@@ -52,15 +52,19 @@ from .active_runs import ActiveRun, ActiveRuns, RunHandle, Statistics, why_left
 
 
 class Place:
-    """What a run takes of `max_running`; whatever its agent starts has the context of `spawn`."""
+    """What a run takes of `max_running`; whatever its agent starts has the context of `spawn`.
 
-    __slots__ = ("admission", "below", "outer", "over", "session_id")
+    `below` counts the runs that its agent started on the same supervisor and that go on; `waiting` are to start.
+    """
+
+    __slots__ = ("admission", "below", "outer", "over", "session_id", "waiting")
 
     def __init__(self, admission: Admission, session_id: str) -> None:
         self.admission = admission
         self.session_id = session_id
         self.outer = _place.get()
-        self.below = 0  # how many runs that its agent started here go on
+        self.below = 0
+        self.waiting: dict[Place, None] = {}
         self.over = False
 
     @property
@@ -102,12 +106,16 @@ class Admission:
         """Wait for a place. Raises UsageError if the session has a run that is not over."""
         place = Place(self, session_id)
         self._waiting[place] = admitted = anyio.Event()
-        self._admit()
+        if (lender := place.lender) is not None:
+            lender.waiting[place] = None
+        self._admit(lender)
         try:
             await admitted.wait()
         except BaseException:
             if self._waiting.pop(place, None) is None:
                 self._leave(place)
+            elif (lender := place.lender) is not None:
+                del lender.waiting[place]
             raise
         if session_id in self._sessions:
             self._leave(place)
@@ -131,16 +139,21 @@ class Admission:
         self._sessions.remove(place.session_id)
         self._leave(place)
 
-    def _admit(self) -> None:
-        """Admit those for which there is a place, in the order in which they came."""
-        for place in tuple(self._waiting):
-            lender = place.lender
-            lent = lender is not None and not lender.below
-            if self._free > 0 or lent:
-                self._free -= not lent
-                if lender is not None:
-                    lender.below += 1
-                self._waiting.pop(place).set()
+    def _admit(self, lender: Place | None) -> None:
+        """Admit those for which there is a place, the lender's or a free one, in the order in which they came."""
+        if lender is not None and lender.waiting and not lender.below:
+            self._enter(next(iter(lender.waiting)))
+        while self._free > 0 and self._waiting:
+            self._enter(next(iter(self._waiting)))
+
+    def _enter(self, place: Place) -> None:
+        lender = place.lender
+        if lender is None or lender.below:
+            self._free -= 1
+        if lender is not None:
+            lender.below += 1
+            del lender.waiting[place]
+        self._waiting.pop(place).set()
 
     def _leave(self, place: Place) -> None:
         place.end()
@@ -148,8 +161,9 @@ class Admission:
         lender = place.lender
         if lender is not None:
             lender.below += place.below - 1
+            lender.waiting |= place.waiting
             self._free -= not lender.below
-        self._admit()
+        self._admit(lender)
 
 
 @contextmanager
