@@ -266,8 +266,8 @@ _OF_MANY_CLIENTS = ("sessions", "otel")
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
 """Agents with tools of their developers, to which the usual kinds of such tools apply."""
 _ALL: Final = tuple(each for tables in (CLIENTS, HOOKED) for tools in tables.values() for each in tools)
-KNOWN = frozenset(name.casefold() for each in _ALL for name in (each.name, *each.synonyms))
-"""All names of tools in any of them."""
+KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each.name, *each.synonyms))
+"""All names of tools in any of them, and the usual ones of developers' tools."""
 
 
 def tools_of(provider: str) -> tuple[Tool, ...]:
@@ -368,4 +368,4 @@ def misspelt_tools(policy: Policy) -> Findings:
     """Names that are nearly those of a tool of a known agent, and no agent's."""
     from proctor.policies.analysis.all_checks import misspelt_names
 
-    return misspelt_names(policy, Capabilities(tools=_ALL, other_tools=True))
+    return misspelt_names(policy, Capabilities(tools=_ALL, other_tools=True, elsewhere=KNOWN))

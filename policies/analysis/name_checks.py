@@ -102,8 +102,8 @@ def _inputs(
         patterns = clause.scope.patterns(selector)
         if key is None or (capabilities.other_tools and not all(map(is_plain, patterns))):
             continue
-        meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)}
-        inputs = [_known_inputs(tool) for tool in meant.values()]
+        meant = [tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)]
+        inputs = [_known_inputs(tool) for tool in meant]
         if inputs and all(inputs) and not any(key[1] in names for names in inputs):
             close = _nearest(key[1], {name for names in inputs for name in names}, alike or 0.6)
             if alike and not close:
@@ -111,7 +111,7 @@ def _inputs(
             yield finding(
                 "unknown_input",
                 clause,
-                f"{_listed(meant)} has no input `{key[1]}`",
+                f"{_listed(dict.fromkeys(tool.name for tool in meant))} has no input `{key[1]}`",
                 witness=(path,),
                 suggestion=f"did you mean {_listed(close)}?" if close else "",
                 severity=severity,

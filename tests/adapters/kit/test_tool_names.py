@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
 from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools
+from proctor.adapters.kit.function_tools import MOSTLY
 from proctor.adapters.traces import read_sessions
 from proctor.policies import (
     RunContext,
@@ -142,11 +144,18 @@ def test_an_act_of_another_name_needs_no_input() -> None:
     assert monitor.propose(ToolCall(id="d", name="Note", input={})).action == "allow"
 
 
-@pytest.mark.parametrize("client", HOOKED)
-def test_no_name_of_a_known_tool_looks_misspelt(client: str) -> None:
+@pytest.mark.parametrize(
+    "tools",
+    [*CLIENTS.values(), *(client.tools for client in HOOKED.values()), MOSTLY],
+    ids=lambda tools: tools[0].name,
+)
+def test_no_name_of_a_known_tool_or_of_its_input_looks_misspelt(tools: Sequence[Tool]) -> None:
     """Neither to those who check a policy for no agent nor to a loop that has its own tools."""
-    names = [name for tool in HOOKED[client].tools for name in (tool.name, *tool.synonyms)]
-    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": names}]}))
+    names = [name for tool in tools for name in (tool.name, *tool.synonyms)]
+    inputs = [
+        {"tool": one.name, "where": [{"path": f"$.{key}", "exists": True}]} for one in tools for key in one.takes
+    ]
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [*names, *inputs]}]}))
 
     assert [str(one) for one in misspelt_tools(policy)] == []
     assert {name.casefold() for name in names} <= KNOWN
