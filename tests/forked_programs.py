@@ -129,8 +129,9 @@ if code < 0:
 os._exit(code)
 """
 PROGRAMS: Final = (
-    *("anyio._backends._asyncio", "claude_agent_sdk", "proctor.adapters.agents.claude.session"),
-    *("proctor.adapters.fleet", "proctor.adapters.stores.sqlite", "proctor.supervisor.api.supervisor"),
+    *("anyio._backends._asyncio", "trio", "claude_agent_sdk", "proctor.adapters.agents.claude.session"),
+    *("proctor.adapters.fleet", "proctor.adapters.stores.sqlite", "proctor.adapters.stores.postgres"),
+    *("proctor.supervisor.api.supervisor", "proctor.supervisor.testing"),
 )
 COMMANDS: Final = (
     *("anyio._backends._asyncio", "rich.table", "proctor.adapters.cli.*", "proctor.adapters.evaluate.*"),

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from queue import Queue
 from typing import Self
 
 import anyio
+from forked_programs import Forked
 
 from proctor.adapters.stores import open_store
 from proctor.policies.events import TERMINAL, Event, ToolCallStarted
@@ -30,7 +30,7 @@ SESSIONS = 6
 class Process:
     """A process whose lines can be waited for."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         self.lines: list[str] = []
         self._fresh: Queue[str | None] = Queue()
@@ -71,8 +71,7 @@ class Process:
 
 @contextmanager
 def process(name: str, *arguments: str, program: Path = PROGRAM) -> Iterator[Process]:
-    command = [sys.executable, str(program), name, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+    with Forked(program, [name, *arguments], cwd=Path.cwd(), env=os.environ) as started:
         try:
             yield Process(started)
         finally:
