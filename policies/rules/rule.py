@@ -228,7 +228,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()
         if self.key is not None and self.keyless:
-            yield ("key",), f"a `{self.type}` rule has no `key`: {self.keyless}"
+            yield ("key",), f"a rule of type `{self.type}` has no `key`: {self.keyless}"
         elif self.key is not None:
             yield from paths.problems(self.key, ("key",))
         yield from self._argument_problems()
