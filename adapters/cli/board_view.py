@@ -110,8 +110,8 @@ def budget_lines(budget: BudgetView) -> Text:
     if budget.reserved:
         amounts += f", {_figure(budget.counts, budget.reserved)} reserved by {counted(budget.runs, 'run')}"
     amounts += f", {_figure(budget.counts, budget.left)} left"
-    again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
-    return line.append(f"  {bar} {amounts}{again}", style)
+    resets = f"; resets {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
+    return line.append(f"  {bar} {amounts}{resets}", style)
 
 
 def _window(window: str) -> str:

@@ -82,7 +82,7 @@ class ExpectedCall(Record, frozen=True):
             yield ("error",), "a call has a `result` or an `error`, not both"
         elif self.ended and self.expect in ("deny", "cancel"):
             key = "error" if self.result is msgspec.UNSET else "result"
-            yield (key,), f"a call that is refused has no `{key}`"
+            yield (key,), f"a denied call has no `{key}`"
 
 
 class PolicyTest(Record, frozen=True):
@@ -107,7 +107,7 @@ class PolicyTest(Record, frozen=True):
             yield ("calls", 0, "same_turn"), "there is no call before"
         for index, call in enumerate(self.calls[:-1]):
             if call.expect == "cancel":
-                yield ("calls", index + 1), "no call comes after one that ends the run"
+                yield ("calls", index + 1), "no call can follow one that cancels the run"
         if not self.calls and not self.ends:
             yield (), "the test expects nothing; give it `calls` or `ends`"
 

@@ -158,7 +158,7 @@ def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
         one.machine == here and one.process == process and one.by_socket != origin.by_socket
         for one in clients.values()
     ):
-        raise EventError(f"the hook was not started by the client, process {origin.client.pid}, so it is refused")
+        raise EventError(f"the hook was not started by the client, process {origin.client.pid}, so it is denied")
     if before is not None and not same:
         if before.is_here:
             raise EventError(

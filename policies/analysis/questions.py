@@ -267,7 +267,7 @@ class Direction:
         id = replayed.found.rule if replayed.found else id
         held = replayed.session and replayed.session[-1]["decision"] == "request_approval"
         words = self._standard.widened if held and not at_end and self._standard.widened else self._words
-        broken = "breaks" if self._standard.strict else "is refused by"
+        broken = "breaks" if self._standard.strict else "is denied by"
         says = words or f"a session that `{self._stack.name}` allows {broken} `{self._property.name}`"
         return f"{says}: rule `{id}`{at_end}: {actual}"
 

@@ -278,7 +278,7 @@ class _Refinement:
             self._count(found)
             if found.steps:
                 return self._answer(
-                    "unknown", f"no session was found, but not all that is refused was looked at: {self.unasked}"
+                    "unknown", f"no session was found, but not every denial was looked at: {self.unasked}"
                 )
         if alphabet.gaps:
             return self._answer(

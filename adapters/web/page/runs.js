@@ -97,8 +97,8 @@ export class Runs {
 function asLimit(budget) {
   const unit = UNITS[budget.counts] ?? "";
   const reserved = budget.reserved ? `${amount(budget.reserved, unit)} reserved` : "";
-  const again = budget.resets_at ? `again ${moment(budget.resets_at)}` : "";
-  const more = [`${amount(budget.left, unit)} left`, reserved, again].filter(Boolean).join(" · ");
+  const resets = budget.resets_at ? `resets ${moment(budget.resets_at)}` : "";
+  const more = [`${amount(budget.left, unit)} left`, reserved, resets].filter(Boolean).join(" · ");
   const name = [budget.budget, budget.key].filter(Boolean).join(" ");
   const used = budget.counts === "running" ? budget.reserved : budget.used;
   return { ...budget, limit: name, used, unit, policy: more, scope: "run", exceeded: budget.left === 0 };
