@@ -11,6 +11,7 @@ import msgspec
 
 from proctor.policies.events import (
     MessageSent,
+    RunStarted,
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallFailed,
@@ -129,6 +130,9 @@ class _Reader:
         match event:
             case MessageSent(role="user", content=content) if isinstance(content, str):
                 self._wrote(content)
+            case RunStarted():  # a call is known by its id within its run
+                self._done += self._calls.values()
+                self._calls.clear()
             case TurnStarted():
                 self._use("max_turns", 1)
             case TokenUsageUpdated(scope="delta"):

@@ -15,11 +15,13 @@ from ..language.conditions import Condition, all_in
 from ..language.facts import NoCall
 from ..language.predicates import compile_when
 from ..language.selectors import ToolWhere
+from ..language.shell_commands import commands_of
 from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack, merge_policies
+from ..values.json_values import text_of
 from ..values.work_budget import Work
 from .certificate import check
 from .components import LEVELS, WARN, Standard
@@ -28,7 +30,7 @@ from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
 from .replaying import Replayed
 from .session_search import NothingCertificate, Side
-from .values import are_covered, atoms_of, candidates, depend_on_directories, documents
+from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, literals
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
 """The directories of a run, unknown and known."""
@@ -135,7 +137,7 @@ class Inquiry(NamedTuple):
         around = [
             {**place, **shell}
             for place in (PLACES if _use(clauses, "within") else PLACES[:1])
-            for shell in (SHELLS if _use(clauses, "runs") else SHELLS[:1])
+            for shell in (SHELLS if _use(clauses, "runs") and _differ_by_shell(clauses) else SHELLS[:1])
         ]
         choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
         made, everything = documents(choices, 5_000)
@@ -295,6 +297,12 @@ def read_selector(selector: Any) -> Deny:
 
 def _use(clauses: Iterable[Clause], operator: str) -> bool:
     return any(name == operator for clause in clauses for _, (name, _) in atoms_of(clause.conditions))
+
+
+def _differ_by_shell(clauses: Iterable[Clause]) -> bool:
+    """Whether a text that conditions name runs other commands in one shell than in another."""
+    named = literals([atom for clause in clauses for _, atom in atoms_of(clause.conditions)])
+    return any(commands_of(text, "sh") != commands_of(text, "bash") for text in map(text_of, named))
 
 
 def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:

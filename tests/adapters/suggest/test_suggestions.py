@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from proctor.adapters.kit.client_tools import CLAUDE_TOOLS
-from proctor.adapters.suggest import like_of
+from proctor.adapters.suggest import like_of, observe
 from proctor.adapters.suggest.observed import HOST, host_of
+from proctor.adapters.traces import TraceSession
 from proctor.policies import RunContext, ToolCall, compile_policy, events, merge_policies, parse_policies
 from proctor.supervisor.machine.pending_approvals import is_like
 
@@ -70,6 +71,18 @@ def test_nothing_else_is_like_it(name: str, granted: Any, later: Any) -> None:
 def test_what_cannot_be_read_is_like_nothing(line: str) -> None:
     """There is no entry to offer: it would admit nothing, not even the call itself."""
     assert like_of(call("Bash", {"command": line}), CLAUDE_TOOLS) is None
+
+
+def test_a_call_that_its_run_left_open_is_learnt_though_a_later_run_uses_its_id() -> None:
+    """An id names a call within its run."""
+    began: list[events.Event] = [
+        each
+        for run, tool in (("r1", "find"), ("r2", "pay"))
+        for each in (events.RunStarted(run_id=run), events.ToolCallStarted(tool_call_id="c", tool_name=tool))
+    ]
+    session = TraceSession(id="s", source="", format="events", events=began, complete=True)
+
+    assert [each.tool for each in observe(session).calls] == ["find", "pay"]
 
 
 SAID = "read https://good.example/docs and ftp://good.example/x"
