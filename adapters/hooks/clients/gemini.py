@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -52,8 +53,19 @@ def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
     message: _Input = decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
-    error = result.get("error") if kind == "completed" and isinstance(result, dict) else None
+    error = _error(result) if kind == "completed" and isinstance(result, dict) else None
     return hook_input(GEMINI, message, kind="failed" if error else kind, error=error)
+
+
+_FAILED: Final = re.compile(r"(Exit Code|Signal): (?!(0|\(none\))$)|Command was (automatically )?cancelled")
+"""How a line begins by which the client tells the model that a command failed, or was interrupted."""
+
+
+def _error(result: Mapping[str, Any]) -> Any:
+    """Why a call failed; the client names no error of a command that ran."""
+    text = result.get("llmContent")
+    failed = isinstance(text, str) and any(map(_FAILED.match, text.splitlines()))
+    return result.get("error") or (text if failed else None)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

@@ -112,7 +112,7 @@ export const Proctor = async ({ client, directory }) => {
       await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
     },
     "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
-      const result = { title: output.title, output: output.output }
+      const result = { title: output.title, output: output.output, exit: output.metadata?.exit }
       await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
     },
     event: async ({ event }) => {
@@ -168,7 +168,10 @@ def read(data: bytes) -> HookInput:
     tool_input = message.tool_input
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
-    return hook_input(OPENCODE, message, tool_input=tool_input, used=tuple(map(_usage, message.used)))
+    changed: dict[str, Any] = {"tool_input": tool_input, "used": tuple(map(_usage, message.used))}
+    if isinstance(result := message.tool_response, dict) and result.get("exit", 0) != 0:  # null: interrupted
+        changed |= {"kind": "failed", "error": result}
+    return hook_input(OPENCODE, message, **changed)
 
 
 def _usage(used: _Used) -> TokenUsageUpdated:

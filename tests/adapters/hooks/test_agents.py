@@ -315,6 +315,18 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
     assert recorded(agent.store, *kinds) == list(kinds)
 
 
+@pytest.mark.parametrize("agent", ["gemini", "opencode"], indirect=True)
+def test_a_command_that_fails_is_recorded_as_failed(agent: Any) -> None:
+    """So that a rule which waits for its success goes on waiting."""
+    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: bash, then: write}]}")
+    agent.install()
+    agent.run([agent.shell("echo tested; exit 3")], [agent.write(agent.cwd / "early")])
+
+    outcomes = recorded(agent.store, "tool_call_failed", "tool_call_completed", "tool_call_denied")
+    assert outcomes == ["tool_call_failed", "tool_call_denied"]
+    assert not (agent.cwd / "early").exists()
+
+
 @pytest.mark.parametrize("broken", ["policy", "python"])
 def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
     """Neither a prompt nor a call gets past hooks that cannot judge, or that cannot start."""

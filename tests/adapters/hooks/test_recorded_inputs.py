@@ -189,6 +189,21 @@ def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str,
     assert not kept.goes_on
 
 
+@pytest.mark.parametrize(("text", "kind"), [
+    ("Output: tested", "completed"),
+    ("Output: Exit Code: 1\nExit Code: 0\nSignal: (none)", "completed"),
+    ("Output: no\nExit Code: 1", "failed"),
+    ("Output: no\nExit Code: (none)\nSignal: SIGKILL", "failed"),
+    ("Command was cancelled by user before it could complete. Below is the output", "failed"),
+    ("Command was automatically cancelled because it exceeded the timeout", "failed"),
+])  # fmt: skip
+def test_gemini_says_only_in_words_that_a_command_failed_or_was_interrupted(text: str, kind: str) -> None:
+    """As it tells the model."""
+    given = {"session_id": "s", "hook_event_name": "AfterTool", "tool_name": "run_shell_command"}
+
+    assert CLIENTS["gemini"].read(json.dumps({**given, "tool_response": {"llmContent": text}}).encode()).kind == kind
+
+
 def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Session, tmp_path: Path) -> None:
     """Of a client that does not say which calls of a response are over."""
     session.call("ls")
