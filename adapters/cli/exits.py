@@ -171,7 +171,7 @@ class EndingSignals:
         """Call `end`, within the event loop, at the first signal, also one that has come already."""
         import anyio
 
-        from ..kit.tasks import current_hop
+        from proctor.supervisor.ports.store import current_hop
 
         hop, received = current_hop(), anyio.Event()
         raised: Exception | None = None

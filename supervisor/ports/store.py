@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Protocol, TypeVar, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import anyio
+from sniffio import current_async_library
 
 from proctor.policies.events import Event, RecordPruned
 
@@ -273,6 +276,73 @@ class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Ma
 
 T = TypeVar("T")
 _PAGE = 500
+Hop: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Runs a callable soon in an event loop, called from any thread; raises RuntimeError if the loop is gone."""
+
+
+def current_hop() -> Hop:
+    """A function that runs a callable soon in this event loop, from any thread."""
+    if current_async_library() == "trio":  # `trio` may stand in sys.modules half imported by another thread
+        from trio.lowlevel import current_trio_token
+
+        return current_trio_token().run_sync_soon
+    from asyncio import get_running_loop
+
+    return get_running_loop().call_soon_threadsafe
+
+
+def set_all(waiting: Iterable[tuple[Hop, anyio.Event]]) -> None:
+    """Set events from any thread, with one hop for each event loop."""
+    by_loop: dict[Hop, list[anyio.Event]] = {}
+    for hop, event in waiting:
+        by_loop.setdefault(hop, []).append(event)
+    for hop, events in by_loop.items():
+        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
+            hop(partial(_set_here, events))
+
+
+def _set_here(events: list[anyio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+class Notifier:
+    """Counts what was stored; notified from any thread, waited for in any event loop."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Hop, anyio.Event]] = []
+
+    def notify(self) -> None:
+        """Wake all waiters."""
+        with self._lock:
+            self.version += 1
+            waiting, self._waiting = self._waiting, []
+        here = threading.get_ident()
+        set_all((hop, changed) for thread, hop, changed in waiting if thread != here)
+        _set_here([changed for thread, _, changed in waiting if thread == here])
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return the next token once something was stored since `token`, or the time is up."""
+        entry = (threading.get_ident(), current_hop(), anyio.Event())
+        with self._lock:
+            is_news = token != self.version
+            if not is_news:
+                self._waiting.append(entry)
+        try:
+            if is_news:
+                await anyio.lowlevel.checkpoint()
+            else:
+                with anyio.move_on_after(timeout_s):
+                    await entry[2].wait()
+        finally:
+            with self._lock:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+        return self.version
+
+
 PAUSE_S = 0.05
 """The shortest time between two looks at a busy store."""
 

@@ -1,17 +1,18 @@
-"""The in-memory Store: it keeps the promises of a durable store within one process and event loop."""
+"""The in-memory Store: it keeps the promises of a durable store within one process, for any of its threads."""
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
+from inspect import iscoroutinefunction
 from itertools import dropwhile, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import anyio
 import msgspec
 
 from proctor.policies.events import TERMINAL, Event, RecordPruned
@@ -29,7 +30,7 @@ from ..ports.budget_ledger import (
     grown,
     window_at,
 )
-from ..ports.store import Store
+from ..ports.store import Notifier, Store
 from ..ports.stored_types import (
     ANY_RUN,
     ApprovalAnswer,
@@ -50,35 +51,8 @@ from . import invariants
 from .memory_tables import ApprovalTable, Claims, Records, places
 from .records import from_record, owners, stored_before, unit_start
 
-
-class Wakeups:
-    """Counts what was stored; `wait` returns once the count has moved on from a token."""
-
-    def __init__(self) -> None:
-        self._version = 1
-        self._waiting: list[anyio.Event] = []
-
-    def notify(self) -> None:
-        """Wake all waiters."""
-        self._version += 1
-        waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            changed.set()
-
-    async def wait(self, token: int, timeout_s: float) -> int:
-        """Return the next token once something was stored since `token`, or the time is up."""
-        if token != self._version:
-            await anyio.lowlevel.checkpoint()
-            return self._version
-        changed = anyio.Event()
-        self._waiting.append(changed)
-        try:
-            with anyio.move_on_after(timeout_s):
-                await changed.wait()
-        finally:
-            if not changed.is_set():
-                self._waiting.remove(changed)
-        return self._version
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class _Closed:
@@ -91,6 +65,24 @@ class _Closed:
 _CLOSED: Any = _Closed()
 
 
+def _one_at_a_time(store: type[S]) -> type[S]:
+    """Each of its methods that does not suspend excludes the others, in whatever thread they are called."""
+
+    def excluding(method: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        @wraps(method)
+        async def call(self: Any, *args: Any, **named: Any) -> T:
+            with self._lock:
+                return await method(self, *args, **named)
+
+        return call
+
+    for name, method in list(vars(store).items()):
+        if iscoroutinefunction(method) and name != "wait":
+            setattr(store, name, excluding(method))
+    return store
+
+
+@_one_at_a_time
 class MemoryStore(Store):
     """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
 
@@ -105,7 +97,8 @@ class MemoryStore(Store):
         self._claims = Claims(self._runs)
         self._approvals = ApprovalTable()
         self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
-        self._wakeups = Wakeups()
+        self._notifier = Notifier()
+        self._lock = threading.RLock()
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
         return self._append(events, epoch)
@@ -152,7 +145,7 @@ class MemoryStore(Store):
         self._records.session(run.session_id)
         if epoch:
             self._claims.claim(run, epoch)
-        self._wakeups.notify()
+        self._notifier.notify()
         return self._claims.shown(stored)
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
@@ -163,7 +156,7 @@ class MemoryStore(Store):
         attempts = self._claims.shown(run).attempts_with(epoch, lost=lost)
         self._claims.claim(run, epoch)
         self._runs[run_id] = run = msgspec.structs.replace(run, attempts=attempts)
-        self._wakeups.notify()
+        self._notifier.notify()
         return self._claims.shown(run)
 
     async def release_run(self, run_id: str, *, epoch: int) -> None:
@@ -171,7 +164,7 @@ class MemoryStore(Store):
         if run is not None and self._claims.shown(run).is_claimed_by(epoch):
             self._claims.unclaim(run)
             self._runs[run_id] = msgspec.structs.replace(run, attempts=max(run.attempts - 1, 0))
-            self._wakeups.notify()
+            self._notifier.notify()
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         return self._claims.register(msgspec.structs.replace(owner, after=len(self._approvals.commands)), lease_s)
@@ -238,12 +231,12 @@ class MemoryStore(Store):
         answered = self._approvals.answer(approval_id, given, at, instruct=event is None)
         if event is not None:
             self._append([event], 0)
-        self._wakeups.notify()
+        self._notifier.notify()
         return self._approvals.stored.get(approval_id) or answered
 
     async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
         number = self._approvals.send_command(command)
-        self._wakeups.notify()
+        self._notifier.notify()
         return number
 
     async def blocks(self) -> list[Block]:
@@ -275,7 +268,7 @@ class MemoryStore(Store):
             for run in runs:
                 self._claims.unclaim(run)
             self._approvals.forget(event.session_id)
-            self._wakeups.notify()
+            self._notifier.notify()
         return left
 
     async def size(self) -> StoreSize:
@@ -291,13 +284,13 @@ class MemoryStore(Store):
         """No effect: there is no space to free."""
 
     async def wait(self, token: int, timeout_s: float) -> int:
-        return await self._wakeups.wait(token, timeout_s)
+        return await self._notifier.wait(token, timeout_s)
 
     async def aclose(self) -> None:
-        if self._wakeups is not _CLOSED:
-            self._wakeups.notify()
+        if self._notifier is not _CLOSED:
+            self._notifier.notify()
             self._records = self._sessions = self._runs = self._claims = _CLOSED
-            self._approvals = self._ledger = self._wakeups = _CLOSED
+            self._approvals = self._ledger = self._notifier = _CLOSED
 
     async def __aenter__(self) -> MemoryStore:
         return self
@@ -315,7 +308,7 @@ class MemoryStore(Store):
             events = [event for event, one in zip(events, again, strict=True) if one is None]
         stored, news = self._records.append(events, partial(self._claims.check_fence, epoch=epoch))
         if news:
-            self._wakeups.notify()
+            self._notifier.notify()
         new = iter(stored)
         return [one or next(new) for one in again] or stored
 

@@ -7,9 +7,9 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-import anyio
 import msgspec
 from msgspec.structs import replace
+from sniffio import current_async_library
 
 from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
@@ -326,7 +326,8 @@ class Records:
 
 
 class Claims:
-    """Owners by epoch, and the epoch of each run; time is the event loop's, which tests make virtual.
+    """Owners by epoch, and the epoch of each run; an owner's lease is timed by its own event loop's clock, which
+    tests make virtual.
 
     Args:
         runs: every run of the store, with the status of its events.
@@ -335,7 +336,7 @@ class Claims:
     def __init__(self, runs: Mapping[str, RunInfo]) -> None:
         self._runs = runs
         self._owners: dict[int, Owner] = {}
-        self._until: dict[int, float] = {}
+        self._until: dict[int, tuple[Callable[[], float], float]] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, str] = {}  # the claimed run of each session, while it is not over
 
@@ -343,14 +344,14 @@ class Claims:
         """Register an owner."""
         new = replace(owner, epoch=len(self._owners) + 1, gone=False)
         self._owners[new.epoch] = new
-        self._until[new.epoch] = anyio.current_time() + lease_s
+        self._until[new.epoch] = _lease(lease_s)
         return new
 
     def renew(self, epoch: int, lease_s: float) -> None:
         """Extend a lease. Raises StoreError for one that was released, or never existed."""
         if epoch not in self._until:
             raise invariants.no_owner(epoch)
-        self._until[epoch] = anyio.current_time() + lease_s
+        self._until[epoch] = _lease(lease_s)
 
     def release(self, epoch: int) -> None:
         """Release an owner."""
@@ -432,8 +433,21 @@ class Claims:
         return replace(self._owners[epoch], gone=not self._holds(epoch)) if epoch else None
 
     def _holds(self, epoch: int) -> bool:
-        until = self._until.get(epoch)
-        return until is not None and anyio.current_time() < until and not is_gone(self._owners[epoch])
+        now, until = self._until.get(epoch, (int, 0.0))
+        return now() < until and not is_gone(self._owners[epoch])
+
+
+def _lease(lease_s: float) -> tuple[Callable[[], float], float]:
+    """The event loop's clock, which any thread may read, also after the loop's end, and when the lease is up."""
+    if current_async_library() == "trio":
+        from trio.lowlevel import current_clock
+
+        now = current_clock().current_time
+    else:
+        from asyncio import get_running_loop
+
+        now = get_running_loop().time
+    return now, now() + lease_s
 
 
 class ApprovalTable:

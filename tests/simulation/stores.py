@@ -21,7 +21,6 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from proctor.adapters.kit import tasks as kit_tasks
 from proctor.adapters.stores.sqlite import recording as sqlite_recording
 from proctor.adapters.stores.sqlite import store as sqlite_store
 from proctor.adapters.stores.sqlite.store import SQLiteStore, SQLiteWriter
@@ -30,6 +29,7 @@ from proctor.adapters.stores.tables import store as tables_store
 from proctor.adapters.stores.tables.batches import Batch
 from proctor.policies.events import Event, RecordPruned, decode_event
 from proctor.supervisor import MemoryStore, RunInfo
+from proctor.supervisor.ports import store as store_port
 from proctor.supervisor.ports.budget_ledger import ReservationResult
 
 from .scheduler import changed
@@ -261,7 +261,7 @@ def _inline() -> Any:
         (tables_store, "threading", SimpleNamespace(Lock=threading.Lock, Thread=_NoThread)),
         (sqlite_store, "SQLiteWriter", _TaskWriter),
         (tables_store, "current_hop", lambda: _at_once),
-        (kit_tasks, "current_hop", lambda: _at_once),
+        (store_port, "current_hop", lambda: _at_once),
         (to_thread, "run_sync", run_sync),
         (sqlite_recording, "time", SimpleNamespace(monotonic=anyio.current_time)),
         (batches, "is_gone", lambda owner: False),

@@ -18,9 +18,9 @@ import trio
 from supervised import OPEN, denying
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import Policy, PolicyViolationError
+from proctor.policies import Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import RunCancelled
-from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
+from proctor.supervisor import MemoryStore, Store, Supervisor, run_once, run_once_sync
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
@@ -85,6 +85,30 @@ def test_any_thread_will_do() -> None:
         thread.join(PATIENCE_S)
 
     assert found == ["completed"] * 3
+
+
+@pytest.mark.parametrize("backends", [("asyncio", "asyncio"), ("asyncio", "trio"), ("trio", "trio")])
+def test_a_store_in_memory_serves_event_loops_of_several_threads(backends: tuple[str, str]) -> None:
+    """An answer in one is heard in the other; each owner's lease counts by its own clock."""
+    store, adapter, ended = MemoryStore(), FakeAdapter([Ask(name="deploy")]), list[str]()
+    asks = parse_policies("{name: p, approval: {timeout_s: 60}, nets: [require human-approval before deploy]}")
+
+    async def run() -> None:
+        ended.append((await run_once(adapter, "go", policies=asks, store=store)).status)
+
+    async def answer() -> None:
+        with anyio.fail_after(PATIENCE_S):
+            async with Supervisor(store) as supervisor:
+                async with supervisor.subscribe(after="start", types=["tool_approval_requested"]) as events:
+                    request: Any = await anext(events)
+                await supervisor.approve(request.approval_id, by="ana")
+
+    thread = threading.Thread(target=anyio.run, args=(run,), kwargs={"backend": backends[0]})
+    thread.start()
+    anyio.run(answer, backend=backends[1])
+    thread.join(PATIENCE_S)
+
+    assert (ended, len(adapter.ran)) == (["completed"], 1)
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "within a loop"])
@@ -167,7 +191,7 @@ def test_ctrl_c_ends_the_run_and_is_recorded(where: str, tmp_path: Path) -> None
 
 CELL = """
 from proctor.policies import Limits, Policy
-from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
+from proctor.supervisor import MemoryStore, Store, Supervisor, run_once, run_once_sync
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 async def say():

@@ -13,9 +13,9 @@ import psycopg
 from psycopg import sql
 
 from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.store import Notifier
 from proctor.supervisor.ports.stored_types import StoreSize
 
-from ...kit.tasks import Notifier
 from ..tables.batches import Tables
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer

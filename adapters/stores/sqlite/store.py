@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import anyio
 
 from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.store import Notifier
 from proctor.supervisor.ports.stored_types import StoreSize
 
-from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording

@@ -17,9 +17,9 @@ import anyio.to_thread
 from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.budget_ledger import BudgetInfo, Reservation, ReservationResult
+from proctor.supervisor.ports.store import Hop, Notifier, current_hop, set_all
 from proctor.supervisor.ports.stored_types import LogEntry
 
-from ...kit.tasks import Hop, Notifier, current_hop, set_all
 from . import budgets as shared
 from . import claiming, queries, recording
 from .batches import Batch
@@ -152,13 +152,8 @@ class TableStore(ABC):
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`."""
         self._check_open()
-        with await self._watching(), self._notifier.listening(token) as notified:
-            if notified is None:
-                await anyio.lowlevel.checkpoint()
-            else:
-                with anyio.move_on_after(timeout_s):
-                    await notified.wait()
-        return self._notifier.version
+        with await self._watching():
+            return await self._notifier.wait(token, timeout_s)
 
     @abstractmethod
     async def _watching(self) -> AbstractContextManager[None]:
