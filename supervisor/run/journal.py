@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -72,13 +72,23 @@ NEVER = (
 """Kinds of errors that a retry cannot help."""
 
 
+class JournalListener(Protocol):
+    """What a journal tells of its writes, before any waiter continues."""
+
+    def durable(self, count: int) -> None:
+        """So many events are durable."""
+
+    def new(self, events: list[Event], size: int) -> None:
+        """These were stored, of so many bytes."""
+
+    def failed(self, error: Exception) -> None:
+        """A write failed."""
+
+
 @dataclass(slots=True, eq=False)
 class Journal:
-    """Appends the events of one machine in order, as the owner of that epoch.
-
-    `stored(count)` is called after each write with the number of durable events, `publish(events, size)` with what
-    was stored and its size in bytes, and `failed(error)` after a failed write, before any waiter continues. While
-    `idle`, nothing is written until `flush` is called.
+    """Appends the events of one machine in order, as the owner of that epoch. While `idle`, nothing is written until
+    `flush` is called.
 
     # INVARIANT: the seq of its first event says where a unit belongs. An unanswered unit is appended again as it was,
     # or with more events behind it; the store stores each event once.
@@ -87,9 +97,7 @@ class Journal:
     _store: EventLog
     _outbox: Outbox
     _epoch: int
-    _stored: Callable[[int], None]
-    _failed: Callable[[Exception], None]
-    _publish: Callable[[list[Event], int], None]
+    _listener: JournalListener  # one object, as each bound method takes memory of an idle run
     failure: Exception | None = None
     idle: bool = True
     _changed: anyio.Event | None = None
@@ -153,7 +161,7 @@ class Journal:
             self._writing = False
             self.idle = self.failure is None
             if self.failure is not None:
-                self._failed(self.failure)
+                self._listener.failed(self.failure)
             self._wake()
 
     async def retry(self) -> StoreError | None:
@@ -235,7 +243,7 @@ class Journal:
         size, self._writing_bytes = self._writing_bytes, 0
         self.failure = None  # it was only slow to answer
         self._durable += len(batch)
-        self._stored(self._durable)
+        self._listener.durable(self._durable)
         self._publish_new(stored, size)  # now, as observers may look at the run
         self._wake()
 
@@ -243,7 +251,7 @@ class Journal:
         fresh = [event for event in stored if event.seq > self._last_seq]
         if fresh:
             self._last_seq = fresh[-1].seq
-            self._publish(fresh, size)
+            self._listener.new(fresh, size)
 
     async def _change(self) -> None:
         if self._changed is None:
@@ -288,7 +296,7 @@ class RunRecorder:
         self._publish = services.publish
         self.events = KeptEvents()
         self._deadline_alarm = None if holds_all else services.timers.alarm(self._store_silent)
-        self.journal = Journal(services.store, machine.outbox, epoch, self._stored, self._failed, self._published)
+        self.journal = Journal(services.store, machine.outbox, epoch, self)
 
     async def flush(self) -> None:
         """Write what waits, and what arrives meanwhile."""
@@ -300,7 +308,7 @@ class RunRecorder:
         """Wait for the store, as the run is being cancelled; after `HURRY_S` it has failed."""
         silent = await self.journal.drained(HURRY_S)
         if silent is not None:
-            self._failed(silent)
+            self.failed(silent)
 
     async def retry(self) -> None:
         """Append what the store lacks again, and feed the machine the outcome."""
@@ -317,15 +325,15 @@ class RunRecorder:
         if self._deadline_alarm is not None:
             self._deadline_alarm.set(None)
 
-    def _stored(self, count: int) -> None:
+    def durable(self, count: int) -> None:
         self._expect_answer()
         self._feed(interface.Stored(now_ms=self._now_ms(), count=count))
 
-    def _published(self, events: list[Event], size: int) -> None:
+    def new(self, events: list[Event], size: int) -> None:
         self.events.add(events, size)
         self._publish(events, size)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         self._log.failed("store.failed", error)
         self._feed(interface.StoreFailed(now_ms=self._now_ms(), error=error))
 
@@ -335,7 +343,7 @@ class RunRecorder:
             self._deadline_alarm.set(self._now_ms() + SILENCE_MS)
 
     def _store_silent(self, _: int) -> None:
-        self._failed(store_timeout(SILENCE_MS / 1000))
+        self.failed(store_timeout(SILENCE_MS / 1000))
 
 
 MOST = 10_000

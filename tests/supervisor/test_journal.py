@@ -58,14 +58,16 @@ class Written:
         self.stored: list[int] = []
         self.failures: list[str] = []
         self.published: list[tuple[list[str], int]] = []
-        self.journal = Journal(
-            store,
-            self.machine.outbox,
-            0,
-            self.stored.append,
-            lambda error: self.failures.append(str(error)),
-            lambda events, size: self.published.append(([event.type for event in events], size)),
-        )
+        self.journal = Journal(store, self.machine.outbox, 0, self)
+
+    def durable(self, count: int) -> None:
+        self.stored.append(count)
+
+    def new(self, events: list[Event], size: int) -> None:
+        self.published.append(([event.type for event in events], size))
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(str(error))
 
     def says(self, *events: Event) -> None:
         for event in events:
