@@ -38,6 +38,7 @@ SHELLS: tuple[dict[str, str], ...] = ({}, {"shell": "bash"})
 """The shells that read a command line each in its own way."""
 MOST_CONTEXTS = 64
 ONE_CONTEXT = "every run of a session has the same context"
+ONLY_TOOLS = "the agent has no other tools"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
 
 
@@ -210,6 +211,8 @@ class Direction:
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
         if gap:
             self._found.append(Implication("unknown", gap))
+        if inquiry.tools is not None:
+            self._found.append(Implication("proved", "", bounded=(ONLY_TOOLS,)))
         if any(clause.record.when for each in clauses for clause in each):
             self._found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
 

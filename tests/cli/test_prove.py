@@ -245,6 +245,16 @@ def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, 
     assert ("without the policies none does either: check its name" in answer.lines[0]["reason"]) != policies
 
 
+def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Cli, place: Path) -> None:
+    """What was not looked at is said: the agent has only these."""
+    place.joinpath("no-shell.yaml").write_text(NO_SHELL)
+    words = ("prove", "no-shell.yaml", "--reach", "mcp__hub__delete", "--adapter", "claude", "--json")
+
+    [proved] = cli(*words).lines
+    assert (proved["verdict"], "the agent has no other tools" in proved["explored"]["bounded"]) == ("proved", True)
+    assert cli(*words, "--tools", "mcp__hub__delete").lines[0]["verdict"] == "refuted"
+
+
 VIRTUAL = """\
 name: pushes
 on_violation: deny

@@ -54,7 +54,11 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 @click.option(
     "--reach", "reached", multiple=True, metavar="CALL", help='Can this call ever run? deploy(target="prod")'
 )
-@click.option("--tools", metavar="A,B", help="The agent's tools, separated by commas. [default: any]")
+@click.option(
+    "--tools",
+    metavar="A,B",
+    help="The agent's tools, separated by commas; with --adapter, more tools. [default: any]",
+)
 @click.option("--adapter", metavar="NAME", help="Use the tools of this agent, also by their portable names.")
 @click.option(
     "--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session found as a unit test."
@@ -141,15 +145,13 @@ def _questions(
 def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
     from ...kit.client_tools import CLIENTS, tools_of
 
-    if tools is not None and adapter is not None:
-        raise click.UsageError("choose one of `--tools` and `--adapter`")
-    if adapter is not None:
-        found = list(tools_of(adapter))
-        if not found:
-            raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(CLIENTS)}")
-        return [*found]
     names = tool_names(tools)
-    return None if names is None else [*names]
+    if adapter is None:
+        return None if names is None else [*names]
+    found = tools_of(adapter)
+    if not found:
+        raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(CLIENTS)}")
+    return [*found, *(names or ())]
 
 
 def _answers(
