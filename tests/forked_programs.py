@@ -105,7 +105,9 @@ while 0 not in (ready := select.select([0, listener, *clients, *ends], [], [])[0
                 client.send(status.to_bytes(4, "big"))
             client.close()
         elif each in clients:
-            sent = each.recv(1)
+            sent = b""
+            with contextlib.suppress(ConnectionResetError):  # which comes where it was told what it has not read
+                sent = each.recv(1)
             os.kill(clients[each], sent[0] if sent else signal.SIGKILL)  # its client was killed
             if not sent:
                 del clients[each]
