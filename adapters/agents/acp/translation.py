@@ -112,6 +112,13 @@ def output_of(fields: Mapping[str, Any]) -> Any:
     return fields.get("rawOutput", fields.get("content") or None)
 
 
+def exits_with_error(fields: Mapping[str, Any]) -> bool:
+    """Whether a command has failed by its exit code, where the agent names one: its status may say that it ran."""
+    places = _dicts([raw := fields.get("rawOutput"), raw.get("metadata") if isinstance(raw, dict) else None])
+    codes = [place.get(name) for place in places for name in ("exit", "exit_code", "exitCode")]
+    return any(isinstance(code, int) and code != 0 for code in codes)
+
+
 def shows_output(fields: Mapping[str, Any]) -> bool:
     """Whether an update shows that the call is running, as it has output already."""
     if fields.get("rawOutput") is not None:
@@ -353,7 +360,7 @@ class AcpTranslation:
         if self.interrupted:
             yield from call.outcomes({"message": "ended with the run", "output": output}, failed=True)
         else:
-            yield from call.outcomes(output, failed=update.get("status") == "failed")
+            yield from call.outcomes(output, failed=update.get("status") == "failed" or exits_with_error(update))
 
 
 def _kept(update: Mapping[str, Any]) -> Unrecognized:

@@ -93,6 +93,16 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_command_with_an_exit_code_has_failed(bench: Any) -> None:
+    """Though opencode calls it completed; a rule that waits for its success goes on waiting."""
+    calls = [["bash", {"description": "x", "command": f"echo tested; exit {code}"}] for code in (3, 0)]
+    done = await drive(bench.agent("opencode"), bench.prompt(*({"calls": [call]} for call in calls)))
+
+    outcomes = [event for event in done.events if isinstance(event, ev.ToolOutcome)]
+    assert [type(event) for event in outcomes] == [ev.ToolCallFailed, ev.ToolCallCompleted]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("name", ["opencode", "gemini"])
 async def test_a_session_is_taken_up_and_on_another_machine_replayed_to_the_agent(bench: Any, name: str) -> None:
     """The model is told what was said before, and cost is that of the run alone. Another home has nothing of it.
