@@ -91,12 +91,14 @@ def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
             continue
         reported.update([label, *map(possible.kinds.label, circle)])
         core = possible.cores.get(kind)
+        limited = any(clause.place[0] == "limits" for clause in _core(possible, steps[-1]))
         yield finding(
             "never_callable",
             steps[0].clause,
             f"`{label}` can never be called: {why(possible, steps)}",
             witness=witness(possible, steps),
             suggestion=_advice(label, bool(circle), core),
+            severity="report" if limited else "refuse",
         )
 
 

@@ -263,6 +263,16 @@ def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
     assert (refused(rules(wanting, limits=none)), refused(rules(wanting, limits=one))) == (["never_satisfied"], [])
 
 
+def test_what_is_required_must_fit_into_the_calls_of_a_session() -> None:
+    """With what it needs before it; what is not required may stay away."""
+    chain = [before("a", "b"), before("b", "c")]
+    few, enough = ({"max_tool_calls": {"max": most, "action": "deny", "scope": "session"}} for most in (2, 3))
+
+    assert refused(rules(*chain, {"type": "require", "tool": "c"}, limits=few)) == ["never_satisfied"]
+    assert refused(rules(*chain, {"type": "require", "tool": "c"}, limits=enough)) == []
+    assert refused(rules(*chain, limits=few)) == []
+
+
 def never(trigger: str, forbidden: str) -> dict[str, Any]:
     return {"type": "never_after", "trigger": trigger, "forbidden": forbidden}
 
