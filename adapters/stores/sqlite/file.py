@@ -390,8 +390,12 @@ def copy_store(path: Path, target: Path) -> int:
         with closing(connect(path, "ro", busy_timeout_s=30.0)) as source:
             check_version(source, path)
             with atomic_write(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
-                source.backup(copy, pages=_ALL_PAGES)
-                copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
+                try:
+                    source.backup(copy, pages=_ALL_PAGES)
+                    copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
+                except sqlite3.Error as error:  # only the copy is written
+                    no_space = primary_code(error) == sqlite3.SQLITE_FULL or is_full(target.parent)
+                    raise store_error(error, target if no_space else path) from error
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except OSError as error:

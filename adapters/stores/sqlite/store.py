@@ -222,8 +222,10 @@ class SQLiteStore(TableStore):
         notifier = Notifier()
         try:
             self._file = SQLiteWriter(connection, self.path, notifier)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise store_error(error, self.path) from error
             raise
         self._file_readers = FileReaders(self.path, busy_timeout_s=busy_timeout_s, check=self._file.check_process)
         super().__init__(self._file, self._file_readers, notifier, lambda _: round(wall_clock() * 1000))

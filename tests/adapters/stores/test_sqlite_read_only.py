@@ -178,6 +178,52 @@ shift && exec "$@"
 """
 
 
+SCARCE = """
+import sys, anyio
+from pathlib import Path
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite.file import copy_store
+from proctor.supervisor import StoreError
+
+async def make():
+    async with SQLiteStore("new.db"):
+        pass
+
+for free in range(4, 400, 16):
+    Path("fill").write_bytes(bytes(1024 * (400 - free)))
+    for act in (lambda: anyio.run(make), lambda: copy_store(Path(sys.argv[1]), Path("copy.db"))):
+        try:
+            act()
+        except StoreError as error:
+            print(str(error).split(":")[0])
+    for each in (*Path().glob("*.db*"), Path("fill")):
+        each.unlink()
+"""
+
+
+@needs_namespaces
+def test_a_store_or_a_copy_for_which_there_is_too_little_space_is_said_to_be_full(tmp_path: Path) -> None:
+    """Whatever of it still fits, the error names the file that does not."""
+    (tmp_path / "disk").mkdir()
+    stored(tmp_path / "s.db", tmp_path / "kept.db", log=False)
+    on_a_small_disk = 'mount -t tmpfs -o size=400k none "$1" && cd "$1" && shift && exec "$@"'
+    command = (
+        "sh",
+        "-c",
+        on_a_small_disk,
+        "sh",
+        tmp_path / "disk",
+        sys.executable,
+        "-c",
+        SCARCE,
+        tmp_path / "kept.db",
+    )
+    found = run(*IN_NAMESPACE, *map(str, command))
+
+    assert found.stderr == ""
+    assert set(found.stdout.splitlines()) == {"store `new.db` is full", "store `copy.db` is full"}
+
+
 @pytest.fixture(params=[False, True], ids=["no log", "a log"])
 def full(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Where a store is on a full disk, for a command that `on_a_full_disk` runs."""
