@@ -129,16 +129,16 @@ class Inquiry(NamedTuple):
 
     def contexts(self, clauses: Sequence[Clause], programs: Sequence[CompiledPolicy]) -> tuple[list[RunContext], str]:
         """One context for each set of rules that `when` conditions may leave, and why there may be more, if so."""
+        shells = SHELLS if _use(clauses, "runs") and _differ_by_shell(clauses) else SHELLS[:1]
         if self.context is not None:
-            return [self.context], ""
+            shells = shells if self.context.shell is msgspec.UNSET else SHELLS[:1]
+            return [msgspec.structs.replace(self.context, **shell) for shell in shells], ""
         tested: dict[str, list[Any]] = {}
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
                 tested.setdefault(path, []).append(atom)
         around = [
-            {**place, **shell}
-            for place in (PLACES if _use(clauses, "within") else PLACES[:1])
-            for shell in (SHELLS if _use(clauses, "runs") and _differ_by_shell(clauses) else SHELLS[:1])
+            {**place, **shell} for place in (PLACES if _use(clauses, "within") else PLACES[:1]) for shell in shells
         ]
         choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
         made, everything = documents(choices, 5_000)

@@ -210,7 +210,10 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     ),
     "a line that only bash reads": (
         policy(tool_rules=[only({"path": "$.c", "runs": ["cat", "ls"]})]),
-        {"reach": {"tool": "pay", "where": [{"path": "$.c", "equals": "cat <(ls)"}]}},
+        {
+            "reach": {"tool": "pay", "where": [{"path": "$.c", "equals": "cat <(ls)"}]},
+            "context": RunContext(tenant="t"),
+        },
     ),
     "an attempt that is owed, and refused": (
         policy(
