@@ -63,6 +63,13 @@ def methods() -> Iterator[tuple[str, Any]]:
 
 
 METHODS = dict(methods())
+PROPERTIES = {
+    f"{name}.{attribute}": value
+    for name, cls in [*CLASSES.items(), *RECORDS.items()]
+    for attribute, value in vars(cls).items()
+    if isinstance(value, property) and not attribute.startswith("_")
+}
+"""Themselves, as only so what they override is found."""
 
 
 def arguments(thing: Any) -> dict[str, inspect.Parameter]:
@@ -74,7 +81,7 @@ def arguments(thing: Any) -> dict[str, inspect.Parameter]:
 
 def test_every_name_has_a_sentence() -> None:
     """Its contract, of its own or of what it overrides: a sentence that begins with a capital and ends."""
-    texts = {name: inspect.getdoc(thing) or "" for name, thing in [*NAMES.items(), *METHODS.items()]}
+    texts = {name: inspect.getdoc(thing) or "" for name, thing in {**NAMES, **METHODS, **PROPERTIES}.items()}
 
     assert {name: text for name, text in texts.items() if not re.match(r"[A-Z`]", text)} == {}
     firsts = {name: text.split("\n\n")[0].rstrip() for name, text in texts.items()}
