@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
@@ -221,9 +221,18 @@ class ProviderReader:
                     left = TURN
                     await self._rest()
         finally:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                await close()
+            await _close(events)
+
+
+async def _close(events: AsyncIterator[Event]) -> None:
+    """Close a stream that may not have ended; that it ends then is no error, whatever task group it was in."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        try:
+            await close()
+        except BaseExceptionGroup as raised:
+            if raised.split(GeneratorExit)[1] is not None:
+                raise
 
 
 def session_missing(error: UnknownSessionError) -> ErrorOccurred:

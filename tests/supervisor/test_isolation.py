@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from supervised import OPEN, Before
 
 from proctor.policies import Policy, ToolCall
-from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
+from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCompleted, RunFailed, ToolCallStarted
 from proctor.supervisor import (
     CancelStep,
     Launch,
@@ -283,6 +283,28 @@ async def test_a_log_that_raises_hurts_no_run(log_that_raises: None) -> None:
 
 async def breaks(*_: Any) -> NoReturn:
     raise LookupError("a mistake of ours")
+
+
+class Grouped(FakeAdapter):
+    """Says its end within a task group."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        yield self
+
+    async def events(self) -> AsyncIterator[Event]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            yield RunCompleted(output="done")
+
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        return ()
+
+
+async def test_a_stream_that_is_closed_within_a_task_group_has_not_failed() -> None:
+    """The group raises nothing but that it was closed."""
+    with anyio.fail_after(PATIENCE_S):
+        assert (await run_once(Grouped(), "go", policies=[OPEN])).output == "done"
 
 
 @pytest.mark.parametrize("errand", ["hurry", "flush"])
