@@ -165,7 +165,7 @@ class ProviderReader:
                     async with self._adapter.open(launch) as provider:
                         self._provider = provider
                         try:
-                            await self._read(provider)
+                            await self._read(provider, ended)
                         finally:
                             ended.set()
                 except Exception as raised:
@@ -209,7 +209,7 @@ class ProviderReader:
             self.steps_taken += ({"rung": "ladder", "error": named_error(error)},)
             return ()
 
-    async def _read(self, provider: Provider) -> None:
+    async def _read(self, provider: Provider, ended: OneShotEvent) -> None:
         events, handle_event, left = provider.events(), self._handle_event, TURN
         try:
             async for event in events:
@@ -221,6 +221,7 @@ class ProviderReader:
                     left = TURN
                     await self._rest()
         finally:
+            ended.set()  # `EXIT_S` bounds the rest
             await _close(events)
 
 

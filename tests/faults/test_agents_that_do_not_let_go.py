@@ -53,8 +53,12 @@ class StubbornProvider:
 
     async def events(self) -> AsyncIterator[Event]:
         yield MessageReceived(content="hello")
-        if self._adapter.where == "natural exit":
-            yield RunCompleted(output="done")
+        if self._adapter.where in ("natural exit", "closed stream"):
+            try:
+                yield RunCompleted(output="done")
+            finally:
+                if self._adapter.where == "closed stream":
+                    await self._adapter.hold_on()
             return
         self._adapter.streams.set()
         if "stream" in self._adapter.where:
@@ -101,9 +105,10 @@ async def test_the_caller_of_a_run_that_is_cancelled_has_its_result(where: str, 
 
 
 @pytest.mark.trio
-async def test_an_agent_that_has_ended_and_does_not_leave_has_failed(autojump_clock: object) -> None:
+@pytest.mark.parametrize("where", ["natural exit", "closed stream"])
+async def test_an_agent_that_has_ended_and_does_not_leave_has_failed(where: str, autojump_clock: object) -> None:
     """Whoever waits for it hears why, and has the result so far."""
-    adapter = Stubborn("natural exit")
+    adapter = Stubborn(where)
     store = MemoryStore()
     with trio.fail_after(60):
         async with Supervisor(store) as supervisor:
