@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import psutil
-from forked_programs import Forked
 
 from proctor.adapters.kit.process_tree import end_orphans
 from proctor.adapters.stores import SQLiteStore
@@ -20,6 +19,7 @@ from proctor.policies.events import Event, ToolApprovalRequested, ToolCallStarte
 from proctor.supervisor import StoredApproval
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import Forked
 
 POLL_S = 0.02
 """The client writes its conversation when it likes; nothing announces it."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from forked_programs import Forked
 
 from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec
 from proctor.policies import parse_policies
@@ -18,6 +17,7 @@ from proctor.policies.events import TERMINAL, RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval, all_runs
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import Forked
 
 ECHO = {"steps": [{"call": "bash", "input": {"command": "echo hi"}}, {"output": "done"}]}
 ASKING = {

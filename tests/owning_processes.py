@@ -15,13 +15,13 @@ from queue import Queue
 from typing import Self
 
 import anyio
-from forked_programs import Forked
 
 from proctor.adapters.stores import open_store
 from proctor.policies.events import TERMINAL, Event, ToolCallStarted
 from proctor.supervisor import Store, StoreError, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import Forked
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
 SESSIONS = 6

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import psutil
 from answering import token_for
-from forked_programs import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import warm_proctor
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

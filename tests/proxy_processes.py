@@ -11,9 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from forked_programs import warm_proctor
-
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import warm_proctor
 
 QUICK = Path(__file__).parent / "adapters" / "mcp_proxy" / "quick_server.py"
 LENIENT, HOSTILE = (Path(__file__).parent / "attacks" / f"{name}_server.py" for name in ("lenient", "hostile"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
-    from forked_programs import Forked
+    from tests.forked_programs import Forked
 
 
 @contextmanager

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-from forked_programs import warm_proctor
 
 from proctor.adapters.kit.http_server import listening, url_of
 from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import open_store
 from proctor.adapters.web.server import serve
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import warm_proctor
 from tests.stopping import killed_at_the_end
 
 TOKENS = """\

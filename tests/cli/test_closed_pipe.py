@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from answering import token_of
-from forked_programs import warm_proctor
 
 from proctor.adapters.cli.app import COMMANDS as COMMANDS_THERE_ARE
+from tests.forked_programs import warm_proctor
 
 COMMANDS = {
     "demo": (),

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from forked_programs import warm_proctor
+
+from tests.forked_programs import warm_proctor
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())

@@ -11,7 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from forked_programs import warm_proctor
+
+from tests.forked_programs import warm_proctor
 
 Cli = Any
 

@@ -192,9 +192,9 @@ X = "calls: [{tool: x}]"
     ("org.yaml", f"{{name: a, context: {{tennant: x}}, {X}}}", "2:29: error: unknown"),
     ("org.yaml", f"{{name: a, context: {{tenant: 1}}, {X}}}", "2:37: error: `tenant`"),
     ("org.yaml", "{name: a, ends: {none: held}}", "2:26: error: no rule is called `none`"),
-    ("org.yaml", "{name: a, calls: [{tool: x, expect: deny, result: 1}]}", "2:59: error: a call that is refused"),
+    ("org.yaml", "{name: a, calls: [{tool: x, expect: deny, result: 1}]}", "2:59: error: a denied call has no"),
     ("org.yaml", "{name: a, calls: [{tool: x, error: 1, result: 1}]}", "2:44: error: a call has a `result` or"),
-    ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call comes after"),
+    ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call can follow one"),
     ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
 ])  # fmt: skip
 def test_a_mistake_in_a_file_is_reported_at_its_place(

@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
-from forked_programs import warm_proctor
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import warm_proctor
 
 Cli = Any
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

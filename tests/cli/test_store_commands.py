@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_programs import warm_proctor
 
+from tests.forked_programs import warm_proctor
 from tests.stopping import killed_at_the_end
 
 Cli = Any

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from answering import token_for
-from forked_programs import warm_proctor
 from terminal import Terminal
 
 from proctor.adapters.kit.process_tree import RUN_MARK
+from tests.forked_programs import warm_proctor
 
 Cli = Any
 PROCTOR = (sys.executable, "-m", "proctor")

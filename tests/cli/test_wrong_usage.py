@@ -77,7 +77,6 @@ WRONG = {
     "prove org.yaml --property missing.yaml": "missing.yaml",
     "prove org.yaml --tools ,": "names no tool",
     "prove org.yaml --adapter nobody": "the tools of `nobody` are not known",
-    "prove org.yaml --tools a --adapter claude": "choose one",
     "prove org.yaml --write-test x.yaml": "only a question",
     "run": "`PROMPT` is missing; `proctor run --help` shows the usage",
     "run --adapter opencode x": "no adapter is called `opencode`; use `--adapter acp` and, after the prompt",

@@ -11,8 +11,9 @@ from typing import Any
 
 import page_blocks
 import pytest
-from forked_programs import warm_proctor
 from page_blocks import ROOT
+
+from tests.forked_programs import warm_proctor
 
 
 @pytest.fixture

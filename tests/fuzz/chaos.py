@@ -41,6 +41,7 @@ from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.cutting_proxy import CuttingProxy
+from tests.forked_programs import Forked
 from tests.owning_processes import Process
 from tests.postgres_server import OwnServer
 from tests.stopping import stop_between_writes
@@ -80,7 +81,7 @@ class File:
     def place_of(self, worker: int) -> str:
         return self.place
 
-    def stop(self, worker: subprocess.Popen[str]) -> None:
+    def stop(self, worker: subprocess.Popen[str] | Forked) -> None:
         """SIGSTOP, where others can go on."""
         stop_between_writes(worker, Path(self.place))
 
@@ -115,7 +116,7 @@ class Server:
     def place_of(self, worker: int) -> str:
         return self._proxies[worker].url(self.place)
 
-    def stop(self, worker: subprocess.Popen[str]) -> None:
+    def stop(self, worker: subprocess.Popen[str] | Forked) -> None:
         worker.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ import anyio
 import pytest
 from cluster_processes import ASKING, PROGRAM, check_record, over, spec, waiting_approval, working
 from cutting_proxy import CuttingProxy
-from forked_programs import Forked
 from postgres_server import OwnServer, needs_own_server, needs_postgres
 from stopping import stop_between_writes
 
@@ -29,6 +28,7 @@ from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.forked_programs import Forked
 
 NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
 pytestmark = pytest.mark.anyio
