@@ -303,7 +303,8 @@ def set_all(waiting: Iterable[tuple[Hop, anyio.Event]]) -> None:
 
 def _set_here(events: list[anyio.Event]) -> None:
     for event in events:
-        event.set()
+        with suppress(RuntimeError):  # that of a loop which was closed in this thread
+            event.set()
 
 
 class Notifier:

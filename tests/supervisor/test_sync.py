@@ -111,6 +111,24 @@ def test_a_store_in_memory_serves_event_loops_of_several_threads(backends: tuple
     assert (ended, len(adapter.ran)) == (["completed"], 1)
 
 
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+def test_who_waits_in_a_loop_that_was_closed_hinders_no_other(kind: Any, tmp_path: Path) -> None:
+    """As in a notebook, whose loops may be closed with tasks in them."""
+    store = kind() if kind is MemoryStore else kind(tmp_path / "s.db")
+    loop, tasks = asyncio.new_event_loop(), list[Any]()
+
+    async def begin() -> None:
+        tasks.append(asyncio.create_task(store.wait(await store.wait(0, 0), 60)))
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(begin())
+    loop.close()
+    result = anyio.run(lambda: run_once(FakeAdapter([Ask(name="read")]), "go", policies=[OPEN], store=store))
+
+    assert result.status == "completed"
+    tasks[0]._log_destroy_pending = False
+
+
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "within a loop"])
 def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool) -> None:
     """TimeoutError is raised once the run has ended."""
@@ -191,7 +209,7 @@ def test_ctrl_c_ends_the_run_and_is_recorded(where: str, tmp_path: Path) -> None
 
 CELL = """
 from proctor.policies import Limits, Policy
-from proctor.supervisor import MemoryStore, Store, Supervisor, run_once, run_once_sync
+from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 async def say():
