@@ -239,7 +239,7 @@ def rivals(path: Path, folder: Path, client: HookClient) -> list[Path]:
     for pattern, text in client.settings.beside_ours:
         for file in sorted(folder.glob(pattern)):
             there = (_bytes(file) or b"").decode("utf-8", "replace") if file.is_file() else ""
-            if file.resolve() != path.resolve() and text in there and not is_ours(there):
+            if os.path.realpath(file) != os.path.realpath(path) and text in there and not is_ours(there):
                 found[file] = None
     return list(found)
 
@@ -359,7 +359,7 @@ def _write(path: Path, data: bytes, *, private: bool = False) -> None:
     token, which other users must not read.
     """
     try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         if private and path.exists():
             path.chmod(0o600)
         with atomic_write(path, mode=0o600) as file:

@@ -246,12 +246,12 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
 
     client = _client(agent)
     scopes: tuple[Scope, ...] = ("project", "user", "managed") if client.settings.managed else ("project", "user")
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for scope in scopes:
         path = _path(agent, scope)
-        if path.resolve() in seen:
+        if (real := os.path.realpath(path)) in seen:
             continue
-        seen.add(path.resolve())
+        seen.add(real)
         try:
             lines = lines_in(path, client)
         except UsageError as error:

@@ -386,6 +386,15 @@ def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
     assert str(file) not in before
 
 
+def test_status_says_that_settings_of_a_folder_cannot_be_read(tmp_path: Path, installed_for: Status) -> None:
+    """A link to itself in a repository."""
+    status, file = installed_for("claude"), tmp_path / "work" / ".claude" / "settings.local.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to(file.name)
+
+    assert f"`{file}` cannot be read: too many levels of symbolic links" in status()
+
+
 def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:
     """`hooksConfig.disabled` of a folder switches hooks off by name, managed ones too."""
     found = [
