@@ -167,6 +167,8 @@ UNREAD = "the MCP server's answer cannot be read"
 _MOST_ASKED = 1000
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
+_FIRST_REQUEST_S = 5.0
+"""Seconds that the first request of a client may take to come, once the server has ended."""
 
 
 class SharedByConnections(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +208,7 @@ class Relay:
         self._version: str | None = None
         self._lost = False
         self._quiet = anyio.Event()
+        self._first_request = anyio.Event()
 
     async def run(self) -> None:
         """Relay until the client hangs up. Raises ProviderError when the server ends first."""
@@ -297,6 +300,7 @@ class Relay:
         else:
             request = asked_for(message)
             self._pending.add(request)
+            self._first_request.set()
             if isinstance(request, Handshake):
                 tasks.start_soon(self._expect, request)
             await self._request(message, request)
@@ -387,6 +391,8 @@ class Relay:
             if answer is not None:
                 await self._send(answer)
         self._lost = True
+        with anyio.move_on_after(_FIRST_REQUEST_S):
+            await self._first_request.wait()
         await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
 

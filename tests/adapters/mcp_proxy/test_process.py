@@ -75,6 +75,7 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
+GONE = "import os, sys; os.close(1); print('gone', file=sys.stderr, flush=True); input()"
 GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
 
 
@@ -82,9 +83,12 @@ GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
     (["--url", "http://127.0.0.1:9/mcp"], "connection to the MCP server failed"),
     (["--", sys.executable, "-S", "-c", "pass"], "server ended"),
     (["--", sys.executable, "-S", "-c", GARBAGE], "server ended"),
+    (["--", sys.executable, "-S", "-c", GONE], "server ended"),
 ])  # fmt: skip
 def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
-    """The agent's request is answered, a person reads one line about it, and the exit code is 3."""
+    """The agent's request is answered, also one that comes after the server's end, a person reads one line about it,
+    and the exit code is 3.
+    """
     with subprocess.Popen(
         [proctor(), *arguments(tmp_path, "{name: p}", *server)],
         stdin=subprocess.PIPE,
@@ -95,6 +99,8 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        while GONE in server and "gone" not in process.stderr.readline():
+            pass
         print(json.dumps(HELLO), file=process.stdin, flush=True)
         answer = json.loads(process.stdout.readline())
         code, errors = process.wait(timeout=PATIENCE_S), process.stderr.read()
