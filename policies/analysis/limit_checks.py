@@ -273,16 +273,21 @@ MOST_FOLLOWED = 16
 
 def limits_as_rules(policy: Policy) -> Iterator[Clause]:
     """The limits on the calls of a session, each as the rule that says the same."""
-    for entry in effective_limits(policy):
-        refuses = STRICTNESS[entry.action] >= STRICTNESS["deny"] and entry.limit.scope == "session"
-        if entry.kind.projected == "call" and refuses and 0 < entry.limit.max <= MOST_FOLLOWED:
+    for entry in _refusing_calls(policy):
+        if entry.limit.scope == "session" and 0 < entry.limit.max <= MOST_FOLLOWED:
             rule = MaxCalls(tool="*", max=int(entry.limit.max))
             yield Clause(entry.name, entry.policy, 0, rule, entry.action, NameScope(), ("limits", 0))
 
 
-def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
+def _refusing_calls(policy: Policy) -> Iterator[LimitEntry]:
+    """The limits on calls that deny or cancel."""
     for entry in effective_limits(policy):
         if entry.kind.projected == "call" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
-            most, scope = int(entry.limit.max), entry.limit.scope
-            text = f"`{entry.name}`: {entry.limit.max:g} in one {scope}"
-            yield Quota(entry.name, text, most, "started", frozenset(kinds.all), scope == "session" or most == 0)
+            yield entry
+
+
+def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
+    for entry in _refusing_calls(policy):
+        most, scope = int(entry.limit.max), entry.limit.scope
+        text = f"`{entry.name}`: {entry.limit.max:g} in one {scope}"
+        yield Quota(entry.name, text, most, "started", frozenset(kinds.all), scope == "session" or most == 0)
