@@ -67,10 +67,7 @@ def settled(capabilities: Capabilities) -> Capabilities:
 
 ELSEWHERE = (
     AgentSpec(
-        name="mcp",
-        about="any MCP server, behind `proctor mcp`",
-        install="pip install '.[mcp]'",
-        modules=("mcp",),
+        name="mcp", about="any MCP server, behind `proctor mcp`", install="pip install '.[mcp]'", modules=("mcp",)
     ),
     AgentSpec(
         name="hook",

@@ -34,11 +34,7 @@ Engine = Callable[[Task, int], Prepared]
 
 def engines(size: Size) -> list[Row]:
     """Microseconds a decision, and how much faster proctor's is than the fastest other."""
-    by_name: Mapping[str, Engine] = {
-        "proctor": _proctor,
-        "cedarpy": _cedarpy,
-        "agent-governance-toolkit": _toolkit,
-    }
+    by_name: Mapping[str, Engine] = {"proctor": _proctor, "cedarpy": _cedarpy, "agent-governance-toolkit": _toolkit}
     by_input: Mapping[str, Engine] = {"proctor": _proctor, "cedarpy": _cedarpy}
     return [*_rows("by name", by_name, size), *_rows("by input", by_input, size)]
 
@@ -104,9 +100,7 @@ def _toolkit(task: Task, decisions: int) -> Prepared:
     toolkit: Any = import_module("agent_os.policies")
     named = [
         toolkit.PolicyRule(
-            name=tool,
-            condition=toolkit.PolicyCondition(field="tool_name", operator="eq", value=tool),
-            action="deny",
+            name=tool, condition=toolkit.PolicyCondition(field="tool_name", operator="eq", value=tool), action="deny"
         )
         for tool in task.tools
     ]

@@ -270,10 +270,7 @@ def draw(policy: Policy, monitor: Monitor | None = None, session: Section | None
     first = (each for each in (session, order) if each is not None)
     nets = (net_section(clause, marking) for clause in clauses if isinstance(clause.record, Net))
     return Picture(
-        title=stack.name,
-        sections=(*first, *nets),
-        lines=tuple(_lines(stack, clauses)),
-        standing=bool(marking),
+        title=stack.name, sections=(*first, *nets), lines=tuple(_lines(stack, clauses)), standing=bool(marking)
     )
 
 

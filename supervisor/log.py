@@ -66,8 +66,7 @@ def audible(log: Any) -> Any:
     import structlog
 
     return structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
-        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+        structlog.PrintLogger(sys.stderr), processors=[structlog.processors.KeyValueRenderer(key_order=["event"])]
     )
 
 
@@ -117,7 +116,4 @@ class RunLog:
 
 def failure(error: BaseException) -> dict[str, str]:
     """The fields that tell an error: what was raised where, never with the values of local variables."""
-    return {
-        "error": named_error(error),
-        "exception": "".join(traceback.format_exception(error)).rstrip(),
-    }
+    return {"error": named_error(error), "exception": "".join(traceback.format_exception(error)).rstrip()}

@@ -33,11 +33,7 @@ TOKENS = (
         "PRIVATE KEY",
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)",
     ),
-    Token(
-        "private-key",
-        "PuTTY-User-Key-File",
-        r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)",
-    ),
+    Token("private-key", "PuTTY-User-Key-File", r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)"),
     Token("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
     Token("anthropic-key", "sk-", r"sk-ant-[\w-]{16,}"),
     Token("openai-key", "sk-", r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{20,}|\bsk-[A-Za-z0-9]{32,}"),

@@ -165,11 +165,7 @@ class ShellAdapter:
     end_orphans = staticmethod(end_orphans)
 
     def __init__(
-        self,
-        *,
-        cwd: str | Path | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
+        self, *, cwd: str | Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> None:
         if timeout_s is not None and not timeout_s > 0:
             raise UsageError(f"`timeout_s` must be above 0, not {timeout_s}")

@@ -25,14 +25,5 @@ def main(arguments: list[str] | None = None) -> None:
     run(arguments)
 
 
-ROOMS = (
-    "app",
-    "commands",
-    "board_view",
-    "live",
-    "persons",
-    "exits",
-    "output",
-    "options",
-)
+ROOMS = ("app", "commands", "board_view", "live", "persons", "exits", "output", "options")
 """Top first: each imports only those below it."""

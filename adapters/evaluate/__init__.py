@@ -36,14 +36,5 @@ __getattr__, __dir__ = lazily(
         "reports": "JUnitReport SarifReport failure_reports summary_table",
     },
 )
-ROOMS = (
-    "rule_proofs",
-    "diff",
-    "fold",
-    "counterexamples",
-    "policy_tests",
-    "proofs",
-    "reports",
-    "judge",
-)
+ROOMS = ("rule_proofs", "diff", "fold", "counterexamples", "policy_tests", "proofs", "reports", "judge")
 """Top first: each imports only those below it."""

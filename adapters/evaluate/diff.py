@@ -83,10 +83,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_sessions(
-    old: CompiledPolicy,
-    new: CompiledPolicy,
-    sessions: Iterable[TraceSession],
-    context: RunContext | None = None,
+    old: CompiledPolicy, new: CompiledPolicy, sessions: Iterable[TraceSession], context: RunContext | None = None
 ) -> Iterator[SessionChange]:
     """Evaluate each session under both policies; sessions decided alike come too, without calls."""
     for session in sessions:

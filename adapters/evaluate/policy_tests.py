@@ -363,9 +363,7 @@ def _of_the_context(report: SessionReport) -> list[Mismatch]:
     left_out = set(report.unjudged or ())
     return [
         Mismatch(
-            rule=each.rule,
-            expected="a `context` that fits every `when`",
-            actual=f"`{each.rule}`: {each.message}",
+            rule=each.rule, expected="a `context` that fits every `when`", actual=f"`{each.rule}`: {each.message}"
         )
         for each in report.violations
         if each.rule in left_out and "missing_context" in each.details

@@ -95,12 +95,7 @@ def _not_asked(question: str) -> ProofRecord:
     return ProofRecord(question=question, verdict="unknown", session=[], explored={}, reason=NOT_ASKED)
 
 
-def _rule_record(
-    policies: Sequence[Policy],
-    clauses: Sequence[Clause],
-    rule: Clause,
-    prove: Prover,
-) -> ProofRecord:
+def _rule_record(policies: Sequence[Policy], clauses: Sequence[Clause], rule: Clause, prove: Prover) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
     others = [each for each in clauses if each is not rule]
     answer = prove(kept(policies, others), no_looser_than=kept(policies, [rule]))
@@ -114,12 +109,7 @@ def _rule_record(
     return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
 
-def _why_dead(
-    policies: Sequence[Policy],
-    others: Sequence[Clause],
-    rule: Clause,
-    prove: Prover,
-) -> str:
+def _why_dead(policies: Sequence[Policy], others: Sequence[Clause], rule: Clause, prove: Prover) -> str:
     id = rule.id
     stack, alone = kept(policies, others), kept(policies, [rule])
     if not isinstance(rule.record, _LISTS):
@@ -243,12 +233,7 @@ def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
 
 
 def _ways(
-    stack: Policy,
-    base: Sequence[Policy],
-    change: str,
-    old: Sequence[Policy],
-    new: Sequence[Policy],
-    prove: Prover,
+    stack: Policy, base: Sequence[Policy], change: str, old: Sequence[Policy], new: Sequence[Policy], prove: Prover
 ) -> Iterator[ProofDifference]:
     """For each rule of a base that the stack does not imply, a session."""
     compiled = compile_policy(merge_policies(list(old))), compile_policy(merge_policies(list(new)))

@@ -18,18 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fleet", "FleetHandle", "RunSpec", "Worker", "WorkerStatus"]
 __getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "fleet": "Fleet FleetHandle",
-        "placement": "WorkerStatus",
-        "queue": "RunSpec",
-        "worker": "Worker",
-    },
+    __name__, {"fleet": "Fleet FleetHandle", "placement": "WorkerStatus", "queue": "RunSpec", "worker": "Worker"}
 )
-ROOMS = (
-    "fleet",
-    "placement",
-    "worker",
-    "queue",
-)
+ROOMS = ("fleet", "placement", "worker", "queue")
 """Top first: each imports only those below it."""

@@ -229,11 +229,7 @@ class Worker:
                 tasks.start_soon(self._supervise, supervisor, run)
 
     async def _supervise(
-        self,
-        supervisor: Supervisor,
-        run: Waiting,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        self, supervisor: Supervisor, run: Waiting, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Start a run and wait for its end; the task has started once the run has begun."""
         try:

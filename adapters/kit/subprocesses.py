@@ -59,12 +59,7 @@ class Subprocesses:
         self._limit = output_limit
 
     async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> CommandResult:
         """Run one command to its end; cancelled or timed out, it ends with all its processes.
 

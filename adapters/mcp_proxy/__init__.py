@@ -3,11 +3,5 @@
 Importing this package needs no MCP library; using it needs the extra `mcp`. The command is `proctor mcp`.
 """
 
-ROOMS = (
-    "adapter",
-    "downstream",
-    "relay",
-    "tools",
-    "messages",
-)
+ROOMS = ("adapter", "downstream", "relay", "tools", "messages")
 """Top first: each imports only those below it."""

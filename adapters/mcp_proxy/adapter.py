@@ -179,12 +179,7 @@ class McpProxyAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Take clients; leaving ends their connections and the server's processes."""
         session = ProxySession(
-            launch,
-            self._upstream,
-            self._downstream,
-            naming=self._naming,
-            offered=self._offered,
-            warn=self._warn,
+            launch, self._upstream, self._downstream, naming=self._naming, offered=self._offered, warn=self._warn
         )
         async with helpers() as tasks:
             tasks.start_soon(session.work)

@@ -69,18 +69,7 @@ class EventList(View, frozen=True, kw_only=True):
 
 
 ItemKind: TypeAlias = Literal[
-    "run",
-    "message",
-    "request",
-    "call",
-    "result",
-    "violation",
-    "approval",
-    "usage",
-    "limit",
-    "error",
-    "end",
-    "other",
+    "run", "message", "request", "call", "result", "violation", "approval", "usage", "limit", "error", "end", "other"
 ]
 Tone: TypeAlias = Literal["plain", "soft", "good", "care", "bad"]
 

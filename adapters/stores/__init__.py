@@ -29,11 +29,5 @@ __getattr__, __dir__ = lazily(
         "store_names": "open_store",
     },
 )
-ROOMS = (
-    "audit",
-    "store_names",
-    "postgres",
-    "sqlite",
-    "tables",
-)
+ROOMS = ("audit", "store_names", "postgres", "sqlite", "tables")
 """Top first: each imports only those below it."""

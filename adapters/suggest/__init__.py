@@ -17,11 +17,5 @@ __all__ = [
     "without_denied",
 ]
 
-ROOMS = (
-    "written",
-    "learning",
-    "inputs",
-    "entries",
-    "observed",
-)
+ROOMS = ("written", "learning", "inputs", "entries", "observed")
 """Top first: each imports only those below it."""

@@ -8,8 +8,5 @@ from __future__ import annotations
 from .observer import OpenTelemetry, trace_metadata
 
 __all__ = ["OpenTelemetry", "trace_metadata"]
-ROOMS = (
-    "observer",
-    "attributes",
-)
+ROOMS = ("observer", "attributes")
 """Top first: each imports only those below it."""

@@ -268,20 +268,8 @@ _TOOL = "execute_tool"
 _AGENT = "invoke_agent"
 _OTHER_KINDS = {"LLM": "chat", "TOOL": _TOOL, "tool": _TOOL, "AGENT": _AGENT, "agent": _AGENT}
 _NAME = ("gen_ai.tool.name", "tool.name")
-_INPUT = (
-    "gen_ai.tool.call.arguments",
-    "gen_ai.tool.args",
-    "tool_arguments",
-    "input.value",
-    "tool.parameters",
-)
-_OUTPUT = (
-    "gen_ai.tool.call.result",
-    "gen_ai.tool.output",
-    "gen_ai.output",
-    "tool_response",
-    "output.value",
-)
+_INPUT = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "tool_arguments", "input.value", "tool.parameters")
+_OUTPUT = ("gen_ai.tool.call.result", "gen_ai.tool.output", "gen_ai.output", "tool_response", "output.value")
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 
 

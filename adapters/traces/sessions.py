@@ -176,12 +176,7 @@ def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
     ran = call.id in answered or not answered
     kind = ToolCallStarted if ran else ToolCallRequested
     fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
-    log.add(
-        kind,
-        **fields,
-        tool_input=tool_input(call.given),
-        turn=call.turn,
-    )
+    log.add(kind, **fields, tool_input=tool_input(call.given), turn=call.turn)
     if not answered:
         log.add(ToolCallCompleted, **fields)
 

@@ -193,10 +193,7 @@ def openapi(operations: Sequence[Operation], version: str) -> dict[str, Any]:
         "info": {"title": "proctor", "version": version, "description": _ABOUT},
         "security": [{"token": []}],
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 

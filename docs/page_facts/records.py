@@ -18,14 +18,7 @@ from proctor.policies import Rule, ToolWhere
 from .docstrings import described_fields
 from .markdown import code, codes, entries
 
-_PLAIN = {
-    Any: "anything",
-    bool: "boolean",
-    datetime.datetime: "time",
-    float: "number",
-    int: "integer",
-    str: "text",
-}
+_PLAIN = {Any: "anything", bool: "boolean", datetime.datetime: "time", float: "number", int: "integer", str: "text"}
 
 
 _NOTHING = (type(None), msgspec.UnsetType)

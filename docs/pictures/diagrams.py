@@ -135,12 +135,7 @@ DIAGRAMS = {
             "kill": Box(3, 0, "4. kill the whole\nprocess tree", "bad"),
             "log": Box(4, 0, "event log:\nwhich step it took", "store"),
         },
-        (
-            ("interrupt", "close", ""),
-            ("close", "terminate", ""),
-            ("terminate", "kill", ""),
-            ("kill", "log", ""),
-        ),
+        (("interrupt", "close", ""), ("close", "terminate", ""), ("terminate", "kill", ""), ("kill", "log", "")),
     ),
     "deployment": Diagram(
         "Applications and workers write to one store; the dashboard, the command line and your programs read it.",

@@ -258,9 +258,7 @@ def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFindin
         )
     elif not walked.complete:
         yield finding(
-            "gave_up",
-            clause,
-            f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
+            "gave_up", clause, f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at"
         )
     else:
         for n, transition in enumerate(net.transitions):

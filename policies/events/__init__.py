@@ -154,10 +154,5 @@ class Encoded(list[Event]):
         self.lines = lines
 
 
-ROOMS = (
-    "policy_events",
-    "run_context",
-    "calls",
-    "run_events",
-)
+ROOMS = ("policy_events", "run_context", "calls", "run_events")
 """Top first: each imports only those below it."""

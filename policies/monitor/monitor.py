@@ -446,10 +446,7 @@ class Monitor:
     def status(self) -> str:
         """The marking of each net and the tools it allows now, a net a line; "" without nets. Fit for a prompt."""
         on = self.state
-        rules = [
-            *((rule, "") for rule in on.program.rules),
-            *((r, "; not active") for r in on.removed_nets.values()),
-        ]
+        rules = [*((rule, "") for rule in on.program.rules), *((r, "; not active") for r in on.removed_nets.values())]
         lines = []
         for rule, note in rules:
             if isinstance(machine := rule.machine, NetMachine):

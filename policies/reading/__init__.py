@@ -4,15 +4,5 @@ from .load import check_policy as check_policy
 from .load import load_policies as load_policies
 from .load import parse_policies as parse_policies
 
-ROOMS = (
-    "migrate",
-    "load",
-    "convert",
-    "dialects",
-    "sources",
-    "rewriting",
-    "yaml_source",
-    "schema",
-    "tree",
-)
+ROOMS = ("migrate", "load", "convert", "dialects", "sources", "rewriting", "yaml_source", "schema", "tree")
 """Top first: each imports only those below it."""

@@ -274,12 +274,7 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(shape: Number) -> dict[str, Any]:
-    bounds = {
-        "minimum": shape.ge,
-        "exclusiveMinimum": shape.gt,
-        "maximum": shape.le,
-        "exclusiveMaximum": shape.lt,
-    }
+    bounds = {"minimum": shape.ge, "exclusiveMinimum": shape.gt, "maximum": shape.le, "exclusiveMaximum": shape.lt}
     kind = {"type": "integer", "maximum": _LARGEST} if shape.whole else {"type": "number"}
     return {**kind, **{word: bound for word, bound in bounds.items() if bound is not None}}
 
@@ -330,10 +325,7 @@ def _docstring(cls: type) -> str:
 def _any_rule(definitions: dict[str, Any]) -> dict[str, Any]:
     """A rule, whose `type` selects its definition, so that errors concern that one only."""
     picks = [
-        {
-            "if": {"properties": {"type": {"const": tag}}, "required": ["type"]},
-            "then": _of_record(cls, definitions),
-        }
+        {"if": {"properties": {"type": {"const": tag}}, "required": ["type"]}, "then": _of_record(cls, definitions)}
         for tag, cls in RULES.items()
     ]
     definitions["Rule"] = {

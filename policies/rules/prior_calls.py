@@ -192,12 +192,7 @@ class _Fitness:
     """Whether an earlier call fits the judged one, input and output; with `ahead`, for some input."""
 
     def __init__(
-        self,
-        wheres: Mapping[int, Sequence[Condition]],
-        output: Sequence[Condition],
-        scope: NameScope,
-        *,
-        ahead: bool,
+        self, wheres: Mapping[int, Sequence[Condition]], output: Sequence[Condition], scope: NameScope, *, ahead: bool
     ) -> None:
         compiled = partial(compile_conditions, permits=True, ahead=ahead, expand=scope.expand)
         self.later = {bit: compiled(where, loose=True) if where else None for bit, where in wheres.items()}

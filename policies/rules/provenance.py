@@ -112,10 +112,7 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
         self._values_at = paths.compile_path(rule.path, loose=True)
         self._extract = regexes.Regex(rule.extract).values if rule.extract is not None else None
         self._supplied_by = [_supplies(source) for source in sources]
-        self._names = [
-            *(["a user message"] if self.from_user else []),
-            *(listed(s.names) for s in self.slots[1:]),
-        ]
+        self._names = [*(["a user message"] if self.from_user else []), *(listed(s.names) for s in self.slots[1:])]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
 
     def evaluate(self, state: ProvenanceState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:

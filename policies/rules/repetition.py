@@ -35,10 +35,7 @@ class Loop(Rule, tag="loop", frozen=True):
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()
         if self.threshold > self.window:
-            yield (
-                ("threshold",),
-                f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
-            )
+            yield (("threshold",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}")
 
     roles = restricts_tool
 

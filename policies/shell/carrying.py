@@ -324,7 +324,7 @@ _CARRYING = {
     **dict.fromkeys(("docker", "docker-compose", "podman", "nerdctl"), Carries(long="--hooks-dir", words=_ON_INPUT)),
     "ip": Carries(
         harmless=r"-(4|6|0|s|d|o|j|p|c|r|br|brief|json|pretty|color|details|stats|statistics|oneline|resolve|family|f|h|human"
-        r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)",
+        r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)"
     ),
 }
 CARRYING = _CARRYING | {

@@ -246,8 +246,7 @@ class Scanner(Cursor):
                 self.fail("this expansion is not understood")
         elif "=" in operator[0] and changes_meaning(name, None):
             self.dynamic(
-                f"`{name}` is set to a value that only the run knows",
-                self.text[self.pos - 8 : self.pos + 8],
+                f"`{name}` is set to a value that only the run knows", self.text[self.pos - 8 : self.pos + 8]
             )
         if length:
             self.fail("this expansion is not understood")

@@ -1,8 +1,4 @@
 """Several policies merged left to right, and their clauses resolved once."""
 
-ROOMS = (
-    "clauses",
-    "locks",
-    "merge",
-)
+ROOMS = ("clauses", "locks", "merge")
 """Top first: each imports only those below it."""

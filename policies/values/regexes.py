@@ -95,10 +95,7 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
         yield where, f"{bad}: {_shown(str(error))}"
         return
     if _BETWEEN.search(pattern):
-        yield (
-            where,
-            f"{bad}: `\\B` does not mean the same everywhere; say what may stand there",
-        )
+        yield (where, f"{bad}: `\\B` does not mean the same everywhere; say what may stand there")
         return
     if written := _AT_MOST.search(pattern):
         least = f"`{{0{written[1][1:]}` or `\\{written[1]}`"

@@ -224,9 +224,7 @@ def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id
         return msgspec.structs.replace(given, **ids)
     try:
         call = ToolCall(
-            id=str(given["tool_call_id"]),
-            name=str(given["tool_name"]),
-            input=dict(given.get("tool_input", {})),
+            id=str(given["tool_call_id"]), name=str(given["tool_name"]), input=dict(given.get("tool_input", {}))
         )
     except KeyError as missing:
         raise UsageError(f"the request for approval lacks {missing}") from None
@@ -279,13 +277,7 @@ def run_once_sync(
     async def within() -> RunResult:
         with anyio.fail_after(timeout_s):
             return await run_once(
-                adapter,
-                prompt,
-                store=store,
-                approver=approver,
-                publishers=publishers,
-                redaction=redaction,
-                **options,
+                adapter, prompt, store=store, approver=approver, publishers=publishers, redaction=redaction, **options
             )
 
     if not _loop_runs():

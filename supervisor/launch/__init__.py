@@ -1,8 +1,4 @@
 """From a request to a run that has started."""
 
-ROOMS = (
-    "launch",
-    "history",
-    "plan",
-)
+ROOMS = ("launch", "history", "plan")
 """Top first: each imports only those below it."""

@@ -70,10 +70,7 @@ def run_info(
     if context is not None:
         spec["context"] = recordable("context", context)
     return RunInfo(
-        run_id=run_id or new_id("run"),
-        session_id=session_id or new_id("ses"),
-        provider=provider,
-        spec=spec,
+        run_id=run_id or new_id("run"), session_id=session_id or new_id("ses"), provider=provider, spec=spec
     )
 
 

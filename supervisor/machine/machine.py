@@ -42,17 +42,7 @@ from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
 from .reservations import BudgetLine, Budgets
 from .resume import Recollection, past_of, read_snapshot, restore, snapshot
-from .run_state import (
-    AnswerDue,
-    ApprovalDue,
-    CancelDue,
-    Deferred,
-    EndDue,
-    RecordCounts,
-    RunIdentity,
-    RunState,
-    lost,
-)
+from .run_state import AnswerDue, ApprovalDue, CancelDue, Deferred, EndDue, RecordCounts, RunIdentity, RunState, lost
 
 
 class RunMachine:

@@ -105,9 +105,7 @@ class SessionRecords:
         found = event.provider_session_id if isinstance(event, SessionEvent) else None
         if found or (event.provider and not info.provider):
             self.info = msgspec.structs.replace(
-                info,
-                provider=info.provider or event.provider,
-                provider_session_id=found or info.provider_session_id,
+                info, provider=info.provider or event.provider, provider_session_id=found or info.provider_session_id
             )
 
 

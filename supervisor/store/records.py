@@ -59,11 +59,7 @@ MAX_BYTES = 256 * 1024 * 1024
 _SHALLOW = 2 * MAX_DEPTH
 """A record of fewer bytes cannot be nested too deep."""
 
-ENDINGS: dict[type[Event], Status] = {
-    RunCompleted: "completed",
-    RunFailed: "failed",
-    RunCancelled: "cancelled",
-}
+ENDINGS: dict[type[Event], Status] = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
 
 NEWS = frozenset(
     kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))

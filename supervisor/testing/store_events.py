@@ -247,10 +247,7 @@ class LogChecks(StoreChecks):
         positions = [entry.position for entry in entries]
 
         assert texts([event_of(entry) for entry in entries]) == list("abcde")
-        assert [(entry.session_id, entry.seq, entry.run_id) for entry in entries[:2]] == [
-            ("s", 1, "r"),
-            ("t", 1, ""),
-        ]
+        assert [(entry.session_id, entry.seq, entry.run_id) for entry in entries[:2]] == [("s", 1, "r"), ("t", 1, "")]
         assert positions == sorted(set(positions))
         assert positions[0] > 0
         assert (await store.place()).position == positions[-1]

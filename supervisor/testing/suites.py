@@ -42,13 +42,7 @@ __all__ = ["AdapterConformance", "Agent", "StoreConformance"]
 
 
 class AdapterConformance(
-    GatingChecks,
-    RefusingChecks,
-    CancellingChecks,
-    CrashingChecks,
-    ShowingChecks,
-    CompilingChecks,
-    SupervisingChecks,
+    GatingChecks, RefusingChecks, CancellingChecks, CrashingChecks, ShowingChecks, CompilingChecks, SupervisingChecks
 ):
     """All the tests. A test whose agent is not provided (None) is shown as skipped, unless `without` names the
     agent. It fails if only that agent could show what the adapter declares.

@@ -32,7 +32,7 @@ POLICY: Final = (
     " {deny: [{tool: bash, where: [{path: $.command, contains: never}]}]}]}"
 )
 _ODD: Final = [
-    *(b"\xef\xbb\xbf", b"\x00", b"\xff", b" ", b"\\u0000", b"\\ud800", b'"', b"}", b"{", b"[", b",", b"1", b"e9"),
+    *(b"\xef\xbb\xbf", b"\x00", b"\xff", b" ", b"\\u0000", b"\\ud800", b'"', b"}", b"{", b"[", b",", b"1", b"e9")
 ]
 _EVENTS: Final = [
     *["PreToolUse"] * 8,

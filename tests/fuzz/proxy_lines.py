@@ -20,7 +20,7 @@ _VALUES: Final = [
     "1.0",
 ]
 _ODD: Final = [
-    *(b"\xef\xbb\xbf", b"\x00", b"\r", b"\xff", b" ", b"\x0b", b"\x1e", b"\\u0000", b'"', b"}", b"{", b"[", b","),
+    *(b"\xef\xbb\xbf", b"\x00", b"\r", b"\xff", b" ", b"\x0b", b"\x1e", b"\\u0000", b'"', b"}", b"{", b"[", b",")
 ]
 
 

@@ -13,13 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    TokenUsageUpdated,
-    Unrecognized,
-)
+from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated, Unrecognized
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
 from ...kit.client_tools import certain_changes_of

@@ -1,11 +1,4 @@
 """Claude Code, through claude-agent-sdk."""
 
-ROOMS = (
-    "adapter",
-    "session",
-    "launch",
-    "translation",
-    "session_log",
-    "hooks",
-)
+ROOMS = ("adapter", "session", "launch", "translation", "session_log", "hooks")
 """Top first: each imports only those below it."""

@@ -202,12 +202,7 @@ def decision(own: Mapping[str, Any]) -> str | None:
 
 
 def agent_options(
-    own: Mapping[str, Any],
-    launch: Launch,
-    *,
-    hooks: Hooks,
-    mark: Mapping[str, str],
-    stderr: Callable[[str], None],
+    own: Mapping[str, Any], launch: Launch, *, hooks: Hooks, mark: Mapping[str, str], stderr: Callable[[str], None]
 ) -> ClaudeAgentOptions:
     """The options of one run: the caller's `own`, tightened by the compiled policy of `launch`. The variables of
     `mark` mark the client's processes.
@@ -217,11 +212,7 @@ def agent_options(
     compiled = dict(launch.options.options)
     timeout = compiled.pop("hook_timeout_s", Approval().timeout_s + HOOK_MARGIN_S)
     matchers = dict(own.get("hooks") or {})
-    ours: dict[str, Any] = {
-        "PreToolUse": hooks.before,
-        "PostToolUse": hooks.after,
-        "PostToolUseFailure": hooks.after,
-    }
+    ours: dict[str, Any] = {"PreToolUse": hooks.before, "PostToolUse": hooks.after, "PostToolUseFailure": hooks.after}
     for moment, hook in ours.items():
         matcher = HookMatcher(hooks=[hook], timeout=timeout, on_failure="block")
         matchers[moment] = [matcher, *matchers.get(moment, ())]

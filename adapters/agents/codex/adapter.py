@@ -202,9 +202,7 @@ class CodexAdapter:
     def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         denied = launch.options.options.get("denied", ())
         sandbox, permissions = sandboxing.sandbox_settings(
-            self._sandbox,
-            escalation=self._allow_escalation,
-            settings=config.get("sandbox_workspace_write") or {},
+            self._sandbox, escalation=self._allow_escalation, settings=config.get("sandbox_workspace_write") or {}
         )
         thread: dict[str, Any] = {
             **APPROVALS,

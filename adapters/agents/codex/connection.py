@@ -238,12 +238,7 @@ class CodexConnection(RpcClient):
 
 @asynccontextmanager
 async def connect(
-    command: Sequence[str],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    mark: str,
-    handler: RpcHandler,
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], mark: str, handler: RpcHandler
 ) -> AsyncIterator[CodexConnection]:
     """Start the client; leaving ends it. Raises ProviderUnavailableError when it cannot be started.
 
@@ -271,13 +266,7 @@ def find_client() -> str:
 async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
     """Start the client and check that it is logged in. Raises ProviderUnavailableError."""
     async with (
-        connect(
-            command,
-            cwd=cwd,
-            env=env,
-            mark=f"prepare-{uuid4().hex}",
-            handler=RpcHandler(),
-        ) as connection,
+        connect(command, cwd=cwd, env=env, mark=f"prepare-{uuid4().hex}", handler=RpcHandler()) as connection,
         helpers() as tasks,
     ):
         tasks.start_soon(connection.process.read_stderr)

@@ -60,11 +60,7 @@ _AGENT_TOOLS: Final = {
     "closeAgent": "close_agent",
     "listAgents": "list_agents",
 }
-_AGENT_ACTIVITIES: Final = {
-    "started": SPAWN_AGENT,
-    "interacted": "send_message",
-    "interrupted": "interrupt_agent",
-}
+_AGENT_ACTIVITIES: Final = {"started": SPAWN_AGENT, "interacted": "send_message", "interrupted": "interrupt_agent"}
 """Calls that are reported only when they end; no other activity is a call."""
 _NAMES: Final = {
     "commandExecution": SHELL,

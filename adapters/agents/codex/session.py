@@ -84,8 +84,7 @@ class CodexSession(RpcSession[CodexConnection]):
     def __init__(self, launch: Launch, *, bounds: Bounds) -> None:
         super().__init__(launch)
         self._translation = CodexTranslation(
-            thread_id="" if launch.resume is None or launch.fork else launch.resume,
-            fresh=launch.resume is None,
+            thread_id="" if launch.resume is None or launch.fork else launch.resume, fresh=launch.resume is None
         )
         self._rollouts = Rollouts(self._find_rollout)
         self._calls = RunningCalls(self._translation, self._stream, self._rollouts)

@@ -1,7 +1,4 @@
 """Anybody's own agent loop, supervised."""
 
-ROOMS = (
-    "adapter",
-    "gate",
-)
+ROOMS = ("adapter", "gate")
 """Top first: each imports only those below it."""

@@ -186,7 +186,7 @@ class GatedAgents:
         if any(guard.name == NAME for guard in tool.tool_input_guardrails or ()):
             return tool
         changes: dict[str, Any] = {
-            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)],
+            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)]
         }
         if tool.timeout_seconds is not None:
             changes["timeout_error_function"] = self._reporting(tool.timeout_error_function or _timed_out)

@@ -1,7 +1,4 @@
 """Agents of pydantic-ai."""
 
-ROOMS = (
-    "adapter",
-    "session",
-)
+ROOMS = ("adapter", "session")
 """Top first: each imports only those below it."""

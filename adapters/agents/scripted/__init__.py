@@ -1,7 +1,4 @@
 """ScriptedAdapter: an agent that follows a script."""
 
-ROOMS = (
-    "adapter",
-    "script",
-)
+ROOMS = ("adapter", "script")
 """Top first: each imports only those below it."""

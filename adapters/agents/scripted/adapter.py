@@ -292,12 +292,7 @@ class Toolbox:
         self._workspace = workspace.resolve()
         self._commands = commands
         self._timeout_s = timeout_s
-        self._tools: dict[str, Tool] = {
-            "bash": self._bash,
-            "read": self._read,
-            "write": self._write,
-            **functions,
-        }
+        self._tools: dict[str, Tool] = {"bash": self._bash, "read": self._read, "write": self._write, **functions}
 
     async def run(self, name: str, input: dict[str, Any]) -> Any:
         """Run one tool and return its output. Raises ToolFailedError with the error to report."""
@@ -323,10 +318,7 @@ class Toolbox:
         given = self._timeout_s if timeout_s is None else min(float(timeout_s), self._timeout_s)
         env = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         result = await self._commands.run(
-            ["bash", "-c", command],
-            cwd=self._workspace,
-            env={**env, "HOME": str(self._workspace)},
-            timeout_s=given,
+            ["bash", "-c", command], cwd=self._workspace, env={**env, "HOME": str(self._workspace)}, timeout_s=given
         )
         output: dict[str, Any] = msgspec.to_builtins(result)
         if result.exit_code or result.timed_out:

@@ -151,11 +151,7 @@ MANAGED: Final = (
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
-    for scope, text in (
-        ("managed", MANAGED),
-        ("user", "All your folders."),
-        ("project", "This folder. [default]"),
-    ):
+    for scope, text in (("managed", MANAGED), ("user", "All your folders."), ("project", "This folder. [default]")):
         command = click.option(f"--{scope}", "scope", flag_value=scope, default="project", help=text)(command)
     return command
 

@@ -12,15 +12,7 @@ from .cursor import CURSOR
 from .gemini import GEMINI
 from .opencode import OPENCODE
 
-ROOMS = (
-    "codex_trust",
-    "codex",
-    "claude",
-    "copilot",
-    "cursor",
-    "gemini",
-    "opencode",
-)
+ROOMS = ("codex_trust", "codex", "claude", "copilot", "cursor", "gemini", "opencode")
 """Top first: each imports only those below it."""
 CLIENTS: Final[dict[str, HookClient]] = {
     client.name: client for client in (CLAUDE, CODEX, GEMINI, OPENCODE, CURSOR, COPILOT)

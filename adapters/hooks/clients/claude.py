@@ -109,10 +109,7 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
         }
     elif given.kind == "permission" and answer.reason:
         why = {"message": answer.reason} if answer.verdict == "deny" else {}
-        fields["hookSpecificOutput"] = {
-            "hookEventName": given.event,
-            "decision": {"behavior": answer.verdict, **why},
-        }
+        fields["hookSpecificOutput"] = {"hookEventName": given.event, "decision": {"behavior": answer.verdict, **why}}
     elif answer.verdict == "deny" and given.kind in ("prompt", "settings"):
         fields |= {"decision": "block", "reason": answer.reason}
     return fields

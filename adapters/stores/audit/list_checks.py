@@ -29,13 +29,7 @@ from proctor.policies.events.run_context import FIGURES
 from proctor.policies.monitor.usage import TokenMeter
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import (
-    GOING_ON,
-    AnswerGiven,
-    ApprovalAnswer,
-    RunInfo,
-    StoredApproval,
-)
+from proctor.supervisor.ports.stored_types import GOING_ON, AnswerGiven, ApprovalAnswer, RunInfo, StoredApproval
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import ApprovalTable

@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ..sqlite.file import Connection, check_version, connect, store_error
-from ..tables.batches import (
-    Tables,
-    all_marks,
-    command_mark,
-    note_mark,
-    owner_mark,
-    owner_row,
-    row_digest,
-    store_mark,
-)
+from ..tables.batches import Tables, all_marks, command_mark, note_mark, owner_mark, owner_row, row_digest, store_mark
 from ..tables.budgets import marked_rows, orphans
 from ..tables.schema import (
     BUDGETS,

@@ -14,12 +14,7 @@ import msgspec
 from proctor.policies.events import at_ms
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import UsageError, install_of
-from proctor.supervisor.ports.stored_types import (
-    AnswerGiven,
-    Block,
-    Command,
-    UnblockStarts,
-)
+from proctor.supervisor.ports.stored_types import AnswerGiven, Block, Command, UnblockStarts
 from proctor.supervisor.store.records import link, root
 
 MOST_FINDINGS = 1000
@@ -233,11 +228,7 @@ class Orders:
         """The commands' head."""
         return OrdersHead(number=self._last, digest=self._digest.hex())
 
-    def check(
-        self,
-        orders: Iterable[tuple[int, bytes]],
-        blocks: Iterable[tuple[int, str, str]],
-    ) -> None:
+    def check(self, orders: Iterable[tuple[int, bytes]], blocks: Iterable[tuple[int, str, str]]) -> None:
         """Find missing and changed commands; `blocks` are the store's current blocks on starts, with their scopes."""
         for number, data in orders:
             self._apply(number, bytes(data))

@@ -32,9 +32,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-ROOMS = (
-    "store",
-    "recording",
-    "connection",
-)
+ROOMS = ("store", "recording", "connection")
 """Top first: each imports only those below it."""

@@ -110,12 +110,7 @@ class DatabaseReaders(ReaderPool[ServerLink]):
     abandons = True
 
     def __init__(
-        self,
-        address: Address,
-        *,
-        patience_s: float,
-        same: Callable[[Connection], None],
-        check: Callable[[], None],
+        self, address: Address, *, patience_s: float, same: Callable[[Connection], None], check: Callable[[], None]
     ) -> None:
         super().__init__(check)
         self._address = address

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from .store import SQLiteStore
 
 __all__ = ["SQLiteStore"]
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "store": "SQLiteStore",
-    },
-)
-ROOMS = (
-    "store",
-    "file",
-    "sealed",
-    "recording",
-)
+__getattr__, __dir__ = lazily(__name__, {"store": "SQLiteStore"})
+ROOMS = ("store", "file", "sealed", "recording")
 """Top first: each imports only those below it."""

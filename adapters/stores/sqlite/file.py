@@ -308,19 +308,14 @@ def _check_database(path: Path, busy_timeout_s: float) -> None:
             if found != "ok":
                 detail = str(found).splitlines()[-1]
                 raise StoreError(
-                    f"store `{path}` is damaged: restore a copy, or choose another path ({detail})",
-                    kind="corrupt",
+                    f"store `{path}` is damaged: restore a copy, or choose another path ({detail})", kind="corrupt"
                 )
     finally:
         connection.close()
 
 
 def _set_up(
-    connection: Connection,
-    path: Path,
-    synchronous: str,
-    busy_timeout_s: float,
-    max_bytes: int | None,
+    connection: Connection, path: Path, synchronous: str, busy_timeout_s: float, max_bytes: int | None
 ) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
@@ -349,8 +344,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, busy_timeou
             break
     if mode != "wal":
         raise StoreError(
-            f"store `{path}` is on a file system without shared memory; choose a local disk",
-            kind="unwritable",
+            f"store `{path}` is on a file system without shared memory; choose a local disk", kind="unwritable"
         )
 
 

@@ -11,17 +11,7 @@ from proctor.supervisor.store import invariants
 from proctor.supervisor.store.records import owners
 
 from . import queries
-from .batches import (
-    RUN,
-    find_owner,
-    marked,
-    owner_columns,
-    owner_mark,
-    owner_of,
-    owner_row,
-    row_digest,
-    run_digest,
-)
+from .batches import RUN, find_owner, marked, owner_columns, owner_mark, owner_of, owner_row, row_digest, run_digest
 from .recording import Transaction
 from .schema import CLAIMED, OWNERS
 

@@ -38,12 +38,7 @@ _UNREADABLE = (*NOT_JSON, ValueError, TypeError)
 
 
 def events_page(
-    session_id: str,
-    after: int,
-    *,
-    before: int | None = None,
-    run_id: str | None = None,
-    newest_first: bool = False,
+    session_id: str, after: int, *, before: int | None = None, run_id: str | None = None, newest_first: bool = False
 ) -> Callable[[Pages], list[Event]]:
     """A query for the next page of a session's events; none at the end."""
     found: list[Condition] = [("session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id)]
@@ -105,10 +100,7 @@ def session_info(tables: Tables, session_id: str) -> SessionInfo | None:
             OR EXISTS (SELECT 1 FROM runs WHERE session_key = key))"""
     for provider, provider_session_id, last_seq in tables.rows(sql, (session_id,)):
         return SessionInfo(
-            session_id=session_id,
-            provider=provider,
-            provider_session_id=provider_session_id,
-            last_seq=last_seq,
+            session_id=session_id, provider=provider, provider_session_id=provider_session_id, last_seq=last_seq
         )
     return None
 

@@ -545,10 +545,7 @@ FIGURED: tuple[Change, ...] = (
 IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
 """The change that rows of figures do not include."""
 _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
-_REMOVED = (
-    "DELETE FROM approvals WHERE session_key = ?",
-    "DELETE FROM runs WHERE session_key = ?",
-)
+_REMOVED = ("DELETE FROM approvals WHERE session_key = ?", "DELETE FROM runs WHERE session_key = ?")
 
 
 def prune(recorder: Transaction, event: RecordPruned, *, up_to: int) -> RecordPruned | None:

@@ -150,10 +150,7 @@ TABLES: Final = (
             "answered_at": "text",
             "recorded": "flag NOT NULL DEFAULT false",
         },
-        indexes=(
-            Index("approvals_waiting", "run_id", WAITING),
-            Index("approvals_by_session", "session_key, seq"),
-        ),
+        indexes=(Index("approvals_waiting", "run_id", WAITING), Index("approvals_by_session", "session_key, seq")),
     ),
     Table("instructions", {"number": "position", "data": "bytes NOT NULL"}),
     Table("blocks", {"number": "int PRIMARY KEY", "scope": "text NOT NULL", "value": "text NOT NULL"}),

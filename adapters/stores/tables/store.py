@@ -29,9 +29,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _reads(
-    query: Callable[Concatenate[Any, P], T],
-) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+def _reads(query: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
     """The method of a store that runs this query."""
 
     @wraps(query)
@@ -41,9 +39,7 @@ def _reads(
     return method
 
 
-def _writes(
-    work: Callable[Concatenate[Any, P], T],
-) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+def _writes(work: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
     """The method of a store that does this work in a transaction."""
 
     @wraps(work)

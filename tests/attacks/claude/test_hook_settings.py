@@ -52,8 +52,7 @@ class Armed:
         """Install the hooks as managed settings instead; gives what comes before a client's command to see them."""
         home = self.claude.env["HOME"]
         self.write(
-            folder / "managed-settings.json",
-            settings_with_hooks([self.policy], self.store, home=home, managed=True),
+            folder / "managed-settings.json", settings_with_hooks([self.policy], self.store, home=home, managed=True)
         )
         self.write(self.persons, {"permissions": {"allow": ["Bash", "Skill"]}, "disableAllHooks": True})
         return f"mkdir -p /etc/claude-code && mount --bind {folder} /etc/claude-code && exec "
