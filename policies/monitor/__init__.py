@@ -1,4 +1,4 @@
-"""One session judged: program < state < snapshots < monitor < the compiled policy."""
+"""A compiled policy, and the monitor that evaluates its rules over one session."""
 
 ROOMS = (
     "compiled_policy",

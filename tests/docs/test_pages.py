@@ -142,6 +142,19 @@ def test_architecture_and_decisions_name_rooms_that_are_there() -> None:
     assert [name for name in named if not any(end.endswith(f"/{name}") for end in ends)] == []
 
 
+def test_architecture_names_what_its_files_define() -> None:
+    """Wherever it says "`Name` in `file`", or of that file."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    definitions = re.findall(r"`([A-Z_]\w+)` (?:in|of) `(\w+/[\w/]+)`", page)
+    sources = [path for folder in ("policies", "supervisor", "adapters") for path in (ROOT / folder).rglob("*.py")]
+
+    assert len(definitions) > 20
+    for name, file in definitions:
+        paths = [path for path in sources if re.search(rf"/{file}(/__init__)?\.py$", path.as_posix())]
+        defined = re.compile(rf"^(class |(async )?def )?{name}\b", re.M)
+        assert any(defined.search(path.read_text(encoding="utf-8")) for path in paths), f"no `{name}` in `{file}`"
+
+
 def test_links_lead_somewhere() -> None:
     """To a file of the project, or to the web. The build of the site checks the places within pages."""
     lost = []

@@ -1,6 +1,6 @@
 """A store in one SQLite file: durable, for any number of processes on one machine.
 
-`opening`, `recording` and `queries` serve a program that writes by itself, without the writer's thread.
+`file` and `recording` also serve a program that writes by itself, without the writer's thread.
 """
 
 from __future__ import annotations
