@@ -1,7 +1,5 @@
 """A scripted agent, and real agents against scripted model APIs on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

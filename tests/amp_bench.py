@@ -1,7 +1,5 @@
 """A stand-in for the client's agent, and the real client's permissions."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

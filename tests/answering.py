@@ -1,7 +1,5 @@
 """Answering held calls in tests; by the command line with a token of a store, as they have no terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

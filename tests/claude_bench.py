@@ -1,7 +1,5 @@
 """An adapter for the real client, before the scripted API that the tests of all adapters share."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from pathlib import Path

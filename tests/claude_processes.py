@@ -1,7 +1,5 @@
 """Supervisors and orchestrators as processes of their own, before the real client and on one store."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

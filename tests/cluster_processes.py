@@ -1,7 +1,5 @@
 """Workers as processes of their own, runs for them, and what they are waited for."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping

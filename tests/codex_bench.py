@@ -1,7 +1,5 @@
 """A scripted Responses API on loopback, and an environment in which the real client talks to nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The policies of `examples/coding_agent` and of the README on a real agent, whichever it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias

@@ -4,8 +4,6 @@ Generated tests have no deadline, as a busy machine is no fault; with CI set the
 they make may still differ: constants of the modules that a process has loaded are among it.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a real client is told of a session that it does not have, or has only in part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

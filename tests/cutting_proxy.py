@@ -1,7 +1,5 @@
 """A proxy between a client and a PostgreSQL server, which loses the connection where a test says so."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import tempfile

@@ -5,8 +5,6 @@ streams to the server, passes on the signals that it gets, and ends as the comma
 descendant of whoever starts it, and has no terminal of its own.
 """
 
-from __future__ import annotations
-
 import atexit
 import marshal
 import os

@@ -1,7 +1,5 @@
 """Hooks of Claude Code as processes, without the client."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

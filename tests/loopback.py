@@ -3,8 +3,6 @@
 What a request means and how it is answered is the API's own; here is only what all of them need.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

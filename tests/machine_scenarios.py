@@ -1,7 +1,5 @@
 """Runs told to a machine step by step: what happens, in the words of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`import messages_api`: a scripted Messages API on loopback, and an environment that leads nowhere else."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Processes that own runs, and what has to be true of the record they leave."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

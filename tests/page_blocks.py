@@ -9,8 +9,6 @@ sh                          commands that are not run here: their words are chec
 sql, text                   what is shown and not done here
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

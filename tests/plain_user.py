@@ -1,7 +1,5 @@
 """Commands whom a file's permissions concern, also if root runs the tests: `import plain_user`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

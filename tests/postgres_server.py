@@ -4,8 +4,6 @@ What the wheel cannot do, TLS and an older version, is tried with Debian's.
 PostgreSQL does not run as root. Started by root it runs as `nobody`, from a copy in a folder that `nobody` may read.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import pwd

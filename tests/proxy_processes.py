@@ -1,7 +1,5 @@
 """`proctor mcp` as a process before a server, spoken to in raw lines and raw HTTP."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

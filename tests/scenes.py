@@ -1,7 +1,5 @@
 """Conversations of a scripted model with a real client, each known by its prompt, whatever API the client speaks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar

@@ -7,8 +7,6 @@
 STORE is a path, or the URL of a database and its schema, with a blank between. Lines written: `ended RUNS`, `holds`.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

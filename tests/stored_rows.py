@@ -1,7 +1,5 @@
 """Reads and changes the rows of a SQLite store behind its back."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What tests of supervised runs share: a policy that objects to nothing, and stores that first do something else."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program on a pseudo-terminal, with the screen as a person sees it: `from terminal import Terminal`."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

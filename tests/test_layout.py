@@ -1,7 +1,5 @@
 """The shape of the project: which folder may import which, what is public, what is shipped."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

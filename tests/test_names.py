@@ -1,7 +1,5 @@
 """What names promise: one class name for one thing, no word that says nothing, functions that fit on a screen."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

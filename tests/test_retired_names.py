@@ -1,7 +1,5 @@
 """Words that were retired as names stay out."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -3,8 +3,6 @@
 The runs are other processes': `going` starts one of a scripted agent.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

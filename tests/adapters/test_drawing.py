@@ -1,7 +1,5 @@
 """SVG pictures: well-formed whatever the names, nothing on top of each other, each arrow from node to node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

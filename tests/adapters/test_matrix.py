@@ -1,7 +1,5 @@
 """The matrix in the documentation is what the suite has shown and the adapters say, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

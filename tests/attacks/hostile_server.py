@@ -4,8 +4,6 @@
 it writes before; a line is written in hexadecimal, or is a number of letters.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ A tool whose name begins with `hold` is answered by the next call of `release`, 
 one at once; `_test` in the name makes it fail. Each line that arrives is written down as it came.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 `looking_at_owners.py USER` prints one line each: whether it may be seen, and whether it counts as gone.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

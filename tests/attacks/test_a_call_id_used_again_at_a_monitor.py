@@ -1,7 +1,5 @@
 """A call's id used again lets nothing run unjudged: at the gate, folded from the record, restored from a snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

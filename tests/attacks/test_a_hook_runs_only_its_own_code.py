@@ -1,7 +1,5 @@
 """The hook of a person's own Claude Code runs nothing of the folder it starts in, and knows its store again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

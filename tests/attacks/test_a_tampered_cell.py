@@ -3,8 +3,6 @@
 The tables are those of the schema, so that a column more is tried before anybody thinks of it.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """A store's file changed by SQL, in every way one can think of: `audit` finds it, says where, and of which kind."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Callable

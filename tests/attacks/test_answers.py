@@ -1,7 +1,5 @@
 """Ways to an answer that nobody gave: twice, late, for another input, by somebody else, or to nobody."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

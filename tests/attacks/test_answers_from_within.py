@@ -1,7 +1,5 @@
 """What a supervised run starts answers no approval and ends no run: known by its environment, or by its parents."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

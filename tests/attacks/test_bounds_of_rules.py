@@ -1,7 +1,5 @@
 """What a model can make grow is bounded, and past a bound the rule refuses: nothing is forgotten in its favour."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

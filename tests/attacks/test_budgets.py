@@ -1,7 +1,5 @@
 """Ways to spend past a shared budget (docs: Shared budgets, What holds)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

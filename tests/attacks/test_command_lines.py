@@ -3,8 +3,6 @@
 `red` is the program that must not run. Each spelling is shown to run it in the real shell, and then to be found.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """No call gets past the hook of Claude Code by what becomes of its processes, its socket or its session."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

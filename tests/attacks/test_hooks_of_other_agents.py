@@ -1,7 +1,5 @@
 """No call of an interactive agent gets past its hook: by what is around the hook, its words, or its command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Lines for `import` that are not what `export` wrote: none of them breaks a record that is there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Inputs and approvals at a monitor: no other input passes for one that was judged, no approval counts twice."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

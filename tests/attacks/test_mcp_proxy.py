@@ -1,7 +1,5 @@
 """Getting around the MCP proxy: odd messages of clients and of servers, on a pipe and over HTTP."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import suppress

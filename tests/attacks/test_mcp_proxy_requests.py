@@ -1,7 +1,5 @@
 """What an MCP server is asked, and what it answers, is what `proctor mcp` judged: ids, names, arguments, bytes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

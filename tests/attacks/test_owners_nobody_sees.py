@@ -1,7 +1,5 @@
 """A run whose owner cannot be seen goes on: only proof that it has ended shortens its lease; Linux, as root."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

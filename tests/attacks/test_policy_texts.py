@@ -1,7 +1,5 @@
 """No small policy text costs much, and none that holds nothing passes for one that does."""
 
-from __future__ import annotations
-
 import functools
 import json
 import time

@@ -1,7 +1,5 @@
 """Process trees: nothing that an agent starts outlives its run, wherever it hides; Linux."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

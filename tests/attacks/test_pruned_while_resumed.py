@@ -1,7 +1,5 @@
 """A session is pruned while somebody resumes it, at every moment: its limits are never counted from zero."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

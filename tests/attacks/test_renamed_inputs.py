@@ -1,7 +1,5 @@
 """An input that a client sends under another name is no input that is missing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from proctor.adapters.hooks.clients import CLIENTS as HOOKS

@@ -1,7 +1,5 @@
 """Secrets planted in runs that ended, wait and were only created: no page, stream, message, span or line has one."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

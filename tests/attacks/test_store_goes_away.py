@@ -1,7 +1,5 @@
 """A store that goes away under a run: no call is permitted, the run ends, and its error says why."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

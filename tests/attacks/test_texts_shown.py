@@ -1,7 +1,5 @@
 """Text that people are shown, on a terminal and elsewhere, is what it looks like."""
 
-from __future__ import annotations
-
 import ast
 import json
 import logging

@@ -1,7 +1,5 @@
 """Usage reports that cannot be true are errors that name the field, and none is priced below what it says."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What somebody without the right token, another site's page, or an agent might try on `proctor serve`."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

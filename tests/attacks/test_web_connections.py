@@ -1,7 +1,5 @@
 """Thousands of raw connections to `proctor serve`: the holder of a token is answered all the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """What the pages of evidence are made of: the replay at a gate, the example policies, and the pages' own tables."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

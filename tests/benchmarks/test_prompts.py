@@ -1,7 +1,5 @@
 """The count of questions that a policy answers, on sessions whose answers are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every benchmark runs, as `python -m benchmarks --quick` does; what it measures is not asserted."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command line called in this process, with a store of its own."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Amounts in every text that reaches a person: one amount is written in one way, and one of a thing is one."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """`audit head` and `audit verify`: what they print, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

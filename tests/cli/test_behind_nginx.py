@@ -1,7 +1,5 @@
 """`proctor serve` behind a real nginx, with the commands and configuration of docs/reference/http.md."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

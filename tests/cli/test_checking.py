@@ -1,7 +1,5 @@
 """`check`, `migrate` and `schema`: policy files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every command into a pipe whose reader has gone: nothing is hurt by it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

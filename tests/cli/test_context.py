@@ -1,7 +1,5 @@
 """`--context`: what is typed is what rules see; a `when` that asks for what a session lacks is reported."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`graph`: policies as pictures."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from xml.etree import ElementTree

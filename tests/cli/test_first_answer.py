@@ -1,7 +1,5 @@
 """A held call is asked at the run's terminal and everywhere else at once: whoever answers first decides."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The GitHub Action and the pre-commit hooks: the commands that their files hold, run as they stand there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

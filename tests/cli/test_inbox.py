@@ -1,7 +1,5 @@
 """`approvals`: what waits. It and `tail` follow what comes, from before there is a store."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

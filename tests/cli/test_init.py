@@ -1,7 +1,5 @@
 """`proctor init`: a first policy that holds, with or without somebody to ask."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

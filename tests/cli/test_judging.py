@@ -1,7 +1,5 @@
 """`eval`, `diff`, `narrow` and `explain`: recorded sessions."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

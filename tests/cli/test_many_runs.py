@@ -1,7 +1,5 @@
 """A store with more runs than a page: what is old is found all the same."""
 
-from __future__ import annotations
-
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path

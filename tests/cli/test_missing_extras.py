@@ -1,7 +1,5 @@
 """Without an extra: one error that names it, whatever needed it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the command line writes of a run with secrets in it: none of the secrets, on no stream, in no file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

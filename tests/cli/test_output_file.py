@@ -1,7 +1,5 @@
 """`-o FILE`: the file has what would have been printed, as a whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Where the store is, told wrongly; and who somebody is whom the system has no name for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`test`: sessions written as lists of calls, and the answers expected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

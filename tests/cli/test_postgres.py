@@ -1,7 +1,5 @@
 """The command line on a store in PostgreSQL: every command takes its URL, and shows no password of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

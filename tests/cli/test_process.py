@@ -1,7 +1,5 @@
 """The command line as a process: signals, pipes, terminals, and what it imports."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """`prove`: questions about every session, answered by a proof or by a session that shows otherwise."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

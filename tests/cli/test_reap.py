@@ -1,7 +1,5 @@
 """`reap`: runs whose supervisor is gone are ended, with what they left running."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

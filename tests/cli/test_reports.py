@@ -1,7 +1,5 @@
 """`--junit` and `--sarif` of `test` and `prove`: what another program reads of policy tests and of proofs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

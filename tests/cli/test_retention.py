@@ -1,7 +1,5 @@
 """`store`, `prune`, `export` and `import`."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

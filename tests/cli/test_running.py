@@ -1,7 +1,5 @@
 """`demo` and `run`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

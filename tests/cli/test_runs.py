@@ -1,7 +1,5 @@
 """`runs`: what it says of each run, which it lists, and page by page."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The `--json` of the commands is what the HTTP API answers, and a terminal shows the page's timeline."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

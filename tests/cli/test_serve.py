@@ -1,7 +1,5 @@
 """`serve`: started, ended, and told wrongly."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

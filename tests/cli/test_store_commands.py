@@ -1,7 +1,5 @@
 """`runs`, `show`, `tail`, `approvals`, `approve`, `deny` and `kill`: what the store holds, and mail by way of it."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import AbstractContextManager

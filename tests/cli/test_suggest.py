@@ -1,7 +1,5 @@
 """`suggest`: what sessions teach, with its evidence, and the tests that come with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

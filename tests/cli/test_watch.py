@@ -1,7 +1,5 @@
 """`watch`: the board, once for a pipe and for programs, live on a terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whoever ends a run is named in its record, by whatever way the order came."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What no command can do: exit code 2 and one error on standard error, which says where it is and what to do."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of docs/deployment: units that systemd takes and that do as they say, and an image without root."""
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -1,7 +1,5 @@
 """Every claim of the README and the security model stands on the page of evidence, with programs that are there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What pages say of the program is what the program says today."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every page is executed: files are written, commands and programs run, policies load, links lead on."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

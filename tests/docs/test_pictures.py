@@ -1,7 +1,5 @@
 """The pictures of the page in the docs are made by a program, from real runs; those that are kept are its own."""
 
-from __future__ import annotations
-
 import runpy
 import struct
 from pathlib import Path

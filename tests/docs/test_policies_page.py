@@ -1,7 +1,5 @@
 """The policies of guides and of the pages on policies decide as those pages say, and no kind of rule is left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

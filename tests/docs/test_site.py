@@ -1,7 +1,5 @@
 """The documentation builds as a site: strictly, with every exported name, and nothing of it comes from elsewhere."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

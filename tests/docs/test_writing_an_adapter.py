@@ -1,7 +1,5 @@
 """The adapter of the page works: it is run under a policy, and passes the shipped suite."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Every example does what its page says: one session is stopped, the other passes."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An agent that holds the thread: a watchdog says where, and a second signal ends the process."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

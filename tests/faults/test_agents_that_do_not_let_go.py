@@ -1,7 +1,5 @@
 """Agents that do not end, whatever they are told: the run ends in bounded time, says so, and permits nothing more."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any

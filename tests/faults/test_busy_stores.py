@@ -1,7 +1,5 @@
 """A store in which something is stored all the time: who waits for something else in it asks again in measure."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Whoever follows runs takes nothing from them: what a supervisor runs itself is handed on from memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whoever reads a record needs the same memory for three times as much of it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout

@@ -2,8 +2,6 @@
 stored twice, and nobody waits for ever.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Supervisors in processes of their own on a server that goes away: cut off, stopped, killed, and the server too."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """`proctor run` beside an agent that holds on to it: a second SIGTERM, a third Ctrl-C, and its own end get it out."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -4,8 +4,6 @@ The agents go on for ever, or until they are told to end: a cancel that a start 
 PROCTOR_STARTS runs and PROCTOR_SEED it is run for longer, or again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

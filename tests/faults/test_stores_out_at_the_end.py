@@ -1,7 +1,5 @@
 """A store that is out when a run ends, and stays so until its supervisor is gone: the next opening settles it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stores that say one thing and do another: what no record shows is not believed, nothing is stored twice."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -5,8 +5,6 @@ python -m tests.fuzz commands --shares 100  # a hundred more shares of one
 python -m tests.fuzz --minutes 10           # ten minutes of each
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

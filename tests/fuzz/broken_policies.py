@@ -4,8 +4,6 @@ The policies are those of `examples/` and of the cookbook. A variant drops a rul
 widens a name, reads conditions as alternatives, counts one more, or takes a lock away from a stack.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A way past is an act that ran although it was forbidden, was one more than a lim
 record; a run without one end; a record that judges the run otherwise than it was judged.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

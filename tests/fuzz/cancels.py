@@ -1,7 +1,5 @@
 """Callers that go away at any moment: a share is many runs, each cancelled from outside after some checkpoints."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import suppress

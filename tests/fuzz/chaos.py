@@ -6,8 +6,6 @@ server is killed and started. At the end every run is over exactly once, nothing
 acknowledged is lost, no budget is overdrawn, and the audit finds nothing.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import sqlite3

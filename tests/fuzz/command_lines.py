@@ -6,8 +6,6 @@ case, and by dash and zsh (and one share in four by bash as `sh`) in the second.
 shell for each line, the others by forks of one.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import tempfile

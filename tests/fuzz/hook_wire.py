@@ -4,8 +4,6 @@ A way past is a call that the client would run although the policy forbids what 
 although its record lacks it, or one more than the limit; and words that refuse which the client would not heed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The hook of Claude Code and the MCP proxy, playing a script of calls whose ids come again."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Call ids that come again, on every adapter: those of this process, and clients with a process of their own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

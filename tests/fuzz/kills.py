@@ -1,7 +1,5 @@
 """Processes that own the runs of one store, killed at random moments: a share of it is some kills in one store."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What long runs have shown so far: a file that every run goes on from, and the table of it on a page."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Final

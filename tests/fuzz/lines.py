@@ -3,8 +3,6 @@
 Programs have the names of known ones; each is a stub that writes down that it ran, and with which words.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A store's log cut off at any byte, as a loss of power may leave it: a share is many cuts of one store."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

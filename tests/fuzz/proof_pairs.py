@@ -4,8 +4,6 @@ All of them name few tools and few values, so that calls meet, and half of the p
 says, so that there is something to prove.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from copy import deepcopy

@@ -6,8 +6,6 @@ runs between them. After so many steps it goes on with a few sessions of each le
 values.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

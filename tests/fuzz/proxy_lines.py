@@ -1,7 +1,5 @@
 """Lines that a client writes to `proctor mcp`, most of them nearly what the protocol has."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any, Final

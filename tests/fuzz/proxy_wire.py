@@ -5,8 +5,6 @@ name and these arguments, a message that is none of the protocol's, or an answer
 call's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Four processes on one created run, and on the runs of one session: a share is some rounds of each."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The long runs by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Whole supervised sessions of generated policies: the monitor against the naive reading of `tests/reference`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings

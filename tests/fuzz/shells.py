@@ -1,7 +1,5 @@
 """Real shells in a closed room: a process namespace, a folder of its own, stubs for programs, bounds on all."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

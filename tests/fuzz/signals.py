@@ -1,7 +1,5 @@
 """`proctor run` signalled or killed at any moment of its start, its work and its end: a share is some moments."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

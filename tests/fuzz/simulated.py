@@ -1,7 +1,5 @@
 """A whole supervisor on virtual time, a thousand seeds a share."""
 
-from __future__ import annotations
-
 import structlog
 
 from ..simulation.plans import drawn

@@ -1,7 +1,5 @@
 """A short, seeded part of the long run of command lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

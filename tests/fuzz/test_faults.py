@@ -1,7 +1,5 @@
 """A short part of the long runs of faults, and what they would find."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The long runs add up, and the page about them says what they have shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.fuzz.ledger import PAGE, Result, Share, page_with, read_results, table, write_results

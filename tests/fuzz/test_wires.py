@@ -1,7 +1,5 @@
 """Short, seeded parts of the long runs of wires and of call ids."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.call_ids import ids_on

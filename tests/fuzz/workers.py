@@ -5,8 +5,6 @@ It executes the created runs of the store, several at a time, in competition wit
 file SLOW is there, every commit takes 7 seconds: what was appended is stored, and the answer comes late.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -7,8 +7,6 @@ python -m tests.mutation stores --under tests/adapters/stores   # of one, under 
 python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

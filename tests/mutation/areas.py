@@ -1,7 +1,5 @@
 """What is mutated, and the tests that may notice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A copy of the product in which one module at a time is another, and the process namespace its tests run in."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """A process namespace inside this one, for what one mutant does to processes and files."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

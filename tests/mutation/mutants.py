@@ -1,7 +1,5 @@
 """Mutants of one module: its syntax tree with one thing changed."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections import Counter

@@ -1,7 +1,5 @@
 """A mutant put into functions that exist already, so that nothing is imported for it."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import inspect

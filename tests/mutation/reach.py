@@ -1,7 +1,5 @@
 """Which tests reach which line: recorded by a run of all of them, as a plugin of pytest."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Generator, Iterable

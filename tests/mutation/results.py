@@ -1,7 +1,5 @@
 """What became of mutants, kept from run to run, and which survivors are known to change nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterable
 from pathlib import Path

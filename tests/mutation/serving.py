@@ -4,8 +4,6 @@ The process that collected them answers orders. For each it forks; the copy take
 order and ends at the first that fails.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """The tool that makes mutants: what it changes, where it stops, and that a mutant is noticed in its arena."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

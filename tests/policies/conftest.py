@@ -1,7 +1,5 @@
 """A small way to write sessions down in tests: what is asked, what runs, how it ends."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any, TypeAlias

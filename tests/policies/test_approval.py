@@ -1,7 +1,5 @@
 """`human-approval` means a person's approval of the judged call, wherever a rule says what must come first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Budgets as they are written, merged, checked and judged (docs: Shared budgets)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -8,8 +8,6 @@ by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` 
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

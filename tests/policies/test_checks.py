@@ -1,7 +1,5 @@
 """Checks: rules written in Python, told of the call and of its context."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

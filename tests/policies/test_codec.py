@@ -1,7 +1,5 @@
 """Mistakes in JSON are put in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A command line taken apart into the commands that bash would run; `tests/fuzz` shows it with real shells."""
 
-from __future__ import annotations
-
 import pytest
 
 from proctor.policies.errors import UnjudgeableLineError

@@ -1,7 +1,5 @@
 """Conditions that no call meets together are found, and no others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled monitor against a naive second reading of the language (tests/reference), on made-up sessions."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Every session of up to five calls over three tools, for every rule that speaks of order."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

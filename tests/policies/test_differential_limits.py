@@ -1,7 +1,5 @@
 """Limits against adding everything up again (tests/reference/limits.py)."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Pictures of policies: what is drawn, where a session stands, and Mermaid text that cannot be broken."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Policies as people have them: files, folders and formats of other tools, each read as what it means there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values, paths, conditions, tool names: what each means alone (docs: Policies, Names, values, conditions)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

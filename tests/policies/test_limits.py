@@ -1,7 +1,5 @@
 """Limits: what counts, when they are exceeded, what they do then (docs: Policies, Limits)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_limits_in_full.py writes it down anew.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A locked policy is not loosened by what others define: prices, names, words; each attempt is listed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stacks: what is added up, what replaces, and what a locked policy keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sessions made to hurt: whatever an agent says, the monitor answers, and what it keeps stays bounded."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Portable names and inputs: the same policy gives the same answers on the same acts of different clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

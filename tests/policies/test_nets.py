@@ -1,7 +1,5 @@
 """Functions that give calls more names for a net."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

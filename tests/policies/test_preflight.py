@@ -1,7 +1,5 @@
 """Preflight: each finding, with what shows it; and what must not be refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

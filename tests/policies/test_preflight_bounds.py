@@ -1,7 +1,5 @@
 """Preflight ends soon whatever a policy holds: its steps are counted, and it says what it did not finish."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Preflight against the monitor: what it calls impossible never happens, and what happens it does not call so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What preflight reports: common mistakes, names that no tool has, limits, what is only observed, notes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Theorems of the policy language: what holds for every policy and every session."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Reading policies: what is accepted, and how each mistake is reported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

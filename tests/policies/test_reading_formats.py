@@ -1,7 +1,5 @@
 """YAML, JSON and TOML: one meaning, and places that are right in each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Properties of reading: policies made up and then damaged, and real ones with one token changed."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

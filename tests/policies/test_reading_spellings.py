@@ -1,7 +1,5 @@
 """Other spellings in use: each loads as the rules it stands for, and is rewritten as them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

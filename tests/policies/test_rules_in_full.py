@@ -3,8 +3,6 @@
 PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_rules_in_full.py writes both down anew.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

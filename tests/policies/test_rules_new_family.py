@@ -1,7 +1,5 @@
 """A rule family that the product does not have, in one file: nothing else is touched, and everything knows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

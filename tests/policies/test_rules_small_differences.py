@@ -1,7 +1,5 @@
 """Differences that no other test noticed: each is one line of code changed, and the answer it changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`runs`: what a named command means, option by option, and which lines nobody can tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from proctor.policies.language.shell_commands import NamedCommands

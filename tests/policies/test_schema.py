@@ -1,7 +1,5 @@
 """The published JSON Schema says what the reader says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

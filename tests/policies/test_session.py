@@ -1,7 +1,5 @@
 """What a session keeps of its calls: spent once, bounded, and open again when the session goes on after its run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

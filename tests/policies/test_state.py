@@ -1,7 +1,5 @@
 """Judging a call: one state for all rules, nothing spent by a refusal, approvals bound to the input shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

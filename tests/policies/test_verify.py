@@ -3,8 +3,6 @@
 The answers are compared with those found by thought (`questions.yaml`), and with brute force on the monitor.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

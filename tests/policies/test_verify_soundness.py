@@ -1,7 +1,5 @@
 """What was proved wrongly once: values, contexts and outcomes that a search has to think of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What rules and limits say: to people, and by the cause, with no word of the rules, to the model."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions of generated policies, played on the monitor and on the naive reading, until the two differ."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Shared budgets the naive way: every use is kept, and everything is added up anew for each question."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import NamedTuple

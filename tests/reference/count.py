@@ -1,7 +1,5 @@
 """`require`, `count` and `max_calls`."""
 
-from __future__ import annotations
-
 from .selecting import meets
 from .trace import Call, Rule, World
 

@@ -1,7 +1,5 @@
 """Sessions made for a policy: mostly of the tools it names, with the values its conditions and bindings ask for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The naive engine: what every clause of a stack says of a call, and how it stands at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from . import count, lists, nets, order, precondition, provenance, repeats, sequence

@@ -1,7 +1,5 @@
 """Policies and sessions for the differential tests: small alphabets, so that calls meet and meet again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

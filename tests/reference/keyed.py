@@ -1,7 +1,5 @@
 """`key`: one independent instance of a rule for each value; calls without a value share one."""
 
-from __future__ import annotations
-
 from .selecting import ids
 from .trace import Call, World
 

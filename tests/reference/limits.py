@@ -1,7 +1,5 @@
 """Limits: what is used of each, what is exceeded, and what refuses a call."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

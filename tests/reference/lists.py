@@ -1,7 +1,5 @@
 """`allowlist`, `blocklist`, and `allow` and `deny` of tool rules."""
 
-from __future__ import annotations
-
 from .selecting import meets
 from .trace import Call, Rule, World
 

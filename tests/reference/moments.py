@@ -1,7 +1,5 @@
 """What limits look at: moments of a session, by the run in which they happened."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Literal, NamedTuple
 

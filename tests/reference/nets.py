@@ -1,7 +1,5 @@
 """Nets: the whole session is played again from the initial marking for every question."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """`before`, `immediately_before`, `after`, `eventually`, `never_after`, `forbids_after`."""
 
-from __future__ import annotations
-
 from .selecting import meets
 from .trace import Call, Rule, World
 

@@ -1,7 +1,5 @@
 """`precondition`: what must have happened before a call, to the same thing."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

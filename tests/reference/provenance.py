@@ -1,7 +1,5 @@
 """`provenance`: a value that must come from the user or from a listed tool."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

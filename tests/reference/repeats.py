@@ -1,7 +1,5 @@
 """`loop`, `max_parallel` and `circuit_breaker`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .selecting import meets, text

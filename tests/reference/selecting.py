@@ -1,7 +1,5 @@
 """Which calls a selector names: globs, aliases, virtual names, conditions on the input, read naively."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import re

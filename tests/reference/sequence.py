@@ -1,7 +1,5 @@
 """`sequence` and `forbidden_sequence`."""
 
-from __future__ import annotations
-
 from .selecting import meets, names
 from .trace import Call, Rule, World
 

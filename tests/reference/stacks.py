@@ -1,7 +1,5 @@
 """Stacks: whose rule it is, what it is called, and what its action is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple

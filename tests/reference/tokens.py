@@ -1,7 +1,5 @@
 """Tokens and their cost, added up again from all reports of the session."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from .moments import Moment, runs

@@ -3,8 +3,6 @@
 Ids are used again, approvals come late or never, inputs are rewritten on the way.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ python -m tests.simulation --plan plan.json             # a plan that somebody h
 python -m tests.simulation --seeds 500 --put-back "an append is stored twice"
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

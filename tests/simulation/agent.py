@@ -1,7 +1,5 @@
 """An agent of a simulation: it does what its start says, and the witness sees what it reports and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any

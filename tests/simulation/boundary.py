@@ -1,7 +1,5 @@
 """What is between a supervisor, or people, and their store: slow, failing and late as a plan says."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

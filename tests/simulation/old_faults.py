@@ -1,7 +1,5 @@
 """Faults that the supervisor once had, put back one at a time, to see that the simulation finds them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final

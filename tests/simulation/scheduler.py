@@ -5,8 +5,6 @@ its tasks runs until it goes on, as in a process that SIGSTOP stops. On asyncio,
 asyncio promises; the seed chooses the delays at each boundary.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

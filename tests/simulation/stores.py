@@ -2,8 +2,6 @@
 schedules. The witness sees what either stores.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """Thousands of small worlds, each the same for its seed: nothing that must not happen does."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What must hold after every step of a simulation, whatever broke: checked as events are stored and calls run."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import msgspec

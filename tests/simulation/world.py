@@ -1,7 +1,5 @@
 """Carries a plan out: owners and their agents, people and what breaks; gives what must not have happened."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator

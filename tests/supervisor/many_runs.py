@@ -4,8 +4,6 @@ It says `going` when all of them go on. Then, a line at a time on its input, it 
 that went; at the end of its input it leaves.
 """
 
-from __future__ import annotations
-
 import sys
 
 import anyio

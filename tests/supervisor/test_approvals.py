@@ -1,7 +1,5 @@
 """A held call: shown with its input, answered once by whoever may, judged again; and what the record says of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

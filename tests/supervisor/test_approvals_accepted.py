@@ -1,7 +1,5 @@
 """An answer that the store has accepted counts, whatever comes between it and the owner of the run."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may answer, and how much one yes covers: as the policy says, at every surface."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """Budgets that runs share: reserved before they are used, settled after (docs: Shared budgets)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

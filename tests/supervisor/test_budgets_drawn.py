@@ -1,7 +1,5 @@
 """What one run asks of the store about shared budgets, step by step: how much, when, and what it makes of answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

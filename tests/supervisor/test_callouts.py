@@ -1,7 +1,5 @@
 """What is written in Python and given with a run: checks, validators, result hooks, nets that join and leave."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

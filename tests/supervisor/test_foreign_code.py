@@ -1,7 +1,5 @@
 """Code of others may raise anything, and errors that cannot be shown: the supervisor and its other runs go on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The gate: an id in use is refused, a permit always costs the same, and who comes too late is told to stop."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import weakref

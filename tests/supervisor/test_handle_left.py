@@ -1,7 +1,5 @@
 """What becomes of a run when whoever waits for it goes away: ended, released, recorded, and only then let go."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable

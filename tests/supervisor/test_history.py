@@ -1,7 +1,5 @@
 """A session of several runs: its past is folded, handed over and counted on, also where its client has lost it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Whatever the code of others raises, or a mistake of ours, one run fails of it: the others notice nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import warnings

@@ -1,7 +1,5 @@
 """The writer of a run's record by itself: what it asks of the store again, when, and what it owes."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The record under stress: stores that fail or dawdle, callers that leave; one end, nothing permitted unrecorded."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Stores that do not answer, or cancel whoever asks: a run ends all the same, and what is stored is in order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

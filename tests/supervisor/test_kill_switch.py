@@ -1,7 +1,5 @@
 """The kill switch: runs end wherever they are, and none starts until that is lifted."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime

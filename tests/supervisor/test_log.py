@@ -1,7 +1,5 @@
 """What a run says to the log: refusals name their rules, what broke is an error, each line names its run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

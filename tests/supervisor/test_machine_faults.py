@@ -1,7 +1,5 @@
 """A judge that raises: the run fails of it, is cancelled once, asks the judge no more, and comes to its end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Any interleaving of inputs keeps the promises of the machine, and a restored machine goes on as the one before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

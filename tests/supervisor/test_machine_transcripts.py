@@ -1,7 +1,5 @@
 """What a machine records and has done in each scenario: PROCTOR_TRANSCRIPTS=write makes the transcripts anew."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import datetime

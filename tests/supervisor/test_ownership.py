@@ -1,7 +1,5 @@
 """A run has one owner: it is claimed once, lost when its owner is gone, and ended then by whoever sees it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The reading of one provider by itself: how far it is read, when it rests, and how long it may take to leave."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A machine made anew for each thing that happens, from the record or a snapshot, decides as one that lived on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a caller gets for every way a provider can end and every action a policy can take."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

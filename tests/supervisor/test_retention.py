@@ -1,7 +1,5 @@
 """Sessions that ended long ago are removed; the record goes out as lines and comes back as it was."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What an agent reports is held in bounded memory: queued, kept for the result, and in one event."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A start that is cancelled while it waits for preflight of a large policy: as if it had never been asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Runs that an agent starts: they draw on what is left of the budgets of the run that started them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A subscription sees everything from its moment or its cursor on, once, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many runs: bounded, watched, ended together, none lost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial

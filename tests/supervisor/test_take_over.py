@@ -1,7 +1,5 @@
 """Runs that nobody goes on with: what takes over from a lost one is created once; one never started is withdrawn."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

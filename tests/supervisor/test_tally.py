@@ -1,7 +1,5 @@
 """What some events change in the line of their run, by itself."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

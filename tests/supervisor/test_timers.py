@@ -1,7 +1,5 @@
 """Durations, idleness and expiry on the supervisor's own clock, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Alarms by themselves: each rings once, at its time, however often and in whatever order they are set."""
 
-from __future__ import annotations
-
 import gc
 import math
 import random

@@ -1,7 +1,5 @@
 """A provider reports what it did: it cannot speak for the supervisor, and a field of the wrong type fails its run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on the adapters that need nothing installed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages about scripted agents and command lines say what is so."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """What importing an adapter of a framework costs, and what is said where the framework is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

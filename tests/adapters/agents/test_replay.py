@@ -1,7 +1,5 @@
 """A replay: the recorded stream again, asked for at the gate, without what did not run."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Command lines as runs: all of a line is judged before any of it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions and policies written for one test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias

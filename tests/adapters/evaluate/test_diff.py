@@ -1,7 +1,5 @@
 """Two policies over the same sessions."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

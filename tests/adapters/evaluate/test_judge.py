@@ -1,7 +1,5 @@
 """Recorded sessions judged under a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What rules decide and where policies differ, answered by hand in `rule_proofs.yaml`; the time questions share."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is reported of judged sessions: on a terminal, as JUnit XML, as SARIF."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

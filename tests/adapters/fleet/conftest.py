@@ -1,7 +1,5 @@
 """The store that workers share: a file, or a database of the tests' own server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

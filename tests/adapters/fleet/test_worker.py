@@ -1,7 +1,5 @@
 """Workers on one store: each queued run is executed once, and continued if its worker died."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from collections.abc import AsyncIterator

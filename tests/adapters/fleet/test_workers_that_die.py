@@ -1,7 +1,5 @@
 """Workers that die, by themselves, by what they start, or with their database."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

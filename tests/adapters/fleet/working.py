@@ -3,8 +3,6 @@
 With a lease it is on a machine of its own, as far as others can tell: only its lease says that it is gone.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A session of Claude Code as its hooks see it, over a store in a file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Codex, Gemini CLI and opencode as they are, held by the hooks that `proctor hook install` writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

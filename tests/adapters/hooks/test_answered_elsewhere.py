@@ -1,7 +1,5 @@
 """A call that is held: answered at the terminal, on the page or by nobody, with real clients and without."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The real Claude Code, governed through the hooks in a project's settings."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The client owns its session's run: it is lost with it, and its session goes on with all that was counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

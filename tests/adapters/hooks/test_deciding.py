@@ -1,7 +1,5 @@
 """What each hook means, hook by hook: limits, approvals and how far they reach, the kill switch, explanations."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

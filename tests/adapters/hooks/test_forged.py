@@ -1,7 +1,5 @@
 """The agent, or a server it started, reports to its own hooks: in every disguise, and nothing of it is recorded."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Hooks as processes, with input and surroundings made to break them: whatever happens, no call gets through."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

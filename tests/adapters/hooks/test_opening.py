@@ -1,7 +1,5 @@
 """What the policy allows positively is answered `allow`, with the rule that does; everything else is the client's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

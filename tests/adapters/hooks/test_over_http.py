@@ -1,7 +1,5 @@
 """Hooks that the real Claude Code sends itself, and what others send in its name."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

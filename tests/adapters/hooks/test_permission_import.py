@@ -1,7 +1,5 @@
 """Permissions of agents as policies: nothing is allowed that the settings do not allow; what is left out is said."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What each client writes to a hook, as its documentation has it, and what it is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The client's settings file, into which hooks go and out of which they come, and the plugin of this repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

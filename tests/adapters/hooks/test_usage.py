@@ -1,7 +1,5 @@
 """What the client's log says was used, hook by hook: limits on tokens and cost hold at the next call."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """How the calls of any client reach the gate: in their order, after all that came before, and failing closed."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

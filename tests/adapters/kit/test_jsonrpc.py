@@ -1,7 +1,5 @@
 """The conversation with a client: both sides ask at once, nobody waits for ever."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Processes of clients: their trees are ended and nothing else, and what they wrote is handled in its order."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Calls out of patches and messages, tasks beside a run, and a conversation as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any

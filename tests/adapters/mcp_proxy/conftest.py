@@ -1,7 +1,5 @@
 """A proxy in this process, on the test's own backend, between a real MCP client and a real server process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """An MCP server of the standard library alone, so that one starts in a moment: tools that leave traces."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Real servers that ask their clients through the proxy, and what their tools are called in a policy."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real Claude Code, with the proxy as its MCP server."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

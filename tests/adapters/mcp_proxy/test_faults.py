@@ -1,7 +1,5 @@
 """What goes wrong around the proxy: a clear error each time, nobody left waiting."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress

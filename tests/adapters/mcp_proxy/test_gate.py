@@ -1,7 +1,5 @@
 """The proxy's gate: what is refused never reaches the server, and what is allowed is recorded first."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

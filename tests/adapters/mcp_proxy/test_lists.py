@@ -1,7 +1,5 @@
 """What the proxy shows: tools that could be called now, and everything else as the server sent it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

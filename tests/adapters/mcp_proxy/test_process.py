@@ -1,7 +1,5 @@
 """`proctor mcp` as a process of its own: exit codes, signals, standard input and output, HTTP."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import shlex

@@ -1,7 +1,5 @@
 """What the proxy is seen to do, for its row of the matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psutil

@@ -7,8 +7,6 @@
 Lines written: `pid N`, then `ack SESSION SEQ EVENT_ID` for each stored event, and `dead` after a fork ended.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

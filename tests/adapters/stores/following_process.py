@@ -5,8 +5,6 @@
 Lines written: `saw SESSION SEQ` for each of COUNT events stored after CURSOR, then `cursor CURSOR`.
 """
 
-from __future__ import annotations
-
 import sys
 
 import anyio

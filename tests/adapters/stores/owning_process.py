@@ -10,8 +10,6 @@ Lines written: `pid N`, `ack SESSION SEQ RUN` for each stored event, `ran RUN CA
 `ended STATUS` or `refused KIND MESSAGE`, and `dead` after a fork has ended.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

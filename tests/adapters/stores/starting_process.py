@@ -5,8 +5,6 @@
 Lines written: `ready`; then, after a line was read, the id of the store.
 """
 
-from __future__ import annotations
-
 import sys
 
 import anyio

@@ -1,7 +1,5 @@
 """Stores answer draws on shared budgets as a naive reference does, whatever comes in whatever order."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

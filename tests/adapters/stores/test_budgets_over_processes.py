@@ -1,7 +1,5 @@
 """Many processes spend one shared budget, and some of them are killed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

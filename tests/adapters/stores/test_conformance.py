@@ -3,8 +3,6 @@
 Of the two versions of PostgreSQL, one runs on each backend.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,5 @@
 """Who may do what in a PostgreSQL store: roles by the words of the page, and TLS to the server that is meant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote

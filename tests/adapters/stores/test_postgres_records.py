@@ -1,7 +1,5 @@
 """What people and agents may write into a PostgreSQL store, and the store backed up while a run writes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from typing import Any

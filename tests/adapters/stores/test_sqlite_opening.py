@@ -1,7 +1,5 @@
 """What is not a store is refused and left alone; a store of an older version is brought up to date."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Several processes share one file: what they append, follow and prune, and what a kill leaves."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

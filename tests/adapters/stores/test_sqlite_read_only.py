@@ -1,7 +1,5 @@
 """A store in a folder that may not be written, or on a full disk, is read whole or not at all, and never written."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

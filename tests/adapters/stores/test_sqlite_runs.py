@@ -1,7 +1,5 @@
 """Runs recorded in a file that fills up, is locked, is shared, or whose process is killed, and what they cost."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """The writer: one job never troubles another, a full disk loses nothing, locks stay, each row has its digest."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """SQLite and PostgreSQL answer any uses as the store in memory does, which stands for them in simulations."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import AsyncIterator, Callable

@@ -3,8 +3,6 @@
 `PROCTOR_KILLS=300` kills so many, in place of a few; see docs/long-runs.md.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is like a call, and what is observed of an input: the host of an address."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is exported of runs: attributes, meters, spans."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs as spans: what is in a trace, and what is kept out of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

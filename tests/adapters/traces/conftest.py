@@ -1,7 +1,5 @@
 """Traces written for one test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

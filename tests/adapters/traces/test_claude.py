@@ -1,7 +1,5 @@
 """Claude Code session logs: one written by the real client, and lines that are rarer."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Codex rollouts: one written by the real client, and shapes of older ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files, gzip and standard input, and what is wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

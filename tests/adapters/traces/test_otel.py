@@ -1,7 +1,5 @@
 """OpenTelemetry GenAI traces, in the JSON spellings of several exporters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorded sessions: read as their format has them, whatever is in them, and proctor's own."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

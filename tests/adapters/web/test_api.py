@@ -1,7 +1,5 @@
 """The HTTP API on a store, the runs in other processes (docs: The page and the HTTP API)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls and events made readable: what is shown as a command or an edit; nothing of the input is left out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

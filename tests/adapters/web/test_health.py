@@ -1,7 +1,5 @@
 """Health, metrics and the description of the API; tries with a wrong token."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

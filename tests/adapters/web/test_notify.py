@@ -1,7 +1,5 @@
 """Who is told of approvals, and who they are."""
 
-from __future__ import annotations
-
 import os
 import queue
 import subprocess

@@ -1,7 +1,5 @@
 """The page in a real browser, on runs of other processes (docs: The page and the HTTP API)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

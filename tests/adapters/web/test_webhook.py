@@ -1,7 +1,5 @@
 """Events sent to a receiver on loopback: one that takes them, fails, hangs, refuses, is gone (docs: Webhook)."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

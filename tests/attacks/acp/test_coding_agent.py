@@ -1,7 +1,5 @@
 """The policy to begin with holds on the real opencode and the real Gemini CLI, rule by rule."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import pytest

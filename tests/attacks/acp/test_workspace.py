@@ -1,7 +1,5 @@
 """What a repository holds does not configure the real opencode and Gemini CLI."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Amp reports: ids that come again are other calls, usage that lies ends the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

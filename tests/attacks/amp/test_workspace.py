@@ -1,7 +1,5 @@
 """What a repository holds does not loosen the rules of the real Amp client."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

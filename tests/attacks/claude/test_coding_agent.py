@@ -1,7 +1,5 @@
 """The policy to begin with holds on the real Claude Code, rule by rule, in the shell that it is judged for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Nothing that the real Claude Code client starts outlives its supervisor; Linux."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

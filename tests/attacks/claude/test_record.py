@@ -1,7 +1,5 @@
 """What the real Claude Code client records is judged as the run was: the same policy, the same answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a repository holds does not configure the real Claude Code client, nor change what was judged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

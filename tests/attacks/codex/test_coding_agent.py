@@ -1,7 +1,5 @@
 """The policy to begin with holds on the real Codex, rule by rule, in the shell that it is judged for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the real Codex reports: ids that come again are other calls, usage that lies ends the run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """A session that the real Codex resumes: of its earlier run, however that ended, nothing counts again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """What a repository and a home's login files hold does not configure the real Codex client."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

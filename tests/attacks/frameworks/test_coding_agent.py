@@ -1,7 +1,5 @@
 """The policy to begin with holds on agents of frameworks; what one runs unasked is not started where it may not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Secrets of many kinds to plant, put together here so that none stands in this file."""
 
-from __future__ import annotations
-
 SECRETS: dict[str, str] = {
     "anthropic-key": "sk-" + "ant-api03-" + "Zx8" * 20,
     "openai-key": "sk-" + "proj-" + "aB3_" * 10,

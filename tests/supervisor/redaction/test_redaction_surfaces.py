@@ -1,7 +1,5 @@
 """Secrets planted in every field of every event: none reaches the store's file, a subscriber, an approver, a log."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path

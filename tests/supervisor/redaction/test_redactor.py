@@ -1,7 +1,5 @@
 """Texts and records: what is taken for a secret, what stands in its place, what stays."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

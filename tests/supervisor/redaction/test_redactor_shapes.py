@@ -1,7 +1,5 @@
 """Shapes in which a secret reaches a session, each written as programs and people write it: none stays readable."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

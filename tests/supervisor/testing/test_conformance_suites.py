@@ -1,7 +1,5 @@
 """The shipped conformance suites catch broken adapters and stores, and pass what is not broken."""
 
-from __future__ import annotations
-
 import inspect
 import unittest
 from collections.abc import AsyncIterator, Callable, Sequence

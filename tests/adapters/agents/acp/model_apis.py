@@ -8,8 +8,6 @@ REQUESTS is a file that gets every request with tools as a line of JSON; OTHERWI
 that have no script, as hexadecimal.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re

@@ -10,8 +10,6 @@ they are taken after a cancel too. A call: "call" (id), "title", "kind", "run" (
 "announced" (true), "options", "fields" (more that is said of it), "question" (the same, in the question).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -1,7 +1,5 @@
 """ACP agents from the command line, and what a probe finds an agent to ask about."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

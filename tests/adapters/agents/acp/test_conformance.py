@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on a scripted agent."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """However an agent ends, or does not, the run ends once, soon, and says why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """What an agent asks before it acts, and how it is answered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """opencode and Gemini CLI, as npm installs them, against scripted model APIs."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on opencode and Gemini CLI and a scripted model."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What an agent reports, as events; the session, its model and mode; tokens and cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -9,8 +9,6 @@ about), {"say"}, {"raw"}, {"exit"}, {"silence"},
 works in.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on the stand-in."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The delegate, as the real client runs it and by itself: when in doubt, the call may not run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

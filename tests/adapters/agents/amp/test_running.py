@@ -1,7 +1,5 @@
 """Calls are rejected by the client's rules or put to the gate; what the client reports, how it starts and ends."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

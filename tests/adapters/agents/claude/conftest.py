@@ -1,7 +1,5 @@
 """The adapter before the real client, for the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

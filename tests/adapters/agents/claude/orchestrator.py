@@ -5,8 +5,6 @@ input is the answer: the fields of an ApprovalAnswer. It prints what came of tha
 was for another input.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -4,8 +4,6 @@ POLICY`, in the folder it works in.
 It prints how the run ended, as a line of JSON, or why it did not start.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

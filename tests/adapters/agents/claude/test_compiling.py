@@ -1,7 +1,5 @@
 """A policy as the client's launch options: only ever tighter than what the caller asked for."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

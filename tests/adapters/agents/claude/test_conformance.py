@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The real client is ended for good, and failures of the API and of the client are failures of the run."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The real client at work: every call asks the gate, whose word holds, and what a run used is counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

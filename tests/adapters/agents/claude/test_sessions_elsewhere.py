@@ -1,7 +1,5 @@
 """A session that the real client does not have, or has only in part: what is replayed to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Supervised runs of the real client: policies, approvals and deadlines hold from end to end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The real client, its supervisors and whoever answers in processes of their own, of which each may go away."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

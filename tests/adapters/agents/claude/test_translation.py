@@ -1,7 +1,5 @@
 """Recorded streams of the client (2.1.329) and what they mean as events."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

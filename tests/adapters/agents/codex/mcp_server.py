@@ -1,7 +1,5 @@
 """A small MCP server over stdio: `echo` writes a file and gives the text back, `peek` says it only reads."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

@@ -1,7 +1,5 @@
 """Sub-agents of the real client, turned on: bound by the policy of their parent, and counted with it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """However a run of the real client ends, it ends once, soon, and with no process left: by a cancel, or by itself."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

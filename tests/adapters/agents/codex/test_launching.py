@@ -1,7 +1,5 @@
 """What a policy compiles to, in force in the real client; what it does not compile to, and why."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The client's records of threads: one that is read while it grows, and those that a session's tokens stand in."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

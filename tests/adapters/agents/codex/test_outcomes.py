@@ -1,7 +1,5 @@
 """Each call that was let run has one outcome, whatever the client leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

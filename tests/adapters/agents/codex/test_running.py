@@ -1,7 +1,5 @@
 """The real client at work: everything is asked about first, or seen all the same, and tokens are counted once."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A thread that the real client does not have, or cannot read: what is replayed to it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is checked, and compiled, before the client starts; clients that start at the same time in a new home."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

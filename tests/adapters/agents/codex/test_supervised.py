@@ -1,7 +1,5 @@
 """Runs of the real client from end to end: policies, limits, people, the record."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

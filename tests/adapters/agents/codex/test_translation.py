@@ -1,7 +1,5 @@
 """The client's notifications as events, those included that no scripted model brings about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

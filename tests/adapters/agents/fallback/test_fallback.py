@@ -1,7 +1,5 @@
 """Several adapters as one: who is tried, and when no other one is (docs: Fall back to another agent)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """The shipped conformance suite of the Adapter port, on loops that are functions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

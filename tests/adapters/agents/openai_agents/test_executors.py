@@ -1,7 +1,5 @@
 """What the SDK has the caller's own code, a sandbox or an MCP server do is asked about first."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scripted agent: what it says it does, it does, by tools that are confined and bounded, and nothing is left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

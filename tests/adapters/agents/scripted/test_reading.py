@@ -1,7 +1,5 @@
 """Reading scripts: every mistake is reported with its place, before anything runs."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
