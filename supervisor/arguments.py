@@ -202,7 +202,7 @@ def check_options(function: str, options: Mapping[str, Any], takes: type, *other
 
 def check_store(store: object) -> None:
     """Raises UsageError for anything that is not a store."""
-    if isinstance(store, type) or not hasattr(store, "append"):
+    if isinstance(store, type) or not hasattr(store, "create_run"):
         raise UsageError(f"`store` is {_named(store)}, not a store; for example `SQLiteStore(path)`")
 
 

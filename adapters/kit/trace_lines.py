@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -45,7 +46,6 @@ T = TypeVar("T")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is rejected, as it is no session and would fill the memory."""
 _GZIP = b"\x1f\x8b"
-_BOM = b"\xef\xbb\xbf"
 _anything = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 _unique = json.JSONDecoder(object_pairs_hook=unique_members)
@@ -130,7 +130,7 @@ class TraceLines:
             if not line:
                 return None
             if number == 1:
-                line = line.removeprefix(_BOM)
+                line = line.removeprefix(codecs.BOM_UTF8)
             if not line.isspace():
                 return number, whole_characters(line)
 

@@ -102,7 +102,7 @@ def merged(policies: Policy | Sequence[Policy]) -> Policy:
 def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
     if given is None:
         return None
-    tools = () if isinstance(given, str) else tuple(given)
+    tools = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
     if not tools or not all(isinstance(each, str | Tool) for each in tools):
         raise ValueError(wrong_type("a list of tools", given))
     return tools

@@ -109,7 +109,7 @@ def decode_event(data: bytes | str) -> Event:
     """Read one event from JSON. Raises EventError, naming the place, when it is not one."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeError, TypeError) as error:
         return _decode_unrecognized(data, error)
 
 
@@ -119,7 +119,7 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
         if common.type in EVENT_TYPES:
             raise EventError(f"`{common.type}` event: {json_words(error)[:200]}") from None
         raw = _raw.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeError, TypeError):
         raise EventError(f"not an event: {json_words(error)[:200]}") from None
     return Unrecognized(**{name: getattr(common, name) for name in _STAMPS}, raw=raw)
 

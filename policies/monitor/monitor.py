@@ -342,6 +342,9 @@ class Monitor:
             raise ValueError(wrong_type("a list of tools", tools))
         if isinstance(tools, str):
             raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
+        tools = list(tools)
+        if others := [each for each in tools if not isinstance(each, str)]:
+            raise ValueError(wrong_type("a tool's name", others[0]))
         session, program = self.state.session, self.state.program
         shut = any(e.action in ("deny", "cancel") for e, _ in program.budgets.refusing(session.budgets))
         if shut or program.limits.refuses_all(session.limits, session.meter):

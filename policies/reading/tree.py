@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import PolicyError, Problem
 
+HALF_A_CHARACTER = "text has an incomplete character (a lone surrogate)"
 MAX_DEPTH = 64
 """How deep lists and mappings may nest."""
 
@@ -184,7 +185,7 @@ def node_of(value: Any, depth: int = 0) -> Node:
     """The tree of a value; a record's fields with their default are left out.
 
     Raises:
-        Unreadable: nested beyond measure, or a key that is not text.
+        Unreadable: nested beyond measure, a key that is not text, or text with half a character.
     """
     if depth > MAX_DEPTH:
         raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
@@ -194,10 +195,20 @@ def node_of(value: Any, depth: int = 0) -> Node:
         for key in value:
             if not isinstance(key, str):
                 raise Unreadable(f"a key must be text, not `{key!r}`")
+            _check_characters(key)
         return MapNode({key: node_of(item, depth + 1) for key, item in value.items()})
     if isinstance(value, list | tuple):
         return ListNode([node_of(item, depth + 1) for item in value])
+    if isinstance(value, str):
+        _check_characters(value)
     return Scalar(value)
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(HALF_A_CHARACTER) from None
 
 
 def record_node(value: msgspec.Struct, depth: int = 0) -> MapNode:

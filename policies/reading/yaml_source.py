@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from .tree import (
+    HALF_A_CHARACTER,
     MAX_BORROWED,
     MAX_DEPTH,
     ListNode,
@@ -78,7 +79,7 @@ def whole_characters(text: str) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise Unreadable("text has an incomplete character (a lone surrogate)") from None
+        raise Unreadable(HALF_A_CHARACTER) from None
 
 
 _TAG = "tag:yaml.org,2002:"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from ..errors import PolicyError, wrong_type
 from ..events.calls import STRICTNESS
 from ..language.selectors import NameScope
 from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
@@ -43,7 +44,12 @@ def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) 
     Args:
         policy: a stack, as `merge_policies` gave it.
         spend: called with how many steps a comparison takes; what it raises ends the search.
+
+    Raises:
+        PolicyError: it is not a policy.
     """
+    if not isinstance(policy, Policy):
+        raise PolicyError(wrong_type("a policy", policy))
     members = members_of(policy)
     found: list[IgnoredOverride] = []
     for n, locked in enumerate(members):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -227,7 +228,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
         for number, line in enumerate(lines, 1):
             try:
                 if number == 1:
-                    if _head(line).format != FORMAT:
+                    if _head(line.removeprefix(codecs.BOM_UTF8)).format != FORMAT:
                         raise UsageError(f"line 1: this is not `{FORMAT}`; `proctor export` writes one")
                 elif line.strip():
                     await importing.add(_line(line))

@@ -74,10 +74,10 @@ def test_everything_that_is_over_can_be_removed(cli: Cli, path: Path) -> None:
 
 
 def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Path) -> None:
-    """By way of a file or of standard output and input."""
+    """By way of a file or of standard output and input; an editor leaves a byte order mark."""
     lines = cli("export").out
     written = cli("export", "-o", "record.jsonl", "--session", "broken")
-    first = cli("import", "-", "--store", "other.db", stdin=lines)
+    first = cli("import", "-", "--store", "other.db", stdin="\ufeff" + lines)
     second = cli("import", "record.jsonl", "--store", "other.db", "--json")
 
     assert [json.loads(line)["event"]["type"] for line in lines.splitlines()[-2:]] == ["run_started", "run_completed"]

@@ -15,10 +15,13 @@ from proctor.policies import (
     PolicyError,
     ToolCall,
     compile_policy,
+    decode_event,
     encode_event,
+    loosened,
     merge_policies,
     parse_policies,
     preflight,
+    verify,
 )
 from proctor.policies import events as ev
 from proctor.policies.events.calls import Decision
@@ -182,6 +185,15 @@ def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
             lambda: compile_policy(Policy(name="p")).monitor().narrow("bash"),
             "expected a list of tools, got the text `bash`",
         ),
+        (
+            lambda: compile_policy(Policy(name="p")).monitor().narrow([1]),  # type: ignore[list-item]
+            "expected a tool's name, got a value of type `int`",
+        ),
+        (lambda: verify(Policy(name="p"), reach="x", tools=1), "expected a list of tools, got a value"),  # type: ignore[arg-type]
+        (lambda: loosened([Policy(name="p")]), "expected a policy, got a value of type `list`"),  # type: ignore[arg-type]
+        (lambda: decode_event("\ud800"), "not an event: "),
+        (lambda: compile_policy(Policy(name="p", tool_rules=[Deny(["\ud800"])])), "text has an incomplete character"),
+        (lambda: compile_policy(Policy(name="p", aliases={"\ud800": ["x"]})), "text has an incomplete character"),
         (lambda: compile_policy(Policy(name="p", tool_rules=[Deny("bash")])), "expected a list, got the text `bash`"),
         (
             lambda: compile_policy(Policy(name="p", tool_rules=[Allow("bash")])),
@@ -193,8 +205,8 @@ def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
         (lambda: Capabilities(compiles="deny"), "`compiles` is a list of names, not the text `deny`"),  # type: ignore[arg-type]
     ],
 )
-def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str) -> None:
-    """Its letters are never taken for names."""
+def test_an_argument_of_a_wrong_type_is_one_clear_error(make: Callable[[], object], wrong: str) -> None:
+    """The letters of a lone text are never taken for names."""
     with pytest.raises(ValueError, match=wrong):
         make()
 

@@ -164,7 +164,7 @@ async def test_all_subscribers_end_with_the_supervisor() -> None:
     ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
     ({"publishers": [None]}, "`publishers` is a list of functions"),
     ({"publishers": print}, "`publishers` is a list of functions"),
-    ({"store": {}}, "`store` is a value of type `dict`, not a store"),
+    ({"store": []}, "`store` is a value of type `list`, not a store"),
     ({"store": MemoryStore}, "`store` is the class `MemoryStore`, not a store"),
     ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
     ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
