@@ -98,9 +98,11 @@ def settings_with_hooks(
     whatever others say.
 
     Raises StoreError; UsageError for `http` where the client sends no hooks, where there is no port, or without a
-    store.
+    store, and for `managed` where the client has no such settings.
     """
     own, endpoint = client.settings, None
+    if managed:
+        _managed_place(client)
     if http and own.http_entry is None:
         raise UsageError(f"{client.title} sends no hooks over HTTP; leave out `--http`")
     if http and store is None:
@@ -131,13 +133,17 @@ def _endpoint(folder: str) -> Endpoint:
         raise UsageError(f"hooks cannot be sent over HTTP: {error}") from error
 
 
+def _managed_place(client: HookClient) -> str:
+    if place := client.settings.managed:
+        return place
+    raise UsageError(f"{client.title} has no managed settings with hooks; use `hook install --user` as each user")
+
+
 def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAUDE, managed: bool = False) -> Path:
     """The project's own settings, the person's, or the machine's. Raises UsageError where there are none."""
     own = client.settings
     if managed:
-        if not own.managed:
-            raise UsageError(f"{client.title} has no managed settings with hooks; use `--user` or `--project`")
-        return Path(own.managed)
+        return Path(_managed_place(client))
     if not user:
         return folder / own.project
     moved = os.environ.get(own.home_variable) if own.home_variable else None

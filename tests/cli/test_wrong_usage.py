@@ -46,6 +46,8 @@ WRONG = {
     "init": "name the agent",
     "init --json": "name the agent",
     "init --agent amp --hook": "`--hook` is for",
+    "hook settings --managed --agent codex --policy org.yaml": "Codex has no managed settings with hooks",
+    "hook install --managed --agent codex --policy org.yaml": "Codex has no managed settings with hooks",
     "init --agent cluade": "`--agent`",
     "migrate none.yaml": "none.yaml: error: cannot read the file",
     "migrate --write -": "standard input cannot be written to",
