@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..policy import Policy
+from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry, price_tables
 from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Reaction, Standard
 from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
@@ -43,7 +44,8 @@ def _as_strict(mine: str, other: str, standard: Standard) -> bool:
 def _is_same(mine: PlayedRule, rule: PlayedRule, standard: Standard) -> bool:
     as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
     names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
-    return as_strict and names and mine.sentence == rule.sentence
+    only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
+    return as_strict and names and not only_warns and mine.sentence == rule.sentence
 
 
 def _costs_no_less(stack: Policy, property: Policy) -> bool:

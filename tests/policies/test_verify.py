@@ -89,7 +89,8 @@ def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
     answer = verify(policy(), keeps=checks)
     assert isinstance(answer, Unknown)
     assert "Python" in answer.reason
-    assert isinstance(verify(checks, keeps=checks), Proved)
+    assert isinstance(verify(checks, keeps=checks), Unknown), "it may warn, and the call runs"
+    assert isinstance(verify(checks, same_as=checks), Proved)
     where = [{"path": "$.to", "not_in": {"output_of": ["users"], "path": "$.id"}}]
     listed = policy(tool_rules=[{"deny": [{"tool": "mail", "where": where}]}])
     assert isinstance(verify(listed, keeps=policy({**TESTED, "first": "users", "then": "mail"})), Unknown)
