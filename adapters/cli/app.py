@@ -110,7 +110,8 @@ def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx:
             value = options.get(each.name)
             if value == "" or (isinstance(value, list | tuple) and "" in value):
                 named = max(each.opts, key=len) if isinstance(each, click.Option) else each.make_metavar(ctx)
-                raise click.UsageError(f"`{named}` is given with an empty value; give it one, or leave it out", ctx)
+                instead = "give it one" if each.required else "give it one, or leave it out"
+                raise click.UsageError(f"`{named}` is given with an empty value; {instead}", ctx)
         return options, rest, order
 
     parser.parse_args = parse_args

@@ -215,9 +215,18 @@ def _sentence(error: click.ClickException) -> str:
         return f"`{_name(parameter)}` is missing"
     if isinstance(error, click.BadParameter) and parameter is not None:
         return f"`{_name(parameter)}`: {_worded(error.message)}"
-    if isinstance(error, click.NoSuchOption) and error.possibilities:
-        return f"there is no option `{error.option_name}`; did you mean `{error.possibilities[0]}`?"
+    if isinstance(error, click.NoSuchOption):
+        return f"there is no option `{error.option_name}`{_near(error)}"
     return _worded(error.format_message())
+
+
+def _near(error: click.NoSuchOption) -> str:
+    """The option that an unknown one is like, if any; click would compare the dashes too."""
+    from difflib import get_close_matches  # needed for a misspelt word only, and slow to import
+
+    names = [each.lstrip("-") for each in error.possibilities or ()]
+    near = get_close_matches(error.option_name.lstrip("-"), names, 1)
+    return f"; did you mean `--{near[0]}`?" if near else ""
 
 
 def _help(error: click.ClickException) -> str:
@@ -225,7 +234,7 @@ def _help(error: click.ClickException) -> str:
     ctx = getattr(error, "ctx", None)
     missing = isinstance(error, click.MissingParameter)
     unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
-    suggested = isinstance(error, click.NoSuchOption) and bool(error.possibilities)
+    suggested = isinstance(error, click.NoSuchOption) and _near(error)
     if ctx is None or suggested or not (missing or unknown):
         return ""
     return f"; `{ctx.command_path} --help` shows the usage"

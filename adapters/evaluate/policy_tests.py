@@ -143,7 +143,7 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     Raises:
         PolicyError: it is wrong, or a policy is; every problem is listed.
     """
-    roots, report = read_source(text, ProblemReport(file), file, None)
+    roots, report = read_source(text, ProblemReport(file), file, None, "a file of tests has `policies:` and `tests:`")
     root = roots[0]
     if {"name", "policies", "tests", "prove"} & root.entries.keys() == {"name"}:
         about = Path(file).name

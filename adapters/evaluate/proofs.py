@@ -211,7 +211,7 @@ def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any
 def _no_call(text: str, at: int, why: str) -> PolicyError:
     problem = Problem(
         message=f"`{text}` is no call",
-        file="",
+        file="--reach",
         line=1,
         column=at + 1,
         source=text,

@@ -76,8 +76,10 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         is_local, number = ip_address(host).is_loopback, int(port)
+        if not 0 <= number <= 65_535:
+            raise ValueError(number)
     except ValueError:
-        raise UsageError(f"`{address}` is not an address; use HOST:PORT, such as 127.0.0.1:8765") from None
+        raise UsageError(f"`{address}` is not an address; use HOST:PORT, such as 127.0.0.1:8700") from None
     if not is_local and not anywhere:
         raise UsageError(f"`{address}` can be reached from other machines; {why}")
     # asyncio sends at once (TCP_NODELAY) only where the protocol is named: each answer would wait 40 ms otherwise
@@ -86,7 +88,7 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, number))
         listener.listen()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen on `{address}`: {os_words(error)}") from error
     return listener

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from .tree import (
+    EMPTY,
     MAX_DEPTH,
     MAX_TEXT,
     NOWHERE,
@@ -182,9 +183,14 @@ SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
 def read_source(
-    source: object, report: ProblemReport, file: str, format: str | None
+    source: object,
+    report: ProblemReport,
+    file: str,
+    format: str | None,
+    wanted: str = "a policy is a mapping with at least a `name`",
 ) -> tuple[list[MapNode], ProblemReport]:
-    """Read a policy source into the trees of its documents; the returned report has the text's lines.
+    """Read a policy source into the trees of its documents; the returned report has the text's lines. `wanted` says
+    what an empty one lacks.
 
     Raises:
         PolicyError: the source cannot be read at all.
@@ -200,7 +206,7 @@ def read_source(
         mappings = [_mapping(root) for root in roots]
     except Unreadable as error:
         report.problems.clear()  # the text as a whole is the one thing to say
-        report.add(error.message, error.span, suggestion=error.suggestion)
+        report.add(error.message, error.span, suggestion=wanted if error.message == EMPTY else error.suggestion)
         report.raise_if_any()
         raise
     for mapping in mappings:

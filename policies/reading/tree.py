@@ -73,6 +73,9 @@ class MapNode:
 Node: TypeAlias = Scalar | ListNode | MapNode
 
 
+EMPTY = "the file is empty"
+
+
 class Unreadable(Exception):  # noqa: N818 - never leaves this folder
     """The text cannot be read."""
 
@@ -83,7 +86,7 @@ class Unreadable(Exception):  # noqa: N818 - never leaves this folder
 
 def empty_file(span: TextSpan) -> Unreadable:
     """The error for a text without a value."""
-    return Unreadable("the file is empty", span, "a policy is a mapping with at least a `name`")
+    return Unreadable(EMPTY, span)
 
 
 class ProblemReport:

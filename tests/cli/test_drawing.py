@@ -12,14 +12,17 @@ def session(tool: str) -> str:
     return json.dumps({"id": "s", "events": [{"type": "tool_call", "id": "c", "name": tool, "input": {}}]})
 
 
-def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Cli) -> None:
-    """Mermaid unless another is asked for; from standard input too."""
+def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Cli, place: Any) -> None:
+    """Mermaid unless another is asked for, by the name of a file too; from standard input too."""
     drawn = cli("graph", "-", stdin=ORDER)
 
     assert drawn.code == 0
     assert "flowchart" in drawn.out
     assert drawn.out == cli("graph", "--mermaid", "-", stdin=ORDER).out
     assert ElementTree.fromstring(cli("graph", "--svg", "team.yaml").out).tag.endswith("svg")
+    for options, as_svg in ((), True), (("--mermaid",), False), (("--json",), False):
+        cli("graph", "team.yaml", "-o", "team.svg", *options)
+        assert ("</svg>" in place.joinpath("team.svg").read_text()) is as_svg
     assert cli("graph", "--json", "org.yaml", "team.yaml").lines[0]["title"] == "org + team"
 
 

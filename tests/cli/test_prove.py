@@ -98,7 +98,7 @@ def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, c
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     answer = cli("prove", "open.yaml", "--reach", call)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith(f"1:{column}: error: ")
+    assert answer.err.startswith(f"--reach:1:{column}: error: ")
 
 
 def test_a_counterexample_becomes_a_test_a_session_and_a_picture(cli: Cli, proved: Any, place: Path) -> None:

@@ -14,6 +14,7 @@ FILES = {
     "two.jsonl": SESSION * 2,
     "broken.jsonl": SESSION + '{"id": 7}\n',
     "silent.jsonl": json.dumps({"id": "s", "events": [{"type": "message", "role": "user", "content": "x"}]}),
+    "empty.yaml": "",
     "old.json": '{"name": "old"}',
 }
 ONCE = "standard input can be read only once; name files instead of `-`"
@@ -56,6 +57,7 @@ WRONG = {
     "graph org.yaml --trace none.jsonl": "none.jsonl: no such file",
     "graph org.yaml --trace two.jsonl": "`two.jsonl` holds 2 sessions; `--trace` takes a file with one",
     "eval one.jsonl": "`--policy FILE` is missing; `proctor eval --help` shows the usage",
+    "serve --port 80": "there is no option `--port`; `proctor serve --help` shows the usage",
     "eval --polcy x": "there is no option `--polcy`; did you mean `--policy`?",
     "eval --policy org.yaml --format sesions one.jsonl": "no trace format is called `sesions`; did you mean",
     "eval --policy org.yaml --format x one.jsonl": "there are `events`, `sessions`, `claude`, `codex`, `otel`",
@@ -78,6 +80,8 @@ WRONG = {
     "prove org.yaml --tools ,": "names no tool",
     "prove org.yaml --adapter nobody": "the tools of `nobody` are not known",
     "prove org.yaml --write-test x.yaml": "only a question",
+    "test empty.yaml": "a file of tests has `policies:` and `tests:`",
+    "run --adapter shell ''": "`PROMPT` is given with an empty value; give it one\n",
     "run": "`PROMPT` is missing; `proctor run --help` shows the usage",
     "run --adapter opencode x": "no adapter is called `opencode`; use `--adapter acp` and, after the prompt",
     "run --adapter scriptd x": "no adapter is called `scriptd`; did you mean `scripted`?",
@@ -93,6 +97,7 @@ WRONG = {
     "serve --listen 127.0.0.1:0 --store org.yaml": "org.yaml",
     "serve --listen 0.0.0.0:0": "add `--anywhere` to allow that",
     "serve --listen here": "is not an address",
+    "serve --listen 127.0.0.1:65536": "is not an address; use HOST:PORT",
     "serve --listen 0.0.0.0:0 --anywhere": "needs `--tokens FILE`",
     "serve --origin ops.example": "is not an origin",
     "serve --origin https://ops.example/page": "is not an origin",

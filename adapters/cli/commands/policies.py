@@ -197,11 +197,11 @@ def _contents(policy: Policy) -> str:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print Mermaid text. [default]")
-@click.option("--svg", "as_svg", is_flag=True, help="Print an SVG drawing.")
+@click.option("--svg", "as_svg", is_flag=True, help="Print an SVG drawing. [default if -o ends in .svg]")
 @click.option("--trace", metavar="FILE", help="Mark the state after the session in this file.")
 @format_option
 @context_option
-@output_option
+@output_parameter
 @json_option
 def graph(
     files: tuple[str, ...],
@@ -210,6 +210,7 @@ def graph(
     trace: str | None,
     format: str | None,
     context: tuple[str, ...],
+    output: str | None,
     as_json: bool,
 ) -> None:
     """Draw the nets of policies, and their rules about order.
@@ -220,14 +221,16 @@ def graph(
 
     if as_mermaid + as_svg + as_json > 1:
         raise click.UsageError("choose one of `--mermaid`, `--svg` and `--json`")
+    as_svg |= not (as_mermaid or as_json) and (output or "").lower().endswith(".svg")
     check_format(format)
     check_standard_input(*files, trace)
-    policy = merge_policies(read_policies(files))
-    monitor = _monitor(policy, trace, format, context) if trace else None
-    if as_json:
-        write_document(encoded(draw(policy, monitor)))
-    else:
-        write_document(escape_control_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
+    with written_to(output):
+        policy = merge_policies(read_policies(files))
+        monitor = _monitor(policy, trace, format, context) if trace else None
+        if as_json:
+            write_document(encoded(draw(policy, monitor)))
+        else:
+            write_document(escape_control_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
 
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
