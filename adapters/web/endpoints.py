@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.policies.errors import PolicyError, ProctorError
+from proctor.policies.reading.schema import did_you_mean
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 
@@ -146,7 +147,7 @@ def _query(request: Request, wanted: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.convert(dict(given), wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(json_words(error)) from None
+        raise _malformed(error, wanted) from None
 
 
 async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
@@ -163,7 +164,15 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
     try:
         return msgspec.json.decode(bytes(data), type=wanted)
     except NOT_JSON as error:
-        raise UsageError(json_words(error)) from None
+        raise _malformed(error, wanted) from None
+
+
+def _malformed(error: Exception, wanted: type[msgspec.Struct]) -> UsageError:
+    words, names = json_words(error), wanted.__struct_fields__
+    if unknown := re.fullmatch("unknown key `(.*)`", words):
+        listed = ", ".join(f"`{name}`" for name in names) or "none"
+        words += f"; {did_you_mean(unknown[1], names) or f'there are {listed}'}"
+    return UsageError(words)
 
 
 _REFUSALS = {

@@ -129,6 +129,7 @@ def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cl
     assert (slip.code, strict.code) == (0, 1)
     assert "warning" in slip.out
     assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
+    assert slip.out.count("bahs") == 1
     assert cli("check", "fine.yaml", "--strict").code == 0
 
 

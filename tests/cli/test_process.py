@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import pytest
 
@@ -92,7 +93,7 @@ def test_help_is_quick_because_little_is_imported() -> None:
 
 
 def test_every_command_has_help_and_json() -> None:
-    """As the table promises."""
+    """As the table promises; the help fits a terminal of 80 columns."""
     from proctor.adapters.cli.app import COMMANDS, app
 
     context: Any = None
@@ -103,6 +104,8 @@ def test_every_command_has_help_and_json() -> None:
     assert [name for name, command in commands.items() if not (command and command.help)] == []
     options = {name: [o for p in command.params for o in p.opts] for name, command in commands.items() if command}
     assert [name for name in options if "--json" not in options[name]] == []
+    helps = [click.Context(each, info_name=name, terminal_width=80).get_help() for name, each in commands.items()]
+    assert [line for text in helps for line in text.splitlines() if len(line) > 80] == []
 
 
 def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:

@@ -41,7 +41,12 @@ _NAMED = tuple(dict.fromkeys((*_AGENTS, *HOOKED)))
 
 @click.command()
 @click.option("--agent", type=click.Choice(_NAMED), help="The agent; `python` is a framework or your own loop.")
-@click.option("--pack", type=click.Choice(PACKS), help="Write this pack instead, as PACK.yaml, with its tests.")
+@click.option(
+    "--pack",
+    type=click.Choice(PACKS),
+    metavar="PACK",
+    help=f"Write this pack instead, as PACK.yaml, with its tests: {', '.join(PACKS)}.",
+)
 @click.option(
     "--from", "source", type=click.Choice(FROM), help="Write the permissions in this agent's settings as a policy."
 )

@@ -168,8 +168,9 @@ def _show(
         out.print(f"{policy.name}: {_contents(policy)}")
     for finding, word in zip(findings, levels, strict=True):
         style = "bold red" if word in ("refused", "error") else "yellow"
-        echo_hanging(out, Text.assemble((f"{word:<8}", style), str(finding)), 8)
-        for step in finding.witness:
+        text = str(finding)
+        echo_hanging(out, Text.assemble((f"{word:<8}", style), text), 8)
+        for step in () if all(step in text for step in finding.witness) else finding.witness:
             echo_hanging(out, Text(f"          {step}", "dim"), 10)
     for name, value in (launch.options if launch else {}).items():
         if value not in ((), [], {}):

@@ -295,13 +295,11 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
     ("GET", "/api/runs?since=soon", None, 400),
     ("GET", "/api/stream?after=nowhere", None, 400),
     ("GET", "/api/runs?before=nothing", None, 400),
-    ("GET", "/api/runs?stauts=running", None, 400),
     ("GET", "/api/runs?limit=1&limit=2", None, 400),
     ("GET", "/api/nothing", None, 404),
     ("POST", "/api/runs", {}, 405),
     ("POST", "/api/approvals/run_x.1/answer", {"answer": "maybe", "input_digest": ""}, 400),
     ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant"}, 400),
-    ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": "", "for": "ever"}, 400),
     ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": ""}, 404),
     ("POST", "/api/switch", {}, 400),
     ("POST", "/api/switch", {"tenant": "a", "everything": True}, 400),
@@ -320,6 +318,20 @@ def test_a_wrong_request_is_one_clear_error(
 
     assert answer.status == status
     assert set(answer.data) == {"code", "message"}
+
+
+def test_an_unknown_parameter_is_named_with_those_there_are(site: web_server.Site) -> None:
+    answers = [
+        site.ask("GET", "/api/runs?stauts=running"),
+        site.ask("GET", "/api/me?x=1"),
+        site.ask("POST", "/api/approvals/run_x.1/answer", body={"granted": True}),
+    ]
+
+    assert [(answer.status, answer.data["message"]) for answer in answers] == [
+        (400, "unknown key `stauts`; did you mean `status`?"),
+        (400, "unknown key `x`; there are none"),
+        (400, "unknown key `granted`; there are `answer`, `input_digest`, `reason`, `tell_model`, `scope`, `like`"),
+    ]
 
 
 ASKS_TO_PUSH = """\

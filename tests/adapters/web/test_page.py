@@ -382,12 +382,14 @@ def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> No
     bash = {"call": "bash", "input": {"command": "cd src && rm -rf build; eval $LINE"}}
     script = json.dumps({"tools": ["write", "bash"], "steps": [{"say": HOSTILE}, write, bash]})
     policy = POLICY.replace("before write]", "before write, require human-approval before bash]")
+    policy = policy.replace("timeout_s: 120", "timeout_s: 120, scope: session")  # its like is a button as long
     with going(site, script, policy) as process, web_server.waits(process) as event:
         tab = person.opens("#/approvals")
         card = tab.get_by_role("article")
         expect(card).to_contain_text(shown)
         card.get_by_role("link").click()
         expect(tab.locator(".line")).to_contain_text(shown)
+        assert tab.get_by_label("Note").bounding_box()["width"] > 200
         assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
         assert "taken" not in tab.title()
         tab.get_by_role("button", name="Deny").click()
