@@ -158,23 +158,22 @@ def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
         one.machine == here and one.process == process and one.by_socket != origin.by_socket
         for one in clients.values()
     ):
-        raise EventError(f"the hook was not started by the client, process {origin.client.pid}, so it is denied")
+        raise EventError(f"the hook was not started by the agent, process {origin.client.pid}, so it is denied")
     if before is not None and not same:
         if before.is_here:
             raise EventError(
-                f"this session is that of process {before.pid}, which is still there; end it there first, or go on "
-                "in a new session"
+                f"this session belongs to process {before.pid}, still running; end it there, or start a new session"
             )
         if before.machine == here and process in before.above:
             raise EventError(
-                f"a process below the client has reported in its name (process {before.pid}); go on in a new session"
+                f"a process below the agent has reported in its name (process {before.pid}); start a new session"
             )
     above = before.above if before is not None and same else _above(origin.client.pid)
     if before is not None and not same:
         for one in clients.values():
             if one.machine == here and one.process in above:
                 raise EventError(
-                    f"the hook comes from below another client, process {one.pid}, which may not go on with a session"
+                    f"the hook comes from below another agent, process {one.pid}, which can't continue this session"
                 )
     now = _SeenClient(
         machine=here, pid=process[0], started=process[1], by_socket=origin.by_socket, above=above, over=over

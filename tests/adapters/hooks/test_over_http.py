@@ -101,7 +101,7 @@ open("answer", "wb").write(to.open(requests).read())
 
     assert kinds == {"http"}
     assert "keep out" in results["touch never"]
-    assert "still there" in (sending.client.cwd / "answer").read_text()
+    assert "still running" in (sending.client.cwd / "answer").read_text()
     assert [(sending.client.cwd / name).exists() for name in ("never", "second", "third")] == [False, True, False]
     types = ("run_started", "run_cancelled", "tool_call_denied", "tool_call_completed", "run_completed")
     assert recorded(sending.store, *types) == [
