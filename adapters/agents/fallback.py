@@ -11,17 +11,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.events import (
-    TERMINAL,
-    ErrorOccurred,
-    Event,
-    RunCompleted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-    ToolEvent,
-    TurnEvent,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import TOKENS, Capabilities, Tool
 from proctor.policies.policy import Policy
@@ -143,26 +133,26 @@ class Counting:
         self._client = 0
         self._turns = 0
         self._turns_before = 0
-        self._before = TokenUsageUpdated(cost_usd=0.0)
-        self._deltas = TokenUsageUpdated(cost_usd=0.0)
-        self._total = TokenUsageUpdated(cost_usd=0.0)
+        self._before = ev.TokenUsageUpdated(cost_usd=0.0)
+        self._deltas = ev.TokenUsageUpdated(cost_usd=0.0)
+        self._total = ev.TokenUsageUpdated(cost_usd=0.0)
 
     def next_client(self) -> None:
         """Switch to another client."""
         self._client += 1
         self._turns_before = self._turns
         self._before = _sum(_sum(self._before, self._deltas), self._total)
-        self._deltas = self._total = TokenUsageUpdated(cost_usd=0.0)
+        self._deltas = self._total = ev.TokenUsageUpdated(cost_usd=0.0)
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: ev.Event) -> ev.Event:
         """An event of the current client, as an event of the run."""
-        if isinstance(event, TokenUsageUpdated):
+        if isinstance(event, ev.TokenUsageUpdated):
             event = self._usage(event)
-        if isinstance(event, TurnEvent | ToolEvent) and event.turn:
+        if isinstance(event, ev.TurnEvent | ev.ToolEvent) and event.turn:
             event = replace(event, turn=self._turn(event.turn))
         if not self._client:
             return event
-        if isinstance(event, ToolEvent):
+        if isinstance(event, ev.ToolEvent):
             parent = event.parent_tool_call_id
             event = replace(event, parent_tool_call_id=self._id(parent) if parent else None)
         if (id := getattr(event, "tool_call_id", None)) is not None:
@@ -185,7 +175,7 @@ class Counting:
     def _id(self, id: str) -> str:
         return f"{self._client}.{id}"
 
-    def _usage(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
+    def _usage(self, event: ev.TokenUsageUpdated) -> ev.TokenUsageUpdated:
         if event.scope == "delta":
             self._deltas = _sum(self._deltas, event)
             return event
@@ -194,7 +184,7 @@ class Counting:
         return counted if event.cost_usd is not None else replace(counted, cost_usd=None)
 
 
-def _sum(one: TokenUsageUpdated, other: TokenUsageUpdated) -> TokenUsageUpdated:
+def _sum(one: ev.TokenUsageUpdated, other: ev.TokenUsageUpdated) -> ev.TokenUsageUpdated:
     counts = {name: getattr(one, name) + getattr(other, name) for name in TOKENS}
     return replace(other, **counts, cost_usd=(one.cost_usd or 0.0) + (other.cost_usd or 0.0))
 
@@ -232,7 +222,7 @@ class FallbackSession:
         self._ended = False
         self._ended_badly: ProviderError | None = None
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[ev.Event]:
         """The events of the run; see Provider."""
         return self._stream.events()
 
@@ -298,13 +288,13 @@ class FallbackSession:
             self._provider = provider
             if self._stopping:
                 return None
-            await self._stream.send_and_wait(SessionStarted(metadata={"agent": member.label}))
+            await self._stream.send_and_wait(ev.SessionStarted(metadata={"agent": member.label}))
             async with closing(provider.events()) as events:
                 async for event in events:
                     failure = self._failure_in(event)
                     if failure is not None and not (self._ran or self._stopping):
                         return failure
-                    if isinstance(event, TERMINAL):
+                    if isinstance(event, ev.TERMINAL):
                         self._ended, self._ended_badly = True, failure
                     await self._stream.send_and_wait(self._counting.event(self._named(event, member)))
                     if self._ended:
@@ -314,18 +304,18 @@ class FallbackSession:
                         self._works()
         return None if self._stopping else ProviderError(f"`{member.label}` ended its stream without a result")
 
-    def _failure_in(self, event: Event) -> ProviderError | None:
-        if isinstance(event, ToolCallStarted):
+    def _failure_in(self, event: ev.Event) -> ProviderError | None:
+        if isinstance(event, ev.ToolCallStarted):
             self._ran = True
-        if not isinstance(event, TERMINAL) or isinstance(event, RunCompleted):
+        if not isinstance(event, ev.TERMINAL) or isinstance(event, ev.RunCompleted):
             return None
         reported: Any = getattr(event, "error", None) or getattr(event, "reason", None)
         message = reported.get("message") if isinstance(reported, dict) else reported
         return ProviderError(str(message or "the client reported a failure"), details={"error": reported})
 
-    def _named(self, event: Event, member: Member) -> Event:
+    def _named(self, event: ev.Event, member: Member) -> ev.Event:
         """An event with the client's own session id, marked with the member."""
-        if isinstance(event, SessionStarted):
+        if isinstance(event, ev.SessionStarted):
             id = event.provider_session_id
             metadata = {**event.metadata, "agent": member.label}
             return replace(event, provider_session_id=f"{member.label}:{id}" if id else None, metadata=metadata)
@@ -353,7 +343,7 @@ class FallbackSession:
     async def _report_failure(self, member: Member, error: ProviderError) -> None:
         self._counting.next_client()
         await self._stream.send_and_wait(
-            ErrorOccurred(
+            ev.ErrorOccurred(
                 code="agent_failed",
                 message=f"`{member.label}` failed before anything ran: {error}",
                 provider_error=error.details or None,
@@ -373,20 +363,20 @@ class FallbackSession:
         return None
 
 
-def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None:
+def last_agent(transcript: Sequence[ev.Event], labels: Sequence[str]) -> str | None:
     """The agent among these that ran the session last, also outside of this adapter."""
     for event in reversed(transcript):
-        if isinstance(event, SessionStarted):
+        if isinstance(event, ev.SessionStarted):
             agent = event.metadata.get("agent", event.provider)
             if agent in labels:
                 return str(agent)
     return None
 
 
-def own_session(transcript: Sequence[Event], label: str) -> str | None:
+def own_session(transcript: Sequence[ev.Event], label: str) -> str | None:
     """The client's own session id, if this client ran the session last."""
     for event in reversed(transcript):
-        if isinstance(event, SessionStarted):
+        if isinstance(event, ev.SessionStarted):
             agent = event.metadata.get("agent", event.provider)
             if agent != label:
                 return None  # another one went on since: this client does not know of it

@@ -12,26 +12,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    ApprovalEvent,
-    BudgetWarned,
-    Event,
-    MessageSent,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionEvent,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolOutcome,
-    decode_event,
-)
 from proctor.policies.events.calls import call_of, same_input
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
@@ -44,14 +26,14 @@ from ..kit.trace_lines import TraceError, open_lines
 Pace: TypeAlias = Literal["original", "flat"] | float
 
 SUPERVISORS_OWN = (
-    RunStarted,
-    PolicyViolated,
-    BudgetWarned,
-    ApprovalEvent,
-    RunCompleted,
-    RunFailed,
-    RunCancelled,
-    SessionEvent,
+    ev.RunStarted,
+    ev.PolicyViolated,
+    ev.BudgetWarned,
+    ev.ApprovalEvent,
+    ev.RunCompleted,
+    ev.RunFailed,
+    ev.RunCancelled,
+    ev.SessionEvent,
 )
 """Events of a recording that the supervisor wrote, which a provider's stream never has."""
 
@@ -72,18 +54,20 @@ class ReplayAdapter(NoLaunchOptions):
 
     name = "replay"
 
-    def __init__(self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat") -> None:
+    def __init__(
+        self, recording: Iterable[ev.Event] | str | Path, *, gated: bool = True, pace: Pace = "flat"
+    ) -> None:
         self._speed = _speed(pace)
         self._gated = gated
         events = _read(str(recording)) if isinstance(recording, str | Path) else list(recording)
-        if any(not isinstance(event, Event) for event in events):
+        if any(not isinstance(event, ev.Event) for event in events):
             raise UsageError("`recording` is events, or the path of a file of them")
-        self._model = next((event.model for event in events if isinstance(event, RunStarted)), None)
-        offered = next((event.tools for event in events if isinstance(event, RunStarted)), None)
+        self._model = next((event.model for event in events if isinstance(event, ev.RunStarted)), None)
+        offered = next((event.tools for event in events if isinstance(event, ev.RunStarted)), None)
         self._offering = offering(recorded_tools(events), offered)
-        self._costs = any(isinstance(e, TokenUsageUpdated) and e.cost_usd is not None for e in events)
+        self._costs = any(isinstance(e, ev.TokenUsageUpdated) and e.cost_usd is not None for e in events)
         self._events = tuple(e for e in events if not isinstance(e, SUPERVISORS_OWN))
-        self._output = next((e.output for e in reversed(events) if isinstance(e, RunCompleted)), None)
+        self._output = next((e.output for e in reversed(events) if isinstance(e, ev.RunCompleted)), None)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -107,7 +91,7 @@ class ReplayAdapter(NoLaunchOptions):
 class Replay:
     """One replay of a recording; `speed` None waits for nothing."""
 
-    def __init__(self, events: Sequence[Event], output: Any, gate: Gate | None, speed: float | None) -> None:
+    def __init__(self, events: Sequence[ev.Event], output: Any, gate: Gate | None, speed: float | None) -> None:
         self._events = events
         self._output = output
         self._gate = gate
@@ -116,7 +100,7 @@ class Replay:
         self._scope = anyio.CancelScope()
         self._open: dict[str, _Open] = {}
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[ev.Event]:
         before: datetime | None = None
         for recorded in self._events:
             with anyio.CancelScope() as self._scope:  # ended by its cancel step, whatever is waited for
@@ -127,7 +111,7 @@ class Replay:
             before = recorded.at or before
             if event is not None:
                 yield msgspec.structs.replace(event, run_id="", session_id="", seq=0, at=None, provider="")
-        yield RunCompleted(output=self._output)
+        yield ev.RunCompleted(output=self._output)
 
     def cancel_steps(self) -> Sequence[CancelStep]:
         return [CancelStep(name="stop", act=self._stop, bound_s=1.0)]
@@ -143,67 +127,67 @@ class Replay:
         else:
             await anyio.sleep(max(0.0, (at - before).total_seconds() / self._speed))
 
-    async def _shown(self, event: Event) -> Event | None:
+    async def _shown(self, event: ev.Event) -> ev.Event | None:
         """The event to report for a recorded one, if any; requests of calls go to the gate, which records them."""
         if self._gate is None:
-            return None if isinstance(event, ToolCallDenied) else event
-        if isinstance(event, ToolCallRequested | ToolCallStarted):
+            return None if isinstance(event, ev.ToolCallDenied) else event
+        if isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
             return await self._called(self._gate, event)
-        if isinstance(event, ToolOutcome):
+        if isinstance(event, ev.ToolOutcome):
             return self._outcome(event)
         return event
 
-    async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
+    async def _called(self, gate: Gate, event: ev.ToolCallRequested | ev.ToolCallStarted) -> ev.Event | None:
         call = self._open.get(event.tool_call_id)
-        if call is None or (isinstance(event, ToolCallRequested) and not call.is_repeated_by(event)):
+        if call is None or (isinstance(event, ev.ToolCallRequested) and not call.is_repeated_by(event)):
             answer = await gate(call_of(event))
             self._stopped = self._stopped or answer.stop
             if call is None or answer.allowed or not call.answer.allowed:  # else the first goes on
                 call = self._open[event.tool_call_id] = _Open(event, answer)
-                call.started = isinstance(event, ToolCallStarted)
+                call.started = isinstance(event, ev.ToolCallStarted)
             return None
-        if isinstance(event, ToolCallRequested):
+        if isinstance(event, ev.ToolCallRequested):
             return None
         again, call.started = call.started, True
         differs = again or not same_input(event.tool_input, call.event.tool_input)
         return event if call.answer.allowed and differs else None
 
-    def _outcome(self, event: ToolOutcome) -> Event | None:
+    def _outcome(self, event: ev.ToolOutcome) -> ev.Event | None:
         call = self._open.pop(event.tool_call_id, None)  # the id names another call from here on
         if call is not None and not call.answer.allowed:
             return None
-        if isinstance(event, ToolCallDenied):
-            return ToolCallFailed(
+        if isinstance(event, ev.ToolCallDenied):
+            return ev.ToolCallFailed(
                 tool_call_id=event.tool_call_id, tool_name=event.tool_name, error="denied in the recording"
             )
         return event
 
 
 class _Open:
-    def __init__(self, event: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
+    def __init__(self, event: ev.ToolCallRequested | ev.ToolCallStarted, answer: GateAnswer) -> None:
         self.event = event
         self.answer = answer
         self.started = False
 
-    def is_repeated_by(self, request: ToolCallRequested) -> bool:
+    def is_repeated_by(self, request: ev.ToolCallRequested) -> bool:
         same = request.tool_name == self.event.tool_name and same_input(request.tool_input, self.event.tool_input)
         return same and not self.started
 
 
-def _without_prompt(events: Sequence[Event], prompt: str) -> Sequence[Event]:
+def _without_prompt(events: Sequence[ev.Event], prompt: str) -> Sequence[ev.Event]:
     """The events without the message of this run's prompt, which the supervisor records itself."""
     for n, event in enumerate(events):
-        if isinstance(event, MessageSent):
+        if isinstance(event, ev.MessageSent):
             return [*events[:n], *events[n + 1 :]] if event.content == prompt else events
     return events
 
 
-def _read(path: str) -> list[Event]:
+def _read(path: str) -> list[ev.Event]:
     with open_lines(path) as lines:
-        events: list[Event] = []
+        events: list[ev.Event] = []
         for line in lines:
             try:
-                events.append(decode_event(line))
+                events.append(ev.decode_event(line))
             except EventError as error:
                 hint = "; `proctor show RUN --json` writes the events of a run" if b'"format"' in line else ""
                 raise lines.fail(f"{error}{hint}") from None

@@ -13,15 +13,8 @@ from typing import Any
 import anyio
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import UnjudgeableLineError, os_words
-from proctor.policies.events import (
-    RunCompleted,
-    RunFailed,
-    ToolCallCompleted,
-    ToolCallFailed,
-    TurnCompleted,
-    TurnStarted,
-)
 from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Allow, Policy, members_of
@@ -67,7 +60,7 @@ class ShellAgent:
         except UnjudgeableLineError as error:
             await self._fail(error.code, str(error))
             return
-        await self._stream.send_and_wait(TurnStarted(turn=1))
+        await self._stream.send_and_wait(ev.TurnStarted(turn=1))
         try:
             refusal = await self._propose(calls)
             if refusal is None:
@@ -76,7 +69,7 @@ class ShellAgent:
             with anyio.CancelScope(shield=True):
                 await self._release()
         if refusal is not None and not refusal.stop:
-            await self._stream.send_and_wait(TurnCompleted(turn=1))
+            await self._stream.send_and_wait(ev.TurnCompleted(turn=1))
             await self._fail("refused", refusal.tell_model or "the command line was refused")
 
     def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
@@ -122,8 +115,8 @@ class ShellAgent:
         for call in self._known_outcomes(calls):
             await self._outcome(call, result, output)
         self._allowed.clear()
-        await self._stream.send_and_wait(TurnCompleted(turn=1))
-        await self._stream.send_and_wait(RunCompleted(output=output))
+        await self._stream.send_and_wait(ev.TurnCompleted(turn=1))
+        await self._stream.send_and_wait(ev.RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
         """The calls with a known outcome: the line, and its part if there is only one, as of several any may have
@@ -133,20 +126,24 @@ class ShellAgent:
 
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:
         if result.exit_code == 0 and not result.timed_out:
-            done = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
+            done = ev.ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
             await self._stream.send_and_wait(done)
         else:
-            await self._stream.send_and_wait(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
+            await self._stream.send_and_wait(
+                ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output)
+            )
 
     async def _release(self) -> None:
         """Report calls that were allowed but did not run to their end as failed."""
         for call in self._allowed:
             error = "the line did not run to its end"
-            await self._stream.send_and_wait(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
+            await self._stream.send_and_wait(
+                ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)
+            )
         self._allowed.clear()
 
     async def _fail(self, code: str, message: str) -> None:
-        await self._stream.send_and_wait(RunFailed(error={"code": code, "message": message}))
+        await self._stream.send_and_wait(ev.RunFailed(error={"code": code, "message": message}))
 
 
 class ShellAdapter:

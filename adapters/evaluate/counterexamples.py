@@ -11,17 +11,9 @@ from typing import Any
 import msgspec
 
 from proctor.policies import CompiledPolicy, PolicyError, RunContext
+from proctor.policies import events as ev
 from proctor.policies.analysis.replaying import BEGUN, usage_event
 from proctor.policies.diagram import Edge, GraphNode, Section
-from proctor.policies.events import (
-    BudgetReserved,
-    Event,
-    MessageSent,
-    RunCancelled,
-    RunCompleted,
-    RunStarted,
-    encode_event,
-)
 
 from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
@@ -40,7 +32,7 @@ def session_of(record: ProofRecord, agent: str = "") -> TraceSession:
 
 def session_lines(record: ProofRecord, agent: str = "") -> bytes:
     """The session in the format `events`, one event a line."""
-    return b"".join(encode_event(event) + b"\n" for event in session_of(record, agent).events)
+    return b"".join(ev.encode_event(event) + b"\n" for event in session_of(record, agent).events)
 
 
 class _Events:
@@ -59,7 +51,7 @@ class _Events:
             for id, call in self._ending[number]:
                 self._end(id, call)
         if not any(call["outcome"] == "running" for call in self._record.session):
-            self._log.add(RunCompleted, run_id=self._run_id)
+            self._log.add(ev.RunCompleted, run_id=self._run_id)
         return self._log.session(self._record.question, "events", {})
 
     def add(self, number: int, call: Mapping[str, Any]) -> None:
@@ -68,7 +60,7 @@ class _Events:
             self._end(id, earlier)
         cancelled = number > 1 and self._record.session[number - 2]["decision"] == "cancel"
         while call.get("run", 1) > self._run:
-            self._start(RunCancelled if cancelled else RunCompleted)
+            self._start(ev.RunCancelled if cancelled else ev.RunCompleted)
         for event in call.get("before", ()):
             self._before(event)
         if call["tool"]:
@@ -79,23 +71,23 @@ class _Events:
     def _run_id(self) -> str:
         return f"run-{self._run}"
 
-    def _start(self, ended: type[Event] = RunCompleted) -> None:
+    def _start(self, ended: type[ev.Event] = ev.RunCompleted) -> None:
         """Begin a run; the one before it has ended so."""
         if self._run:
             self._log.add(ended, run_id=self._run_id)
         self._run += 1
         self._log.turn = 0
         metadata = {"context": self._record.context} if self._record.context else {}
-        self._log.add(RunStarted, at=BEGUN, run_id=self._run_id, metadata=metadata)
+        self._log.add(ev.RunStarted, at=BEGUN, run_id=self._run_id, metadata=metadata)
 
     def _before(self, event: Mapping[str, Any]) -> None:
         if "user_message" in event:
-            self._log.add(MessageSent, content=event["user_message"])
+            self._log.add(ev.MessageSent, content=event["user_message"])
         if "turn" in event:
             self._log.enter_turn(event["turn"])
         if "budget" in event:
             id, _, key = event["budget"].partition(" of ")
-            self._log.add(BudgetReserved, budget=id, key=key, granted=False, asked_for="call")
+            self._log.add(ev.BudgetReserved, budget=id, key=key, granted=False, asked_for="call")
         for n in range(event.get("runs", 0)):
             if n:
                 self._start()

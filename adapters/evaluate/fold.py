@@ -8,16 +8,8 @@ from typing import Any
 import msgspec
 
 from proctor.policies import CompiledPolicy, Decision, Monitor, Policy, compile_policy, merge_policies, parse_policies
+from proctor.policies import events as ev
 from proctor.policies.errors import Violation
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    PolicyViolated,
-    RunStarted,
-    ToolApprovalGranted,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import ToolCall, call_of
 from proctor.policies.events.run_context import RunContext, Tool, recorded_context
 
@@ -54,9 +46,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         return merge_policies(parse_policies({"policies": list(self.policies)}))
 
 
-def recorded(events: Sequence[Event]) -> Recorded:
+def recorded(events: Sequence[ev.Event]) -> Recorded:
     """The policies of the latest run of these events; none if none are stored with it."""
-    starts = [event.metadata for event in events if isinstance(event, RunStarted)]
+    starts = [event.metadata for event in events if isinstance(event, ev.RunStarted)]
     start = starts[-1] if starts else {}
     written = start.get("policies") or []
     members = [_without_checks(member) for member in (written if isinstance(written, list | tuple) else [written])]
@@ -77,7 +69,7 @@ def _without_checks(member: Any) -> tuple[Any, bool]:
     return {**member, "rules": kept}, len(kept) < len(rules)
 
 
-def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Monitor:
+def observed(compiled: CompiledPolicy, events: Sequence[ev.Event], context: RunContext) -> Monitor:
     """A monitor in the state these events lead to."""
     monitor = compiled.for_tools(recorded_tools(events)).monitor(context)
     for event in events:
@@ -85,7 +77,7 @@ def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunCont
     return monitor
 
 
-def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
+def explained(compiled: CompiledPolicy, events: Sequence[ev.Event], context: RunContext) -> Iterator[Explained]:
     """Fold recorded events and tell each decision with its steps; see `Refold`."""
     refold = Refold(compiled, context, recorded_tools(events))
     return (step for event in events if (step := refold.apply(event)) is not None)
@@ -103,16 +95,16 @@ class Refold:
         self.monitor = self._compiled.monitor(context, explain=True)
         self._calls: dict[str, ToolCall] = {}
 
-    def apply(self, event: Event) -> Explained | None:
+    def apply(self, event: ev.Event) -> Explained | None:
         """Take in the next event; what was judged at it, if anything was."""
         calls, before = self._calls, None
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             calls.clear()  # a call is known by its id within its run
-        if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in calls:
+        if isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted) and event.tool_call_id not in calls:
             call = calls[event.tool_call_id] = call_of(event)
             before = self._proposed(call)
-        violations = () if isinstance(event, PolicyViolated | BudgetWarned) else self.monitor.observe(event)
-        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in calls:
+        violations = () if isinstance(event, ev.PolicyViolated | ev.BudgetWarned) else self.monitor.observe(event)
+        if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in calls:
             before = self._proposed(calls[event.tool_call_id])
         if before is not None:
             return Explained(seq=event.seq, event=event.type, decision=before)

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies import RunContext
+from proctor.policies import events as ev
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import EventError, Violation
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    PolicyViolated,
-    RunStarted,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall, call_of
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 from proctor.policies.monitor.monitor import Report
@@ -127,7 +116,7 @@ def in_words(found: dict[str, Any] | msgspec.UnsetType) -> str:
     return " ".join(f"{name}={value}" for name, value in flat.items())
 
 
-_EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
+_EARLIER_CONCLUSIONS = (ev.PolicyViolated, ev.BudgetWarned)
 """Events that another policy concluded when the session was recorded: they are no facts of the session."""
 
 
@@ -187,38 +176,38 @@ class _Judge:
         self._unjudged = unjudged(compiled, context)
         self._found += self._unjudged
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Judge one event."""
         if isinstance(event, _EARLIER_CONCLUSIONS):
             return
         self._seq = event.seq
         self._follow(event)
-        if isinstance(event, ToolCallRequested):
+        if isinstance(event, ev.ToolCallRequested):
             self._requested(event)
             return
         for violation in self._monitor.observe(event):
             self._add(violation)
-        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in self._held:
+        if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in self._held:
             call, ran = self._held[event.tool_call_id]
             self._withdraw(call.id)
             self._propose(call, ran=ran)
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: ev.Event) -> None:
         """Know which calls the ids stand for."""
         match event:
-            case RunStarted():
+            case ev.RunStarted():
                 self._seen.clear()
                 self._over.clear()
                 self._held.clear()
-            case ToolCallRequested(tool_call_id=id) | ToolCallStarted(tool_call_id=id) if id in self._over:
+            case ev.ToolCallRequested(tool_call_id=id) | ev.ToolCallStarted(tool_call_id=id) if id in self._over:
                 self._seen.pop(id, None)
                 self._over.discard(id)
-            case ToolCallCompleted(tool_call_id=id) | ToolCallFailed(tool_call_id=id):
+            case ev.ToolCallCompleted(tool_call_id=id) | ev.ToolCallFailed(tool_call_id=id):
                 self._over.add(id)
-            case ToolCallDenied(tool_call_id=id):
+            case ev.ToolCallDenied(tool_call_id=id):
                 self._held.pop(id, None)
 
-    def _requested(self, event: ToolCallRequested) -> None:
+    def _requested(self, event: ev.ToolCallRequested) -> None:
         call = call_of(event)
         ran = event.seq not in self._never_ran
         decision = self._propose(call, ran=ran)
@@ -278,21 +267,21 @@ class _Judge:
 
 def _never_ran(session: TraceSession) -> set[int]:
     """The places of the requests whose calls are known not to have run; of an id used again, each by itself."""
-    starts = {event.tool_call_id for event in session.events if isinstance(event, ToolCallStarted)}
+    starts = {event.tool_call_id for event in session.events if isinstance(event, ev.ToolCallStarted)}
     found: set[int] = set()
     open: dict[str, int] = {}
     for event in session.events:
         match event:
-            case RunStarted():
+            case ev.RunStarted():
                 found.update(seq for id, seq in open.items() if id in starts)
                 open.clear()
-            case ToolCallRequested(tool_call_id=id, seq=seq):
+            case ev.ToolCallRequested(tool_call_id=id, seq=seq):
                 if id in open and id in starts:
                     found.add(open[id])
                 open[id] = seq
                 if id in session.never_ran:
                     found.add(seq)
-            case ToolCallStarted(tool_call_id=id):
+            case ev.ToolCallStarted(tool_call_id=id):
                 open.pop(id, None)
     return found | {seq for id, seq in open.items() if id in starts}
 
@@ -426,14 +415,14 @@ class CallLine(msgspec.Struct, kw_only=True):
         return f"{escape_control(self.name)}({escape_control(arguments)})"
 
 
-def call_lines(events: list[Event]) -> list[CallLine]:
+def call_lines(events: list[ev.Event]) -> list[CallLine]:
     """The calls of a session in order, each once; an id that is used again is another call."""
     lines: list[CallLine] = []
     open: dict[str, CallLine] = {}
     for event in events:
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             open.clear()
-        elif isinstance(event, ToolCallRequested | ToolCallStarted):
+        elif isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
             line = open.get(event.tool_call_id)
             if line is None:
                 line = open[event.tool_call_id] = CallLine(
@@ -444,13 +433,13 @@ def call_lines(events: list[Event]) -> list[CallLine]:
                     input=event.tool_input,
                 )
                 lines.append(line)
-            line.fate = "never ran" if isinstance(event, ToolCallRequested) else ""
+            line.fate = "never ran" if isinstance(event, ev.ToolCallRequested) else ""
             line.input = event.tool_input
-        elif isinstance(event, ToolCallDenied) and event.tool_call_id in open:
+        elif isinstance(event, ev.ToolCallDenied) and event.tool_call_id in open:
             open[event.tool_call_id].fate = "denied"
-        elif isinstance(event, ToolCallCompleted | ToolCallFailed) and event.tool_call_id in open:
+        elif isinstance(event, ev.ToolCallCompleted | ev.ToolCallFailed) and event.tool_call_id in open:
             line = open.pop(event.tool_call_id)
-            line.fate = "failed" if isinstance(event, ToolCallFailed) else line.fate
+            line.fate = "failed" if isinstance(event, ev.ToolCallFailed) else line.fate
     return lines
 
 

@@ -11,18 +11,8 @@ import msgspec
 from rich.text import Text
 
 from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, compile_policy, merge_policies
+from proctor.policies import events as ev
 from proctor.policies.errors import Problem, read_each
-from proctor.policies.events import (
-    MessageSent,
-    RunCancelled,
-    RunCompleted,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolCallDenied,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import input_digest
 from proctor.policies.reading.convert import INVALID, Converter
 from proctor.policies.reading.load import load_policies, parse_policies, policies_of
@@ -313,25 +303,25 @@ def judge_test(
 
 def _as_expected(test: PolicyTest, file: str) -> TraceSession:
     log = TraceLog(test.name, test.agent or "")
-    log.add(RunStarted, at=_START)
+    log.add(ev.RunStarted, at=_START)
     at = _START
     for number, call in enumerate(test.calls, 1):
         at += timedelta(seconds=call.after_s)
         _add_before(log, call, at)
         _add_call(log, call, number)
     cancelled = bool(test.calls) and test.calls[-1].expect == "cancel"
-    log.add(RunCancelled if cancelled else RunCompleted)
+    log.add(ev.RunCancelled if cancelled else ev.RunCompleted)
     return TraceSession(id=test.name, source=file, format="tests", events=log.events)
 
 
 def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
     """Add the events since the call before, up to the response that asks for this one."""
     if call.user is not None:
-        log.add(MessageSent, at=at, content=call.user)
+        log.add(ev.MessageSent, at=at, content=call.user)
     if not call.same_turn:
         log.enter_turn(log.turn + 1, at)
     if call.used is not None:
-        log.add(TokenUsageUpdated, at=at, **msgspec.structs.asdict(call.used))
+        log.add(ev.TokenUsageUpdated, at=at, **msgspec.structs.asdict(call.used))
 
 
 def _add_call(log: TraceLog, call: ExpectedCall, number: int) -> None:
@@ -349,13 +339,13 @@ def begin_call(log: TraceLog, id: str, tool: str, input: dict[str, Any], *, deni
     """Add a call up to its start: its request, and its denial or, by its id, the approval that was granted."""
     named: dict[str, Any] = {"tool_call_id": id, "tool_name": tool}
     given: dict[str, Any] = {**named, "tool_input": input, "turn": log.turn}
-    log.add(ToolCallRequested, **given)
+    log.add(ev.ToolCallRequested, **given)
     if denied:
-        log.add(ToolCallDenied, **named)
+        log.add(ev.ToolCallDenied, **named)
         return
     if approval:
-        log.add(ToolApprovalGranted, approval_id=approval, input_digest=input_digest(input), **named)
-    log.add(ToolCallStarted, **given)
+        log.add(ev.ToolApprovalGranted, approval_id=approval, input_digest=input_digest(input), **named)
+    log.add(ev.ToolCallStarted, **given)
 
 
 def _of_the_context(report: SessionReport) -> list[Mismatch]:

@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
+from proctor.policies import events as ev
 from proctor.policies.errors import Violation
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    ToolApprovalGranted,
-)
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
 from proctor.supervisor.arguments import check_count, check_named
@@ -53,17 +45,17 @@ class Followed:
     def __init__(self) -> None:
         self._kept = KeptEvents()
         self._violations: list[Violation] = []
-        self._end: Event | None = None
+        self._end: ev.Event | None = None
         self._approved = False
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Add the next event."""
         self._kept.add((event,), estimated_size(event))
-        if isinstance(event, PolicyViolated):
+        if isinstance(event, ev.PolicyViolated):
             self._violations.append(violation_of(event))
-        elif isinstance(event, TERMINAL):
+        elif isinstance(event, ev.TERMINAL):
             self._end = event
-        elif isinstance(event, ToolApprovalGranted):
+        elif isinstance(event, ev.ToolApprovalGranted):
             self._approved = True
 
     def result(self, run: RunInfo, calls_before: tuple[ToolCall, ...]) -> RunResult:
@@ -86,10 +78,10 @@ class Followed:
             status=status,
             policy=PolicyReport(action=action, violations=tuple(self._violations)),
             usage=run.usage,
-            output=end.output if isinstance(end, RunCompleted) else None,
-            reason=end.reason if isinstance(end, RunCancelled) else "",
+            output=end.output if isinstance(end, ev.RunCompleted) else None,
+            reason=end.reason if isinstance(end, ev.RunCancelled) else "",
             refusal=refusal,
-            error=_error(end.error if isinstance(end, RunFailed) else None) if status == "failed" else None,
+            error=_error(end.error if isinstance(end, ev.RunFailed) else None) if status == "failed" else None,
         )
 
 

@@ -10,20 +10,8 @@ from typing import Any
 import msgspec
 
 from proctor.policies import Decision, ToolCall
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    MessageSent,
-    PolicyViolated,
-    RunCompleted,
-    RunFailed,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnCompleted,
-    at_ms,
-)
 from proctor.policies.events.calls import UNREADABLE, input_digest, rule_name, tell_model_default
 from proctor.policies.stack.merge import unit_of
 from proctor.policies.values.amounts import used_of
@@ -78,7 +66,7 @@ class Hook:
         self._record = record
         self._at = at
         self._opening = opening
-        self._recorded: list[Event] = []
+        self._recorded: list[ev.Event] = []
         self._wanted: list[interface.Effect] = []
         self._blocked = False
         self._found = ""
@@ -151,7 +139,7 @@ class Hook:
 
     @property
     def _now(self) -> int:
-        return at_ms(self._at)
+        return ev.at_ms(self._at)
 
     @property
     def _goes_on(self) -> bool:
@@ -178,7 +166,7 @@ class Hook:
         if any(isinstance(effect, interface.CancelAdapter) for effect in wanted):
             self._handle(interface.AdapterEnded(now_ms=self._now))
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: ev.Event) -> None:
         self._handle(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
@@ -191,7 +179,7 @@ class Hook:
             return "deny", str(StartsBlockedError(block))
         self._begin(self._input.prompt)
         if self._goes_on and not self._input.by_person:
-            self._report(MessageSent(role="system", content=self._input.prompt))
+            self._report(ev.MessageSent(role="system", content=self._input.prompt))
         return _ALLOWED if self._goes_on else ("deny", "; ".join(self._notes()) or STOPPED)
 
     def _woken_again(self) -> Verdict:
@@ -200,7 +188,7 @@ class Hook:
         self._record.keep(WOKEN_NOTE, msgspec.json.encode(dict(list(woken.items())[-MOST_WOKEN:])))
         if not self._goes_on:
             return "deny", STOPPED
-        self._report(MessageSent(role="system", content=self._input.prompt))
+        self._report(ev.MessageSent(role="system", content=self._input.prompt))
         return _ALLOWED
 
     def _proposed(self) -> Verdict:
@@ -296,7 +284,7 @@ class Hook:
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, self._by_the_client(waiting, granted=granted), tool_input)
-        started = ToolCallStarted(
+        started = ev.ToolCallStarted(
             tool_call_id=self._call_id,
             tool_name=hook_input.tool_name,
             tool_input=tool_input,
@@ -338,7 +326,7 @@ class Hook:
             return _ALLOWED
         self._ran()
         hook_input = self._input
-        outcome = ToolCallCompleted(
+        outcome = ev.ToolCallCompleted(
             tool_call_id=self._call_id, tool_name=hook_input.tool_name, tool_output=hook_input.tool_response
         )
         if self._goes_on:
@@ -352,14 +340,14 @@ class Hook:
         hook_input = self._input
         if self._goes_on:
             error = hook_input.error
-            self._report(ToolCallFailed(tool_call_id=self._call_id, tool_name=hook_input.tool_name, error=error))
+            self._report(ev.ToolCallFailed(tool_call_id=self._call_id, tool_name=hook_input.tool_name, error=error))
         return _ALLOWED
 
     def _batch(self) -> Verdict:
         """A response's calls are over."""
         self._end_calls(call.tool_use_id for call in self._input.tool_calls)
         if self._goes_on and self._input.agent_id is None:
-            self._report(TurnCompleted(turn=self._session.machine.turn))
+            self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
     def _end_calls(self, call_ids: Iterable[str], error: str = "no hook reported that it ran") -> None:
@@ -372,7 +360,7 @@ class Hook:
                 self._answered(waiting, self._by_the_client(waiting, granted=False))
             elif current is not None and current.runs:
                 self._session.supposed.add(call_id)
-                self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
+                self._report(ev.ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
 
     def _interrupted(self) -> Verdict:
         """No hook tells of the calls that run then."""
@@ -384,7 +372,7 @@ class Hook:
         if "batch" not in self._client.events.values():
             self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
-            self._report(TurnCompleted(turn=self._session.machine.turn))
+            self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         if not self._input.awaits:
             self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
@@ -426,8 +414,8 @@ class Hook:
 
     def _complete(self, output: str | None, error: Any = None) -> None:
         if self._goes_on:
-            failed = RunFailed(error={"message": output or str(error), "code": str(error)})
-            self._report(failed if error else RunCompleted(output=output))
+            failed = ev.RunFailed(error={"message": output or str(error), "code": str(error)})
+            self._report(failed if error else ev.RunCompleted(output=output))
         if self._goes_on:
             self._handle(interface.AdapterEnded(now_ms=self._now))
 
@@ -466,12 +454,12 @@ class Hook:
         """Notes for the person: warnings and refusals, why a run failed and, at the end, all findings."""
         at_the_end = self._input.kind == "stop"
         for event in self._recorded:
-            if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
+            if isinstance(event, ev.PolicyViolated) and (at_the_end or event.action != "request_approval"):
                 yield f"policy `{event.policy}`, rule `{event.rule}`: {event.message}"
-            elif isinstance(event, BudgetWarned):
+            elif isinstance(event, ev.BudgetWarned):
                 unit = unit_of(self._session.rules.policy, event.limit)
                 yield f"`{event.limit}`: {used_of(unit, event.used, event.max)} used"
-            elif isinstance(event, RunFailed):
+            elif isinstance(event, ev.RunFailed):
                 yield f"the run failed: {event.error.get('message', 'its cause is not known')}"
         unpriced = self._session.monitor.metadata.get("unpriced") if at_the_end else None
         if unpriced and "max_cost_usd" in self._session.rules.limits:

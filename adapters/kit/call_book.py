@@ -8,16 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    Event,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-)
 from proctor.policies.events.calls import ToolCall, call_fields
 
 
@@ -52,21 +44,21 @@ class ClientCall(msgspec.Struct, kw_only=True):
         """The call as it is proposed to the gate."""
         return ToolCall(id=self.id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
 
-    def requested(self) -> ToolCallRequested:
+    def requested(self) -> ev.ToolCallRequested:
         """The event of its request."""
-        return ToolCallRequested(**call_fields(self.as_tool_call()))
+        return ev.ToolCallRequested(**call_fields(self.as_tool_call()))
 
-    def started(self) -> ToolCallStarted:
+    def started(self) -> ev.ToolCallStarted:
         """The event of its start, for a call that runs without the gate's answer and is evaluated by this event."""
         self.reported = True
-        return ToolCallStarted(**call_fields(self.as_tool_call()))
+        return ev.ToolCallStarted(**call_fields(self.as_tool_call()))
 
-    def ended(self, output: Any, *, failed: bool) -> ToolCallCompleted | ToolCallFailed:
+    def ended(self, output: Any, *, failed: bool) -> ev.ToolCallCompleted | ev.ToolCallFailed:
         """The event of its end; `output` is its result, or its error if it failed."""
         self.over = True
         if failed:
-            return ToolCallFailed(tool_call_id=self.id, tool_name=self.name, error=output)
-        return ToolCallCompleted(tool_call_id=self.id, tool_name=self.name, tool_output=output)
+            return ev.ToolCallFailed(tool_call_id=self.id, tool_name=self.name, error=output)
+        return ev.ToolCallCompleted(tool_call_id=self.id, tool_name=self.name, tool_output=output)
 
 
 CallT = TypeVar("CallT", bound=ClientCall)
@@ -116,18 +108,18 @@ class Turns:
         self.number = 0
         self.is_open = False
 
-    def begin(self) -> Iterator[Event]:
+    def begin(self) -> Iterator[ev.Event]:
         """Begin the next turn, unless one is open."""
         if not self.is_open:
             self.is_open = True
             self.number += 1
-            yield TurnStarted(turn=self.number)
+            yield ev.TurnStarted(turn=self.number)
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[ev.Event]:
         """End the current turn, if there is one."""
         if self.is_open:
             self.is_open = False
-            yield TurnCompleted(turn=self.number)
+            yield ev.TurnCompleted(turn=self.number)
 
 
 def tokens(report: Mapping[str, Any], name: str) -> int:

@@ -15,18 +15,8 @@ from typing import IO, Any, ClassVar, TypeVar
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import ProctorError, os_words
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageSent,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnStarted,
-)
 from proctor.policies.values.json_values import NOT_JSON, RepeatedKeyError, json_words, unique_members
 
 from .values import whole_characters
@@ -256,7 +246,7 @@ class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     source: str
     format: str
-    events: list[Event]
+    events: list[ev.Event]
     complete: bool = True
     never_ran: frozenset[str] = frozenset()
     metadata: dict[str, Any] = {}
@@ -268,10 +258,10 @@ class TraceLog:
     def __init__(self, session_id: str, provider: str = "") -> None:
         self.session_id = session_id
         self.provider = provider
-        self.events: list[Event] = []
+        self.events: list[ev.Event] = []
         self.turn = 0
 
-    def add(self, kind: Callable[..., Event], *, at: datetime | None = None, **fields: Any) -> None:
+    def add(self, kind: Callable[..., ev.Event], *, at: datetime | None = None, **fields: Any) -> None:
         """Append one event of this kind, stamped with the session's id and the next `seq`."""
         stamps = {"session_id": self.session_id, "provider": self.provider, "at": at}
         self.events.append(kind(seq=len(self.events) + 1, **stamps, **fields))
@@ -280,7 +270,7 @@ class TraceLog:
         """Set the current turn; a new one is reported as started."""
         if turn > self.turn:
             self.turn = turn
-            self.add(TurnStarted, at=at, turn=turn)
+            self.add(ev.TurnStarted, at=at, turn=turn)
 
     def end_call(
         self, call_id: str, name: str, output: Any, *, at: datetime | None = None, failed: Any, refused: bool = False
@@ -288,11 +278,11 @@ class TraceLog:
         """Add a call's outcome: `output` is its result, or its error if it failed."""
         named: dict[str, Any] = {"at": at, "tool_call_id": call_id, "tool_name": name}
         if refused:
-            self.add(ToolCallDenied, **named)
+            self.add(ev.ToolCallDenied, **named)
         elif failed:
-            self.add(ToolCallFailed, **named, error=output)
+            self.add(ev.ToolCallFailed, **named, error=output)
         else:
-            self.add(ToolCallCompleted, **named, tool_output=output)
+            self.add(ev.ToolCallCompleted, **named, tool_output=output)
 
     def session(self, source: str, format: str, metadata: dict[str, Any], *, complete: bool = True) -> TraceSession:
         """The session of these events, with the known values of `metadata`."""
@@ -308,8 +298,8 @@ class TraceLog:
 
     def _never_ran(self) -> frozenset[str]:
         """The requested calls that did not start, if the record is known to have every start."""
-        started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
-        requested = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
+        started = {event.tool_call_id for event in self.events if isinstance(event, ev.ToolCallStarted)}
+        requested = {event.tool_call_id for event in self.events if isinstance(event, ev.ToolCallRequested)}
         return frozenset(requested - started)
 
 
@@ -340,6 +330,6 @@ def text_of(content: Any) -> Any:
     return "\n".join(texts) if texts else content
 
 
-def message_kind(role: str) -> type[Event]:
+def message_kind(role: str) -> type[ev.Event]:
     """The event for a message of this role: received from assistants, sent to the model by all others."""
-    return MessageReceived if role == "assistant" else MessageSent
+    return ev.MessageReceived if role == "assistant" else ev.MessageSent

@@ -7,18 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageSent,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolEvent,
-    ToolOutcome,
-)
+from proctor.policies import events as ev
 from proctor.supervisor.errors import UsageError
 
 from .trace_lines import tool_input
@@ -54,7 +43,7 @@ _SO_FAR: Final = "This conversation continues an earlier one, which follows, one
 _NOW: Final = "The new message:"
 
 
-def conversation(transcript: Iterable[Event]) -> list[Part]:
+def conversation(transcript: Iterable[ev.Event]) -> list[Part]:
     """The parts of a conversation in their order.
 
     Calls of subagents and calls without an outcome are left out, so that each call has its result.
@@ -62,20 +51,20 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
     parts: list[Part] = []
     calls: dict[tuple[str, str], TranscriptCall] = {}
     for event in transcript:
-        if isinstance(event, MessageSent):
+        if isinstance(event, ev.MessageSent):
             parts.append(Said(role=event.role, text=text_of(event.content)))
-        elif isinstance(event, MessageReceived):
+        elif isinstance(event, ev.MessageReceived):
             _response(parts, None).texts.append(text_of(event.content))
-        elif isinstance(event, (ToolCallRequested, ToolCallStarted)):
+        elif isinstance(event, (ev.ToolCallRequested, ev.ToolCallStarted)):
             _add_call(parts, calls, event)
-        elif isinstance(event, ToolOutcome):
+        elif isinstance(event, ev.ToolOutcome):
             call = calls.get((event.run_id, event.tool_call_id))
             if call is not None:
                 call.result = _result(event)
     return [part for part in map(_settled, parts) if part is not None]
 
 
-def replay_prompt(transcript: Iterable[Event], prompt: str) -> str:
+def replay_prompt(transcript: Iterable[ev.Event], prompt: str) -> str:
     """`prompt` after the conversation of `transcript`, for a client that cannot be given messages.
 
     Each part is a line of JSON, so that no tool's output reads as a person's message.
@@ -100,7 +89,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _add_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
+def _add_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], event: ev.ToolEvent) -> None:
     key = (event.run_id, event.tool_call_id)
     if event.parent_tool_call_id is not None:
         return
@@ -124,12 +113,12 @@ def _response(parts: list[Part], turn: int | None) -> Response:
     return parts[-1]  # type: ignore[return-value]
 
 
-def _result(event: ToolOutcome) -> str | None:
-    if isinstance(event, ToolCallCompleted):
+def _result(event: ev.ToolOutcome) -> str | None:
+    if isinstance(event, ev.ToolCallCompleted):
         return as_text(event.tool_output)
-    if isinstance(event, ToolCallFailed):
+    if isinstance(event, ev.ToolCallFailed):
         return as_text(event.error)
-    return event.tell_model or "" if isinstance(event, ToolCallDenied) else None
+    return event.tell_model or "" if isinstance(event, ev.ToolCallDenied) else None
 
 
 def _settled(part: Part) -> Part | None:

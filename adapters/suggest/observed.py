@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import (
-    MessageSent,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.selectors import selector_problems
@@ -128,19 +120,19 @@ class _Reader:
 
     def _observe(self, event: Any) -> None:
         match event:
-            case MessageSent(role="user", content=content) if isinstance(content, str):
+            case ev.MessageSent(role="user", content=content) if isinstance(content, str):
                 self._wrote(content)
-            case RunStarted():  # a call is known by its id within its run
+            case ev.RunStarted():  # a call is known by its id within its run
                 self._done += self._calls.values()
                 self._calls.clear()
-            case TurnStarted():
+            case ev.TurnStarted():
                 self._use("max_turns", 1)
-            case TokenUsageUpdated(scope="delta"):
+            case ev.TokenUsageUpdated(scope="delta"):
                 self._use("max_total_tokens", event.input_tokens + event.output_tokens)
                 self._use("max_cost_usd", event.cost_usd or 0)
-            case ToolCallStarted() if _is_name(event.tool_name):
+            case ev.ToolCallStarted() if _is_name(event.tool_name):
                 self._calls[event.tool_call_id] = self._call(event)
-            case ToolCallCompleted() | ToolCallFailed() if event.tool_call_id in self._calls:
+            case ev.ToolCallCompleted() | ev.ToolCallFailed() if event.tool_call_id in self._calls:
                 self._end(event)
 
     def _wrote(self, content: str) -> None:
@@ -154,7 +146,7 @@ class _Reader:
     def _use(self, limit: str, amount: float) -> None:
         self._used[limit] = self._used.get(limit, 0) + amount
 
-    def _call(self, event: ToolCallStarted) -> ObservedCall:
+    def _call(self, event: ev.ToolCallStarted) -> ObservedCall:
         tool, input, roles = self._portable(event.tool_name, event.tool_input)
         inputs = dict(_scalars(input))
         described = self._table.tools.get(event.tool_name.casefold())
@@ -206,7 +198,7 @@ class _Reader:
 
     def _end(self, event: Any) -> None:
         call = self._calls.pop(event.tool_call_id)
-        failed = isinstance(event, ToolCallFailed)
+        failed = isinstance(event, ev.ToolCallFailed)
         output = None if failed else event.tool_output
         self._done.append(call._replace(failed=failed, output=output))
         if not failed and len(self._supplied) < _SUPPLIED:

@@ -17,28 +17,7 @@ from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from proctor.policies.events import (
-    ApprovalEvent,
-    BudgetWarned,
-    Event,
-    MessageReceived,
-    MessageSent,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolEvent,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import STRICTNESS
 from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.store.invariants import violations_of
@@ -104,7 +83,7 @@ class OpenSpan:
 class OpenRun:
     """One run: its span, and those inside it by call id."""
 
-    def __init__(self, event: RunStarted, tracer: Tracer) -> None:
+    def __init__(self, event: ev.RunStarted, tracer: Tracer) -> None:
         self._tracer = tracer
         self.agent = of_agent(event.provider, event.model)
         self.tools = frozenset(event.tools or ())
@@ -123,7 +102,7 @@ class OpenRun:
         self.calls: dict[str, OpenSpan] = {}
         self.ended_by: str | None = None
 
-    def decide(self, event: ToolEvent) -> OpenSpan:
+    def decide(self, event: ev.ToolEvent) -> OpenSpan:
         """Begin the span of a decision."""
         return self._open(self.decisions, event, f"{names.RUN_GUARDRAIL} {self.policy}", names.RUN_GUARDRAIL)
 
@@ -137,11 +116,11 @@ class OpenRun:
         found.end(at)
         return action
 
-    def call(self, event: ToolEvent) -> OpenSpan:
+    def call(self, event: ev.ToolEvent) -> OpenSpan:
         """Begin the span of a call."""
         return self._open(self.calls, event, f"{names.EXECUTE_TOOL} {name(event.tool_name)}", names.EXECUTE_TOOL)
 
-    def violated(self, event: PolicyViolated, more: Attributes) -> None:
+    def violated(self, event: ev.PolicyViolated, more: Attributes) -> None:
         """Add a violation to the decision it is about, else to the call, else to the run."""
         call_id = event.tool_call_id or ""
         decision = self.decisions.get(call_id)
@@ -162,7 +141,7 @@ class OpenRun:
         self.own.end(at, error=error)
         return used
 
-    def _open(self, spans: dict[str, OpenSpan], event: ToolEvent, title: str, operation: str) -> OpenSpan:
+    def _open(self, spans: dict[str, OpenSpan], event: ev.ToolEvent, title: str, operation: str) -> OpenSpan:
         for over in (event.tool_call_id, next(iter(spans), "") if len(spans) >= MOST_OPEN else ""):
             if (old := spans.pop(over, None)) is not None:
                 old.end(nanoseconds(event.at), error="unfinished")
@@ -185,7 +164,7 @@ def nanoseconds(at: datetime | None) -> int:
     return time.time_ns() if at is None else int(at.timestamp() * 1_000_000) * 1_000
 
 
-def moment(event: Event) -> int:
+def moment(event: ev.Event) -> int:
     """When an event happened, in nanoseconds."""
     return nanoseconds(event.at)
 
@@ -233,7 +212,7 @@ class Meters:
         """Count a decision."""
         self._decisions.add(1, {**agent, names.DECISION: action})
 
-    def violated(self, agent: Attributes, event: PolicyViolated) -> None:
+    def violated(self, agent: Attributes, event: ev.PolicyViolated) -> None:
         """Count a violation."""
         self._violations.add(1, {**agent, **of_violation(event)})
 
@@ -248,7 +227,7 @@ class Meters:
 _VERSION = version("proctor")
 MOST_RUNS = 10_000
 """How many runs are followed at once; beyond that the oldest is dropped, as its end was never stored."""
-_OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolApprovalExpired: "expired"}
+_OUTCOME = {ev.ToolApprovalGranted: "granted", ev.ToolApprovalDenied: "denied", ev.ToolApprovalExpired: "expired"}
 
 
 class OpenTelemetry:
@@ -275,51 +254,51 @@ class OpenTelemetry:
         self._content = content
         self._runs: dict[str, OpenRun] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         """Take one stored event."""
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             self._start(event)
         elif (run := self._runs.get(event.run_id)) is not None:
             self._follow(run, event)
 
-    def _start(self, event: RunStarted) -> None:
+    def _start(self, event: ev.RunStarted) -> None:
         if len(self._runs) >= MOST_RUNS:
             self._end(next(iter(self._runs)), moment(event), "unknown", None)
         run = self._runs[event.run_id] = OpenRun(event, self._tracer)
         carry_trace(event.run_id, carried(run.own.span))
         self._meters.began(run.agent)
 
-    def _follow(self, run: OpenRun, event: Event) -> None:
+    def _follow(self, run: OpenRun, event: ev.Event) -> None:
         match event:
-            case ToolCallRequested():
+            case ev.ToolCallRequested():
                 self._set(run.decide(event), names.TOOL_ARGUMENTS, event.tool_input)
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 self._decided(run, run.decided(event.tool_call_id, moment(event)))
                 self._set(run.call(event), names.TOOL_ARGUMENTS, event.tool_input)
-            case ToolCallDenied():
+            case ev.ToolCallDenied():
                 self._decided(run, run.decided(event.tool_call_id, moment(event), name(event.decision)))
-            case ToolCallCompleted() | ToolCallFailed():
+            case ev.ToolCallCompleted() | ev.ToolCallFailed():
                 self._ran(run, event)
-            case PolicyViolated():
+            case ev.PolicyViolated():
                 run.violated(event, {names.MESSAGE: content(event.message)} if self._content else {})
                 self._meters.violated(run.agent, event)
-            case ApprovalEvent():
+            case ev.ApprovalEvent():
                 self._approval(run, event)
-            case BudgetWarned():
+            case ev.BudgetWarned():
                 run.own.span.add_event(names.WARNING_EVENT, {names.LIMIT: name(event.limit)}, moment(event))
-            case MessageSent():
+            case ev.MessageSent():
                 self._set(run.own, names.INPUT_MESSAGES, event.content)
-            case MessageReceived():
+            case ev.MessageReceived():
                 self._set(run.own, names.OUTPUT_MESSAGES, event.content)
-            case RunCompleted() | RunFailed() | RunCancelled():
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
                 self._over(run, event)
 
-    def _over(self, run: OpenRun, event: RunCompleted | RunFailed | RunCancelled) -> None:
+    def _over(self, run: OpenRun, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled) -> None:
         status = ENDINGS[type(event)]
         error = None
-        if isinstance(event, RunCompleted):
+        if isinstance(event, ev.RunCompleted):
             self._set(run.own, names.OUTPUT_MESSAGES, event.output)
-        elif isinstance(event, RunCancelled):
+        elif isinstance(event, ev.RunCancelled):
             error = "policy_violation" if run.ended_by is not None else None
             self._set(run.own, names.REASON, event.reason)
         else:
@@ -339,23 +318,23 @@ class OpenTelemetry:
         if action is not None:
             self._meters.decided(run.agent, action)
 
-    def _ran(self, run: OpenRun, event: ToolCallCompleted | ToolCallFailed) -> None:
+    def _ran(self, run: OpenRun, event: ev.ToolCallCompleted | ev.ToolCallFailed) -> None:
         call = run.calls.pop(event.tool_call_id, None)
         if call is None:
             return
-        failed = isinstance(event, ToolCallFailed)
-        self._set(call, names.TOOL_RESULT, event.error if isinstance(event, ToolCallFailed) else event.tool_output)
+        failed = isinstance(event, ev.ToolCallFailed)
+        self._set(call, names.TOOL_RESULT, event.error if isinstance(event, ev.ToolCallFailed) else event.tool_output)
         seconds = call.end(moment(event), error="tool_error" if failed else None)
         tool = event.tool_name if event.tool_name in run.tools else None
         self._meters.ran(run.agent, tool=tool, failed=failed, seconds=seconds)
 
-    def _approval(self, run: OpenRun, event: ApprovalEvent) -> None:
+    def _approval(self, run: OpenRun, event: ev.ApprovalEvent) -> None:
         deciding = run.decisions.get(event.tool_call_id)
         if deciding is not None:
             deciding.actions.append("request_approval")
-            if isinstance(event, ToolApprovalRequested):
+            if isinstance(event, ev.ToolApprovalRequested):
                 deciding.rules += [name(violation.rule) for violation in violations_of(event)]
-            elif isinstance(event, ToolApprovalGranted):
+            elif isinstance(event, ev.ToolApprovalGranted):
                 deciding.rules += [name(rule) for _, rule in event.asking]
         about = deciding or run.calls.get(event.tool_call_id) or run.own
         outcome = _OUTCOME.get(type(event), "requested")
@@ -363,7 +342,7 @@ class OpenTelemetry:
         if self._content and event.by:
             found[names.BY] = name(event.by)
         about.span.add_event(names.APPROVAL_EVENT, found, moment(event))
-        if isinstance(event, ToolApprovalRequested):
+        if isinstance(event, ev.ToolApprovalRequested):
             about.waits_since = moment(event)
             return
         waited = None if about.waits_since is None else max(moment(event) - about.waits_since, 0) / 1e9

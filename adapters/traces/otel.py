@@ -9,17 +9,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 
 from ..kit.trace_lines import TraceLines, TraceLog, TraceSession, documents, message_kind, parsed, tool_input
 
@@ -309,7 +299,7 @@ def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
         log.add(kind, at=at(moment), **fields)
     roots = [span for span in spans if _operation(span) == _AGENT and not span.parent_id]
     if roots and roots[-1].error is not None:
-        log.add(RunFailed, at=at(roots[-1].end), error=roots[-1].error)
+        log.add(ev.RunFailed, at=at(roots[-1].end), error=roots[-1].error)
     model = next((model for span in spans if (model := span.first(*_MODEL))), None)
     return log.session(source, "otel", {"model": model})
 
@@ -323,7 +313,7 @@ class _Reader:
     """
 
     def __init__(self, spans: list[Span]) -> None:
-        self.happened: list[tuple[int, int, type[Event], dict[str, Any]]] = []
+        self.happened: list[tuple[int, int, type[ev.Event], dict[str, Any]]] = []
         self._spans = {span.span_id: span for span in spans}
         self._turns: dict[str, int] = {}
         self._turn = 0
@@ -347,14 +337,14 @@ class _Reader:
         if operation in _CHATS or (operation == _AGENT and not self._usage_in_chats):
             self._usage(span)
 
-    def _add(self, moment: int, kind: type[Event], **fields: Any) -> None:
+    def _add(self, moment: int, kind: type[ev.Event], **fields: Any) -> None:
         self.happened.append((moment, len(self.happened), kind, fields))
 
     def _chat(self, span: Span) -> None:
         caller = self._caller(span)
         if caller is None:
             self._turn += 1
-            self._add(span.start, TurnStarted, turn=self._turn)
+            self._add(span.start, ev.TurnStarted, turn=self._turn)
         messages = sent(span)
         typed = (message for message in reversed(messages) if message.role == "user" and message.is_said)
         latest = next(typed, None) if caller is None else None
@@ -364,7 +354,7 @@ class _Reader:
         for message in answered(span):
             if message.text:
                 self._messages.add(("assistant", message.text))
-                self._add(span.end, MessageReceived, content=message.text)
+                self._add(span.end, ev.MessageReceived, content=message.text)
             for call in message.calls:
                 self._request(span, *call)
 
@@ -377,7 +367,7 @@ class _Reader:
         for call_id, value in message.results:
             if call_id in self._names:
                 fields = {"tool_call_id": call_id, "tool_name": self._names.pop(call_id)}
-                self._add(span.start, ToolCallCompleted, **fields, tool_output=value)
+                self._add(span.start, ev.ToolCallCompleted, **fields, tool_output=value)
 
     def _request(self, span: Span, call_id: str, name: str, arguments: Any) -> None:
         if call_id in self._with_span or self._spans_have_no_ids:
@@ -387,7 +377,7 @@ class _Reader:
             self._names[call_id] = name
         self._add(
             span.end,
-            ToolCallStarted if ran else ToolCallRequested,
+            ev.ToolCallStarted if ran else ev.ToolCallRequested,
             tool_call_id=call_id,
             tool_name=name,
             tool_input=tool_input(arguments),
@@ -402,16 +392,16 @@ class _Reader:
         fields = {"tool_call_id": call_id, "tool_name": _tool_name(span)}
         self._add(
             span.start,
-            ToolCallStarted,
+            ev.ToolCallStarted,
             **fields,
             tool_input=tool_input(span.first(*_INPUT)),
             turn=turn,
             parent_tool_call_id=caller,
         )
         if span.error is not None:
-            self._add(span.end, ToolCallFailed, **fields, error=span.error)
+            self._add(span.end, ev.ToolCallFailed, **fields, error=span.error)
         else:
-            self._add(span.end, ToolCallCompleted, **fields, tool_output=span.first(*_OUTPUT))
+            self._add(span.end, ev.ToolCallCompleted, **fields, tool_output=span.first(*_OUTPUT))
 
     def _caller(self, span: Span) -> str | None:
         """The call this span is part of, if its agent runs as a tool of another."""
@@ -428,7 +418,7 @@ class _Reader:
         if _has_usage(span):
             self._add(
                 span.end,
-                TokenUsageUpdated,
+                ev.TokenUsageUpdated,
                 model=span.first(*_MODEL),
                 input_tokens=_count(span, "input_tokens", "prompt_tokens"),
                 output_tokens=_count(span, "output_tokens", "completion_tokens"),

@@ -11,19 +11,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallRequested,
-    ToolCallStarted,
-    Unrecognized,
-    decode_event,
-)
 from proctor.policies.events.run_context import recorded_context
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
@@ -152,7 +141,7 @@ def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None
     names: dict[str, str] = {}
     for item in items:
         if isinstance(item, dict):
-            log.add(Unrecognized, raw=item)
+            log.add(ev.Unrecognized, raw=item)
             continue
         log.enter_turn(item.turn)
         match item:
@@ -174,16 +163,16 @@ def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
     no results at all, each call counts as completed.
     """
     ran = call.id in answered or not answered
-    kind = ToolCallStarted if ran else ToolCallRequested
+    kind = ev.ToolCallStarted if ran else ev.ToolCallRequested
     fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
     log.add(kind, **fields, tool_input=tool_input(call.given), turn=call.turn)
     if not answered:
-        log.add(ToolCallCompleted, **fields)
+        log.add(ev.ToolCallCompleted, **fields)
 
 
 def _usage(log: TraceLog, usage: _Usage, model: str | None) -> None:
     log.add(
-        TokenUsageUpdated,
+        ev.TokenUsageUpdated,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens or usage.cached_input_tokens,
@@ -202,7 +191,7 @@ def read_own_events(lines: TraceLines) -> Iterator[TraceSession]:
 
     A session is held until the file ends, when no more of its events can follow.
     """
-    sessions: dict[str, list[Event]] = {}
+    sessions: dict[str, list[ev.Event]] = {}
     for line in lines:
         if (event := _own_events_decode(lines, line)) is None:
             continue
@@ -225,10 +214,10 @@ def is_export(value: dict[str, Any]) -> bool:
     return str(value.get("format", "")).startswith("proctor record ")
 
 
-def _own_events_decode(lines: TraceLines, line: bytes) -> Event | None:
+def _own_events_decode(lines: TraceLines, line: bytes) -> ev.Event | None:
     """The event of a line; None for the head of an export and for a run in it."""
     try:
-        return decode_event(_exported(line))
+        return ev.decode_event(_exported(line))
     except EventError as error:
         if line.startswith((b'{"format":"proctor record ', b'{"run":')):
             return None
@@ -241,26 +230,26 @@ def _exported(line: bytes) -> bytes:
     return stripped[len(_EVENT) : -1] if stripped.startswith(_EVENT) and stripped.endswith(b"}") else line
 
 
-def _is_complete(events: list[Event]) -> bool:
+def _is_complete(events: list[ev.Event]) -> bool:
     """Whether the last run has ended; bookkeeping of the session may still follow its end."""
     for event in reversed(events):
-        if isinstance(event, TERMINAL):
+        if isinstance(event, ev.TERMINAL):
             return True
-        if event.run_id and not isinstance(event, Unrecognized):
+        if event.run_id and not isinstance(event, ev.Unrecognized):
             return False
     return False
 
 
-def _denied(events: list[Event]) -> frozenset[str]:
+def _denied(events: list[ev.Event]) -> frozenset[str]:
     """The calls that were denied; one that was only requested may still be held, and may run."""
-    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
-    denied = {event.tool_call_id for event in events if isinstance(event, ToolCallDenied)}
+    started = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallStarted)}
+    denied = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallDenied)}
     return frozenset(denied - started)
 
 
-def _metadata(events: list[Event]) -> dict[str, Any]:
+def _metadata(events: list[ev.Event]) -> dict[str, Any]:
     """The model, and the context that the first run of it was started with."""
-    starts = [event for event in events if isinstance(event, RunStarted)]
+    starts = [event for event in events if isinstance(event, ev.RunStarted)]
     contexts = (recorded_context(start.metadata.get("context")) for start in starts)
     fields = {
         "model": next((start.model for start in starts if start.model), None),

@@ -10,16 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ..events import (
-    BudgetReserved,
-    Event,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
-)
+from .. import events as ev
 from ..events.calls import STRICTNESS, LimitWarning
 from ..events.run_context import RunContext
 from ..language.facts import NoCall
@@ -126,10 +117,10 @@ class LimitChecker:
         self._calls = [n for n, e in enumerate(entries) if e.kind.projected == "call"]
         self._ahead = [n for n, e in enumerate(entries) if e.kind.projected]
         counted = [n for n, e in enumerate(entries) if e.kind.of_usage]
-        ahead = (ToolCallRequested, ToolCallStarted, TurnStarted, TurnCompleted)
-        self.moved: dict[type[Event], Sequence[int]] = {
-            RunStarted: range(len(entries)),
-            TokenUsageUpdated: counted,
+        ahead = (ev.ToolCallRequested, ev.ToolCallStarted, ev.TurnStarted, ev.TurnCompleted)
+        self.moved: dict[type[ev.Event], Sequence[int]] = {
+            ev.RunStarted: range(len(entries)),
+            ev.TokenUsageUpdated: counted,
             **dict.fromkeys(ahead, self._ahead),
         }
 
@@ -282,9 +273,9 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The store's answers in this run: `granted` are the reserved budgets, `exhausted` the answers about the rest."""
 
     granted: tuple[str, ...] = ()
-    exhausted: dict[str, BudgetReserved] = {}
+    exhausted: dict[str, ev.BudgetReserved] = {}
 
-    def apply(self, event: BudgetReserved) -> None:
+    def apply(self, event: ev.BudgetReserved) -> None:
         """Note an answer of the store."""
         share = account_id(event.budget, event.key)
         self.exhausted.pop(share, None)
@@ -411,7 +402,7 @@ def _scalar(value: Any) -> str:
     return "null" if value is None else json.dumps(text_of(value), ensure_ascii=False)
 
 
-def finding_of(entry: BudgetEntry, answer: BudgetReserved) -> Finding:
+def finding_of(entry: BudgetEntry, answer: ev.BudgetReserved) -> Finding:
     """The finding for the store's refusal."""
     unit, most = entry.budget.kind.unit, entry.budget.max
     details = {

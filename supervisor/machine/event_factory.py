@@ -9,19 +9,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import Enforcement, Violation
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    PolicyViolated,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallStarted,
-    ToolEvent,
-    TurnEvent,
-)
 from proctor.policies.events.calls import LimitWarning, ToolCall, call_of, input_digest
 from proctor.policies.monitor.violations import REFUSES_LATER
 from proctor.policies.policy import Approval, ApprovalScope
@@ -66,9 +55,9 @@ def request_for(
     )
 
 
-def requested(request: ApprovalRequest) -> ToolApprovalRequested:
+def requested(request: ApprovalRequest) -> ev.ToolApprovalRequested:
     """The event of an approval request."""
-    return ToolApprovalRequested(
+    return ev.ToolApprovalRequested(
         **_about(request),
         held=request.held,
         ran=request.ran,
@@ -81,32 +70,32 @@ def requested(request: ApprovalRequest) -> ToolApprovalRequested:
     )
 
 
-def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
+def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ev.ToolApprovalGranted:
     """The event of a grant."""
-    return ToolApprovalGranted(**_about(request), by=by, reason=reason)
+    return ev.ToolApprovalGranted(**_about(request), by=by, reason=reason)
 
 
-def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
+def covered(request: ApprovalRequest, grant: ev.ToolApprovalGranted, *, reason: str | None) -> ev.ToolApprovalGranted:
     """The event of an earlier grant that covers this call, so that no person is asked."""
     rules = tuple((violation.policy, violation.rule) for violation in request.violations)
     yes = granted(request, by=grant.by or "", reason=reason)
     return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=rules)
 
 
-def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
+def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ev.ToolApprovalGranted | ev.ToolApprovalDenied:
     """The event of an answer. A grant for a call that already ran has no digest, so that it allows no later call."""
     about = {**_about(request), "by": answer.by, "reason": answer.reason}
     if request.ran:
         about["input_digest"] = None
     if not answer.granted:
-        return ToolApprovalDenied(**about)
+        return ev.ToolApprovalDenied(**about)
     about["groups"] = answer.groups
     if answer.scope != "once":
         about |= {"scope": answer.scope, "covers": covered_by(request.violations), "like": answer.like}
-    return ToolApprovalGranted(**about)
+    return ev.ToolApprovalGranted(**about)
 
 
-def answer_of(grant: ToolApprovalGranted) -> ApprovalAnswer:
+def answer_of(grant: ev.ToolApprovalGranted) -> ApprovalAnswer:
     """The answer that a grant was."""
     scope = cast(ApprovalScope, grant.scope)
     return ApprovalAnswer(granted=True, by=grant.by or "", groups=grant.groups, scope=scope, like=grant.like)
@@ -125,9 +114,9 @@ def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
     )
 
 
-def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
+def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ev.ToolApprovalExpired:
     """The event of a request that nobody answered in time; `withdrawn`: its call is not held any more."""
-    return ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
+    return ev.ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
 
 
 def _about(request: ApprovalRequest) -> dict[str, Any]:
@@ -142,7 +131,7 @@ def _about(request: ApprovalRequest) -> dict[str, Any]:
     }
 
 
-_RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
+_RECORDED = tuple(name for name in Violation.__struct_fields__ if name in ev.PolicyViolated.__struct_fields__)
 """The fields of a violation that are recorded."""
 
 SUPERVISION = "supervision"
@@ -169,17 +158,17 @@ def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
     return msgspec.structs.replace(violation, enforcement=enforcement)
 
 
-def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated:
+def violated(violation: Violation, *, escalated: bool = False) -> ev.PolicyViolated:
     """The event of a violation."""
-    return PolicyViolated(**{name: getattr(violation, name) for name in _RECORDED}, escalated=escalated)
+    return ev.PolicyViolated(**{name: getattr(violation, name) for name in _RECORDED}, escalated=escalated)
 
 
-def violation_of(event: PolicyViolated) -> Violation:
+def violation_of(event: ev.PolicyViolated) -> Violation:
     """The violation that was recorded as this event."""
     return msgspec.convert({name: getattr(event, name) for name in _RECORDED}, Violation)
 
 
-def input_changed(ran: ToolCallStarted) -> Violation:
+def input_changed(ran: ev.ToolCallStarted) -> Violation:
     """The violation of a call whose input was changed after its decision."""
     return Violation(
         policy=SUPERVISION,
@@ -194,9 +183,9 @@ def input_changed(ran: ToolCallStarted) -> Violation:
     )
 
 
-def warned(warning: LimitWarning) -> BudgetWarned:
+def warned(warning: LimitWarning) -> ev.BudgetWarned:
     """The event of a limit that has passed its `warn_at`."""
-    return BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
+    return ev.BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
 
 
 CALLS_KEPT = 1_000
@@ -216,17 +205,17 @@ class PriorSession:
         self._of = of
         self.turns = turns
         self.last_seq = last_seq
-        self._calls: deque[ToolCallStarted] = deque(maxlen=CALLS_KEPT)
-        self._grants: dict[str, ToolApprovalGranted] = {}
+        self._calls: deque[ev.ToolCallStarted] = deque(maxlen=CALLS_KEPT)
+        self._grants: dict[str, ev.ToolApprovalGranted] = {}
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Read the next event."""
         self.last_seq = max(self.last_seq, event.seq)
-        if event.run_id != self._of and isinstance(event, (TurnEvent, ToolEvent)):
+        if event.run_id != self._of and isinstance(event, (ev.TurnEvent, ev.ToolEvent)):
             self.turns = max(self.turns, event.turn)
-            if isinstance(event, ToolCallStarted):
+            if isinstance(event, ev.ToolCallStarted):
                 self._calls.append(event)
-        if isinstance(event, ToolApprovalGranted):
+        if isinstance(event, ev.ToolApprovalGranted):
             self._granted(event)
 
     @property
@@ -235,13 +224,13 @@ class PriorSession:
         return tuple(map(call_of, self._calls))
 
     @property
-    def grants(self) -> list[ToolApprovalGranted]:
+    def grants(self) -> list[ev.ToolApprovalGranted]:
         """The grants that hold for a later run: those that cover the session, and unused ones given after their run
         had ended.
         """
         return list(self._grants.values())
 
-    def _granted(self, event: ToolApprovalGranted) -> None:
+    def _granted(self, event: ev.ToolApprovalGranted) -> None:
         # One that came late is recorded without a run; using it records it once more, with the run that used it.
         if event.scope == "session":
             self._grants[event.approval_id] = event

@@ -7,15 +7,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import Violation
-from proctor.policies.events import (
-    ErrorOccurred,
-    ToolApprovalGranted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from proctor.policies.events.calls import (
     ID_NOT_OVER,
     AsyncCheck,
@@ -56,7 +49,7 @@ class GateKeeper:
         self,
         state: RunState,
         approval: Approval,
-        earlier_grants: Iterable[ToolApprovalGranted] = (),
+        earlier_grants: Iterable[ev.ToolApprovalGranted] = (),
         *,
         answerable: bool = True,
         budgets: Budgets | None = None,
@@ -97,7 +90,7 @@ class GateKeeper:
             return
         self._undecided[call.id] = proposal
         if current is None:
-            self.state.record(ToolCallRequested(**call_fields(call)))
+            self.state.record(ev.ToolCallRequested(**call_fields(call)))
         if self.state.cause is not None:
             self._deny(proposal, "cancel", None)
         else:
@@ -207,7 +200,7 @@ class GateKeeper:
     def _report_errors(self, decision: Decision) -> None:
         if decision.errors:
             failed = ", ".join(f"`{name}`" for name in decision.errors)
-            self.state.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
+            self.state.record(ev.ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
 
     def _record_violations(self, proposal: Proposal, found: Iterable[Violation]) -> None:
         for violation in found:
@@ -243,7 +236,7 @@ class GateKeeper:
         self._record_violations(
             proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved)
         )
-        self.state.record(ToolCallStarted(**call_fields(call)))
+        self.state.record(ev.ToolCallStarted(**call_fields(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _deny(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
@@ -252,7 +245,7 @@ class GateKeeper:
         call = proposal.call
         text = answer.tell_model or ""
         self.state.record(
-            ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=text)
+            ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=text)
         )
         self._answer(proposal, answer)
 
@@ -271,7 +264,7 @@ class GateKeeper:
         call = proposal.call
         what = "again" if again else f"again as `{call.name}` with another tool or input"
         self.state.record(
-            ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
+            ev.ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
         )
         self._answer(proposal, self._refusal(call, ID_NOT_OVER.format(call.name)))
 
@@ -294,7 +287,7 @@ class GateKeeper:
         """Record that the call allowed under this key will not run; leave another call of the same id alone."""
         call = self.state.monitor.calls.get(call_id)
         if call is not None and call.runs and call.key == key and not self.state.ended:
-            self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
+            self.state.record(ev.ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
 
     def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
         """Cancel the run for a call that nobody approved, if `on_timeout` says so."""

@@ -16,16 +16,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageSent,
-    MessageStreamed,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    TurnCompleted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 from proctor.policies.monitor.call_table import CallTable
 from proctor.policies.monitor.monitor import Monitor
@@ -72,7 +63,7 @@ class RunMachine:
         monitor: Monitor,
         *,
         approval: Approval | None = None,
-        earlier_grants: Iterable[ToolApprovalGranted] = (),
+        earlier_grants: Iterable[ev.ToolApprovalGranted] = (),
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
         answerable: bool = True,
@@ -97,7 +88,13 @@ class RunMachine:
 
     @classmethod
     def resume(
-        cls, identity: RunIdentity, monitor: Monitor, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
+        cls,
+        identity: RunIdentity,
+        monitor: Monitor,
+        history: Sequence[ev.Event],
+        *,
+        judged_to: int = 0,
+        **settings: Any,
     ) -> RunMachine:
         """The machine of a run, rebuilt from the record; see this package for how a second shell drives it.
 
@@ -175,7 +172,7 @@ class RunMachine:
         return effects
 
     @property
-    def unwritten(self) -> Sequence[Event]:
+    def unwritten(self) -> Sequence[ev.Event]:
         """The events recorded since the last `drain_record`."""
         return self.outbox.unwritten
 
@@ -184,7 +181,7 @@ class RunMachine:
         """About how many bytes those are."""
         return self.outbox.unwritten_bytes
 
-    def drain_record(self) -> list[Event]:
+    def drain_record(self) -> list[ev.Event]:
         """The events to store next, redacted, in order, as one unit; the input `Stored` is to follow."""
         return self.outbox.drain_record()
 
@@ -290,7 +287,7 @@ class RunMachine:
 
 
 _LEAVES_DEADLINES = frozenset(
-    (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
+    (ev.MessageStreamed, ev.MessageReceived, ev.MessageSent, ev.TokenUsageUpdated, ev.TurnStarted, ev.TurnCompleted)
 )
 _NOT_AFTER_THE_END = (
     interface.ApprovalAnswered,

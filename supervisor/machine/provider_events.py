@@ -10,37 +10,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from proctor.policies.events import (
-    EVENT_TYPES,
-    TERMINAL,
-    USER_MESSAGES_FULL,
-    ApprovalEvent,
-    BudgetReserved,
-    BudgetWarned,
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    NetJoined,
-    NetLeft,
-    PolicyViolated,
-    RecordPruned,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnEvent,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import check_input
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import json_words
@@ -69,15 +39,15 @@ class ProviderEvents:
         self._model = model
         self._message: Any = None
         self._deltas: list[str] = []
-        self._reported: TokenUsageUpdated | None = None
+        self._reported: ev.TokenUsageUpdated | None = None
         self.end: ProviderEnd | None = None
         self.turn = 1
 
     def handle_event(self, event: object) -> None:
         """Record an event that the provider reported, if it may be recorded."""
-        if self.end is not None or (self._state.counts.full and not isinstance(event, TERMINAL)):
+        if self.end is not None or (self._state.counts.full and not isinstance(event, ev.TERMINAL)):
             return
-        if not isinstance(event, Event):
+        if not isinstance(event, ev.Event):
             self._state.fail_adapter(f"reported a `{type(event).__name__}`, which is not an event")
         elif (wrong := validation_error(event)) is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
@@ -93,44 +63,44 @@ class ProviderEvents:
             return self.end.output
         return "".join(map(str, self._deltas)) if self._deltas else self._message
 
-    def recall(self, event: Event) -> None:
+    def recall(self, event: ev.Event) -> None:
         """Update the state by an event of the run's log."""
         match event:
-            case MessageReceived(role="assistant"):
+            case ev.MessageReceived(role="assistant"):
                 self._message = event.content
                 self._deltas.clear()
-            case MessageStreamed(role="assistant"):
+            case ev.MessageStreamed(role="assistant"):
                 self._deltas.append(event.delta)
-            case RunStarted(model=str()):
+            case ev.RunStarted(model=str()):
                 self._model = event.model
-            case SessionStarted(metadata={"model": str(model)}):
+            case ev.SessionStarted(metadata={"model": str(model)}):
                 self._model = model
-            case TokenUsageUpdated(scope="cumulative"):
+            case ev.TokenUsageUpdated(scope="cumulative"):
                 self._reported = event
-            case TurnCompleted():
+            case ev.TurnCompleted():
                 self.turn = max(self.turn, event.turn - self._state.identity.turns_before + 1)
 
-    def _received(self, event: MessageReceived) -> None:
+    def _received(self, event: ev.MessageReceived) -> None:
         if event.role == "assistant":
             self._message = event.content
             self._deltas.clear()
         self._state.record(event)
 
-    def _streamed(self, event: MessageStreamed) -> None:
+    def _streamed(self, event: ev.MessageStreamed) -> None:
         self._state.record(event)
         if event.role == "assistant" and not self._state.counts.is_full_of(event):
             self._deltas.append(event.delta)
 
-    def _noted(self, event: Event) -> None:
+    def _noted(self, event: ev.Event) -> None:
         self.recall(event)
         self._state.record(event)
 
-    def _turn(self, event: TurnEvent) -> None:
+    def _turn(self, event: ev.TurnEvent) -> None:
         numbered = self._state.numbered(event)
         self.recall(numbered)
         self._state.record(numbered)
 
-    def _usage(self, event: TokenUsageUpdated) -> None:
+    def _usage(self, event: ev.TokenUsageUpdated) -> None:
         wrong = usage_validation_error(event, self._reported)
         if wrong is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
@@ -140,30 +110,30 @@ class ProviderEvents:
             event = msgspec.structs.replace(event, model=self._model)
         self._state.record(event)
 
-    def _requested(self, event: ToolCallRequested) -> None:
+    def _requested(self, event: ev.ToolCallRequested) -> None:
         id, calls = event.tool_call_id, self._state.monitor.calls
         if id not in calls and id not in calls.session.denied:
             self._state.record(self._state.numbered(event))
 
-    def _started(self, event: ToolCallStarted) -> None:
+    def _started(self, event: ev.ToolCallStarted) -> None:
         calls = self._state.monitor.calls
         call = calls.get(event.tool_call_id)
         if call is not None and call.runs and calls.is_same(call, event.tool_name, event.tool_input):
             return  # the gate recorded it when it permitted it
         self._state.record(self._state.numbered(event))
 
-    def changed_input(self, event: ToolCallStarted) -> None:
+    def changed_input(self, event: ev.ToolCallStarted) -> None:
         """Record the start of a call whose input was changed after its decision, evaluate it as it ran, and cancel
         the run.
         """
         self._started(event)
         self._state.enforce([input_changed(event)])
 
-    def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
+    def _outcome(self, event: ev.ToolCallCompleted | ev.ToolCallFailed) -> None:
         if event.tool_call_id not in self._state.monitor.calls.session.denied:
             self._state.record(event)
 
-    def _denied(self, event: ToolCallDenied) -> None:
+    def _denied(self, event: ev.ToolCallDenied) -> None:
         """Record that a call failed: it was allowed here, and the provider denied it."""
         id, calls = event.tool_call_id, self._state.monitor.calls
         if id in calls.session.denied:
@@ -173,55 +143,65 @@ class ProviderEvents:
             self._state.record(event)
             return
         error = event.tell_model or "refused by the provider"
-        self._state.record(ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error, event_id=event.event_id))
+        self._state.record(
+            ev.ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error, event_id=event.event_id)
+        )
 
-    def _run_started(self, event: RunStarted) -> None:
+    def _run_started(self, event: ev.RunStarted) -> None:
         self._model = event.model or self._model
         self._state.record(filter_untrusted(event))
 
-    def _completed(self, event: RunCompleted) -> None:
+    def _completed(self, event: ev.RunCompleted) -> None:
         self.end = ProviderEnd(completed=True, output=event.output)
 
-    def _failed(self, event: RunFailed | RunCancelled) -> None:
-        error = event.error if isinstance(event, RunFailed) else {"message": event.reason}
+    def _failed(self, event: ev.RunFailed | ev.RunCancelled) -> None:
+        error = event.error if isinstance(event, ev.RunFailed) else {"message": event.reason}
         self.end = ProviderEnd(completed=False, error=error)
 
 
-_HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
-    MessageReceived: ProviderEvents._received,
-    MessageStreamed: ProviderEvents._streamed,
-    TurnStarted: ProviderEvents._turn,
-    TurnCompleted: ProviderEvents._turn,
-    TokenUsageUpdated: ProviderEvents._usage,
-    ToolCallRequested: ProviderEvents._requested,
-    ToolCallStarted: ProviderEvents._started,
-    ToolCallCompleted: ProviderEvents._outcome,
-    ToolCallFailed: ProviderEvents._outcome,
-    ToolCallDenied: ProviderEvents._denied,
-    RunStarted: ProviderEvents._run_started,
-    SessionStarted: ProviderEvents._noted,
-    RunCompleted: ProviderEvents._completed,
-    RunFailed: ProviderEvents._failed,
-    RunCancelled: ProviderEvents._failed,
+_HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
+    ev.MessageReceived: ProviderEvents._received,
+    ev.MessageStreamed: ProviderEvents._streamed,
+    ev.TurnStarted: ProviderEvents._turn,
+    ev.TurnCompleted: ProviderEvents._turn,
+    ev.TokenUsageUpdated: ProviderEvents._usage,
+    ev.ToolCallRequested: ProviderEvents._requested,
+    ev.ToolCallStarted: ProviderEvents._started,
+    ev.ToolCallCompleted: ProviderEvents._outcome,
+    ev.ToolCallFailed: ProviderEvents._outcome,
+    ev.ToolCallDenied: ProviderEvents._denied,
+    ev.RunStarted: ProviderEvents._run_started,
+    ev.SessionStarted: ProviderEvents._noted,
+    ev.RunCompleted: ProviderEvents._completed,
+    ev.RunFailed: ProviderEvents._failed,
+    ev.RunCancelled: ProviderEvents._failed,
 }
 
-_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft, RecordPruned)
-_FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
+_OURS = (
+    ev.ApprovalEvent,
+    ev.PolicyViolated,
+    ev.BudgetReserved,
+    ev.BudgetWarned,
+    ev.NetJoined,
+    ev.NetLeft,
+    ev.RecordPruned,
+)
+_FULL = (ev.USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
-def filter_untrusted(event: Event) -> Event:
+def filter_untrusted(event: ev.Event) -> ev.Event:
     """The event, or an error event in place of one that only the supervisor may report."""
-    if isinstance(event, _OURS) or (isinstance(event, ErrorOccurred) and event.code in _FULL):
+    if isinstance(event, _OURS) or (isinstance(event, ev.ErrorOccurred) and event.code in _FULL):
         return _not_believed(event.type, event)
-    if isinstance(event, RunStarted):
+    if isinstance(event, ev.RunStarted):
         return _session_started(event)
-    if isinstance(event, Unrecognized):
+    if isinstance(event, ev.Unrecognized):
         return _unrecognized(event)
     return event
 
 
-def _not_believed(claimed: str, event: Event) -> ErrorOccurred:
-    return ErrorOccurred(
+def _not_believed(claimed: str, event: ev.Event) -> ev.ErrorOccurred:
+    return ev.ErrorOccurred(
         code="not_believed",
         message=f"the provider reported a `{claimed}` event, which only the supervisor records",
         provider_error=msgspec.to_builtins(event),
@@ -229,27 +209,27 @@ def _not_believed(claimed: str, event: Event) -> ErrorOccurred:
     )
 
 
-def _session_started(event: RunStarted) -> SessionStarted:
+def _session_started(event: ev.RunStarted) -> ev.SessionStarted:
     metadata: dict[str, Any] = {**event.metadata}
     if event.model is not None:
         metadata["model"] = event.model
     if event.tools is not None:
         metadata["tools"] = list(event.tools)
-    return SessionStarted(metadata=metadata, event_id=event.event_id)
+    return ev.SessionStarted(metadata=metadata, event_id=event.event_id)
 
 
-def _unrecognized(event: Unrecognized) -> Event:
+def _unrecognized(event: ev.Unrecognized) -> ev.Event:
     """Keep an unknown event as it came, unless it would be read back as a known one."""
     claimed = event.raw.get("type")
-    if claimed in EVENT_TYPES:
-        return _not_believed(str(claimed), Unrecognized(raw={"claimed": event.raw}))
+    if claimed in ev.EVENT_TYPES:
+        return _not_believed(str(claimed), ev.Unrecognized(raw={"claimed": event.raw}))
     if not isinstance(claimed, str):
         return msgspec.structs.replace(event, raw={**event.raw, "type": "unrecognized"})
     return event
 
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
-_STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
+_STAMPED = frozenset(ev.Event.__struct_fields__) - {"event_id", "omitted_chars"}
 """Fields that the supervisor sets; an adapter's values are ignored."""
 
 _INPUTS = frozenset(("input", "tool_input"))
@@ -273,7 +253,7 @@ def validation_error(given: msgspec.Struct) -> str | None:
     return None
 
 
-def usage_validation_error(event: TokenUsageUpdated, before: TokenUsageUpdated | None) -> str | None:
+def usage_validation_error(event: ev.TokenUsageUpdated, before: ev.TokenUsageUpdated | None) -> str | None:
     """The first wrong figure of a usage report, or None; `before` is the latest cumulative report."""
     falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
     for name in FIGURES:
@@ -291,7 +271,7 @@ def usage_validation_error(event: TokenUsageUpdated, before: TokenUsageUpdated |
 @cache
 def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[Any], None]], ...]:
     """Each field's name, its usual types, and a check that raises for a value JSON would not give back."""
-    stamped = _STAMPED if issubclass(kind, Event) else ()
+    stamped = _STAMPED if issubclass(kind, ev.Event) else ()
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in stamped]
     return tuple((field.name, *_intake_of(field)) for field in fields)
 

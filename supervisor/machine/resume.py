@@ -8,23 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError, Violation
-from proctor.policies.events import (
-    ApprovalEvent,
-    BudgetReserved,
-    ErrorOccurred,
-    Event,
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallRequested,
-    at_ms,
-)
 from proctor.policies.events.calls import UNREADABLE, ToolCall, call_of
 from proctor.policies.values.foreign_code import error_text
 
@@ -41,7 +26,7 @@ from .reservations import BudgetLine, Budgets
 from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState, sized
 
 
-def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
+def past_of(identity: RunIdentity, history: Sequence[ev.Event]) -> PriorSession:
     """A run's view of its session's event log."""
     past = PriorSession(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
@@ -57,10 +42,10 @@ class Recollection:
         self._gate = gate
         self._reports = reports
         self._budgets = budgets
-        self._waiting: dict[str, ToolApprovalRequested] = {}
+        self._waiting: dict[str, ev.ToolApprovalRequested] = {}
         self._calls: dict[str, ToolCall] = {}
 
-    def recall(self, history: Sequence[Event]) -> None:
+    def recall(self, history: Sequence[ev.Event]) -> None:
         """Replay the run's own events, in order, and hold again the calls that are pending approval."""
         for event in history:
             if event.run_id == self._state.identity.run_id:
@@ -70,44 +55,44 @@ class Recollection:
         if self._state.ended:  # a run that is over accepts no more events
             self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: ev.Event) -> None:
         if event.at is not None:
-            self._state.advance_clock(at_ms(event.at))
+            self._state.advance_clock(ev.at_ms(event.at))
         self._state.counts.count(event, sized(event)[2])
         match event:
-            case PolicyViolated():
+            case ev.PolicyViolated():
                 violation = violation_of(event)
                 self._state.findings.append(violation)
                 if event.action == "cancel" or event.escalated:
                     self._state.refuse_run(violation)
-            case ToolCallRequested():
+            case ev.ToolCallRequested():
                 self._calls[event.tool_call_id] = call_of(event)
-            case ApprovalEvent():
+            case ev.ApprovalEvent():
                 self._approval(event)
-            case BudgetReserved() if self._budgets is not None:
+            case ev.BudgetReserved() if self._budgets is not None:
                 self._budgets.recall(event)
-            case RunStarted():
+            case ev.RunStarted():
                 self._state.begun = True
                 if self._budgets is not None:
                     self._budgets.begun(self._state.now_ms)
                 self._reports.recall(event)
-            case ErrorOccurred() if event.code == RECORD_FULL:
+            case ev.ErrorOccurred() if event.code == RECORD_FULL:
                 self._state.record_is_full(event)
-            case RunCompleted() | RunFailed() | RunCancelled():
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
                 self._state.ended = True
             case _:
                 self._reports.recall(event)
 
-    def _approval(self, event: ApprovalEvent) -> None:
+    def _approval(self, event: ev.ApprovalEvent) -> None:
         self._state.recall_approval(event.approval_id)
-        if not isinstance(event, ToolApprovalRequested):
+        if not isinstance(event, ev.ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             self._state.signals.pop(event.approval_id, None)
         elif event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
         elif not event.held:
             self._state.keep_signal(msgspec.structs.replace(shown(event), input_digest=event.input_digest or ""))
-        if isinstance(event, ToolApprovalGranted):
+        if isinstance(event, ev.ToolApprovalGranted):
             self._state.approved = True
             if event.scope != "once":
                 self._gate.held_calls.apply_grant(event)
@@ -151,7 +136,7 @@ class _Reports(msgspec.Struct):
     _model: str | None
     _message: Any
     _deltas: list[str]
-    _reported: TokenUsageUpdated | None
+    _reported: ev.TokenUsageUpdated | None
     end: ProviderEnd | None
     turn: int
 
@@ -168,7 +153,7 @@ class _Budgets(msgspec.Struct):
 
 class _RunEnding(msgspec.Struct):
     _stopping: bool
-    _end: RunCompleted | RunFailed | RunCancelled | None
+    _end: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | None
     _outcome: Outcome | None
     _error: Exception | None
     _lacking: Exception | None
@@ -190,7 +175,7 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
     proposals: list[Proposal]
     permitted: dict[str, int]
     held: list[tuple[ApprovalRequest, int, bool, bool]]
-    grants: list[ToolApprovalGranted]
+    grants: list[ev.ToolApprovalGranted]
     deadline: int | None
 
 

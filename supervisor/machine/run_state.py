@@ -14,23 +14,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError, Violation
-from proctor.policies.events import (
-    USER_MESSAGES_FULL,
-    ErrorOccurred,
-    Event,
-    MessageReceived,
-    MessageSent,
-    MessageStreamed,
-    RunStarted,
-    SessionCreated,
-    SessionResumed,
-    ToolCallStarted,
-    ToolEvent,
-    ToolOutcome,
-    TurnEvent,
-    encode_checked,
-)
 from proctor.policies.events.calls import UNREADABLE, ToolCall
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.values.amounts import counted
@@ -80,7 +65,7 @@ class Outbox:
 
     _redactor: Redactor
     broken: bool = False
-    unwritten: list[Event] = field(default_factory=list)
+    unwritten: list[ev.Event] = field(default_factory=list)
     unwritten_bytes: int = 0
     _lines: list[bytes] = field(default_factory=list)
     _ready: list[Effect | Deferred] = field(default_factory=list)
@@ -88,14 +73,14 @@ class Outbox:
     _taken: int = 0
     _stored: int = 0
 
-    def drain_record(self) -> list[Event]:
+    def drain_record(self) -> list[ev.Event]:
         """The events to store next."""
         taken, lines = self.unwritten, self._lines
         self.unwritten, self._lines, self.unwritten_bytes = [], [], 0
         self._taken += len(taken)
         return self._redactor.events(taken, lines)
 
-    def put(self, event: Event, line: bytes | None, size: int) -> None:
+    def put(self, event: ev.Event, line: bytes | None, size: int) -> None:
         """Record an event of about so many bytes; `line` is the encoded event, None if it cannot be encoded."""
         self.unwritten.append(event)
         if line is not None:
@@ -127,8 +112,8 @@ class Outbox:
         return ready
 
 
-OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
-MESSAGES = frozenset((MessageSent, MessageReceived, MessageStreamed))
+OfTurn = TypeVar("OfTurn", ev.TurnEvent, ev.ToolEvent, ToolCall)
+MESSAGES = frozenset((ev.MessageSent, ev.MessageReceived, ev.MessageStreamed))
 """Events that count against the bounds for messages."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -210,7 +195,7 @@ class RunState:
             self.now_ms = now_ms
             self.at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
-    def stamp(self, event: Event) -> Event:
+    def stamp(self, event: ev.Event) -> ev.Event:
         """The event with the ids and the time of this run, and the seq that it has unless another process appends to
         this session: then the store need not copy it.
         """
@@ -222,18 +207,18 @@ class RunState:
 
     def begin(self, input: Begin) -> None:
         """Record the start of the run, and its prompt."""
-        self.record(SessionCreated() if input.first else SessionResumed())
+        self.record(ev.SessionCreated() if input.first else ev.SessionResumed())
         self.begun = True
-        self.record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
+        self.record(ev.RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
         if input.prompt is not None:
-            self.record(MessageSent(content=input.prompt))
+            self.record(ev.MessageSent(content=input.prompt))
 
     def numbered(self, counted: OfTurn) -> OfTurn:
         """The event with its turn numbered in the session; a provider counts from 1 in each run."""
         before = self.identity.turns_before
         return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
-    def record(self, event: Event) -> None:
+    def record(self, event: ev.Event) -> None:
         """Stamp and record an event, have the monitor observe it, and enforce its violations. Beyond the bounds, a
         message is dropped and any other event ends the run.
         """
@@ -247,23 +232,23 @@ class RunState:
             found = self.monitor.observe(stamped)
             if found:
                 self.enforce(found, stamped)
-        elif isinstance(stamped, ToolEvent | ToolOutcome):
+        elif isinstance(stamped, ev.ToolEvent | ev.ToolOutcome):
             self.monitor.calls.apply(stamped)
         if self.counts.over and (full := self.counts.overflow()) is not None and self.ending is None:
             self.record(full)
             self.record_is_full(full)
 
-    def record_is_full(self, full: ErrorOccurred) -> None:
+    def record_is_full(self, full: ev.ErrorOccurred) -> None:
         """Cancel the run as failed."""
         self.request_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
 
-    def _put(self, event: Event) -> Event:
+    def _put(self, event: ev.Event) -> ev.Event:
         stamped, line, size = sized(self.stamp(event))
         self.outbox.put(stamped, line, size)
         self.counts.count(stamped, size)
         return stamped
 
-    def enforce(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
+    def enforce(self, found: Sequence[Violation], event: ev.Event | None = None, *, ended: bool = False) -> None:
         """Record violations by something that already happened, by this event for one, and enforce them as far as
         possible. If the run has `ended`, they make its result an error instead of cancelling it.
         """
@@ -330,15 +315,15 @@ class RunState:
         """The seq of the latest event recorded."""
         return self._seq
 
-    def _signal(self, violation: Violation, event: Event | None) -> None:
+    def _signal(self, violation: Violation, event: ev.Event | None) -> None:
         """Record a request for approval of a call that could not be held."""
-        who, seen = self.identity, event if isinstance(event, ToolEvent) else None
+        who, seen = self.identity, event if isinstance(event, ev.ToolEvent) else None
         call = ToolCall(
             id=violation.tool_call_id or "", name=violation.tool_name or "", input=seen.tool_input if seen else {}
         )
         ids = (self.new_approval_id(), who.run_id, who.session_id)
         request = event_factory.request_for([violation], call, ids=ids, at=self.at)
-        request = replace(request, ran=isinstance(event, ToolCallStarted))
+        request = replace(request, ran=isinstance(event, ev.ToolCallStarted))
         self.keep_signal(request)
         self.record(event_factory.requested(request))
 
@@ -359,10 +344,10 @@ _SURELY_WITHIN = MOST_BYTES // 2
 `_NODES`.
 """
 
-_BASE = frozenset(Event.__struct_fields__)
+_BASE = frozenset(ev.Event.__struct_fields__)
 
 
-def estimated_size(event: Event) -> int:
+def estimated_size(event: ev.Event) -> int:
     """About how many bytes an event takes, in memory as in the record."""
     total = 256
     for value in _content_of(type(event))(event):
@@ -371,7 +356,7 @@ def estimated_size(event: Event) -> int:
     return total
 
 
-def sized(event: Event) -> tuple[Event, bytes | None, int]:
+def sized(event: ev.Event) -> tuple[ev.Event, bytes | None, int]:
     """A stamped event cut to the bounds, its encoding if it has one, and about how many bytes it takes."""
     line = _line(event)
     if line is not None and len(line) <= _SURELY_WITHIN:
@@ -380,7 +365,7 @@ def sized(event: Event) -> tuple[Event, bytes | None, int]:
     return cut, line if cut is event else _line(cut), estimated_size(cut)
 
 
-def within_bounds(event: Event) -> Event:
+def within_bounds(event: ev.Event) -> ev.Event:
     """The event with its largest fields cut, as text, until it is small enough."""
     too_much = estimated_size(event) - MOST_BYTES
     changes: dict[str, Any] = {}
@@ -395,7 +380,7 @@ def within_bounds(event: Event) -> Event:
     return msgspec.structs.replace(event, omitted_chars=omitted, **changes) if changes else event
 
 
-def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
+def _cut(event: ev.Event, name: str, too_much: int) -> tuple[Any, int]:
     """A field with its last characters cut off, and how many those are."""
     value = getattr(event, name)
     if isinstance(value, dict) and name in ("metadata", "raw"):  # these are read back as mappings
@@ -406,7 +391,7 @@ def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
 
 
 @cache
-def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
+def _content_of(kind: type[ev.Event]) -> Callable[[ev.Event], tuple[Any, ...]]:
     """A function that reads the fields whose size an agent determines."""
     fields = (field for field in msgspec.structs.fields(kind) if field.name not in _BASE)
     names = [field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any])]
@@ -415,9 +400,9 @@ def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def _line(event: Event) -> bytes | None:
+def _line(event: ev.Event) -> bytes | None:
     try:
-        return encode_checked(event)
+        return ev.encode_checked(event)
     except UNREADABLE:
         return None  # the store says what is wrong with it
 
@@ -468,11 +453,11 @@ class RecordCounts:
         self._events = self._bytes = 0
         self.over = self.full = False
 
-    def is_full_of(self, event: Event) -> bool:
+    def is_full_of(self, event: ev.Event) -> bool:
         """Whether no more messages like this one are recorded."""
         return _code_of(event) in self._full
 
-    def recorded_for(self, event: Event) -> Event | None:
+    def recorded_for(self, event: ev.Event) -> ev.Event | None:
         """The event to record for a message: itself, then once the report that the bound is reached, then None."""
         if self.is_full_of(event):
             return None
@@ -480,31 +465,31 @@ class RecordCounts:
         messages, size = self._used.get(code, (0, 0))
         if messages < self._bounds.max_messages and size + _message_size(event) <= self._bounds.max_message_bytes:
             return event
-        whose = "users" if code == USER_MESSAGES_FULL else "the agent"
+        whose = "users" if code == ev.USER_MESSAGES_FULL else "the agent"
         bounds = f"{counted(self._bounds.max_messages, 'message')}, {counted(self._bounds.max_message_bytes, 'byte')}"
-        return ErrorOccurred(
+        return ev.ErrorOccurred(
             code=code, message=f"no more messages of {whose} are recorded in this run: it may record {bounds}"
         )
 
-    def overflow(self) -> ErrorOccurred | None:
+    def overflow(self) -> ev.ErrorOccurred | None:
         """The error of too many events other than messages, once they are `over` their bound; given once."""
         if self.full:
             return None
         self.full, bounds = True, self._bounds
         most = f"{counted(bounds.max_events, 'event')} besides messages, {counted(bounds.max_event_bytes, 'byte')}"
-        return ErrorOccurred(
+        return ev.ErrorOccurred(
             code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
         )
 
-    def count(self, event: Event, size: int) -> None:
+    def count(self, event: ev.Event, size: int) -> None:
         """Count an event that is recorded, of about so many bytes."""
         if type(event) in MESSAGES:
             code = _code_of(event)
             messages, before = self._used.get(code, (0, 0))
             self._used[code] = messages + 1, before + _message_size(event)
             return
-        if isinstance(event, ErrorOccurred):
-            if event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
+        if isinstance(event, ev.ErrorOccurred):
+            if event.code in (ev.USER_MESSAGES_FULL, MESSAGES_FULL):
                 self._full |= {event.code}
             self.full = self.full or event.code == RECORD_FULL
         self._events += 1
@@ -514,8 +499,8 @@ class RecordCounts:
 
 
 def _code_of(event: Any) -> str:
-    return USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
+    return ev.USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
 
 
-def _message_size(event: Event) -> int:
+def _message_size(event: ev.Event) -> int:
     return min(estimated_size(event), MOST_BYTES)

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from proctor.policies import events as ev
 from proctor.policies.errors import Violation
-from proctor.policies.events import (
-    ApprovalEvent,
-    Event,
-    RunCancelled,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-)
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.policy import SCOPES
 
@@ -38,31 +30,31 @@ if TYPE_CHECKING:
     from ..ports.store import CommandQueue, RunRegistry, Store
 
 
-_SAME = {*ApprovalRequest.__struct_fields__} & {*ToolApprovalRequested.__struct_fields__} - {
+_SAME = {*ApprovalRequest.__struct_fields__} & {*ev.ToolApprovalRequested.__struct_fields__} - {
     "input_digest",
     "violations",
 }
 """The fields that a request and its record have under one name."""
 
 
-def state_after(event: ApprovalEvent) -> ApprovalState:
+def state_after(event: ev.ApprovalEvent) -> ApprovalState:
     """The state of an approval after an event."""
     match event:
-        case ToolApprovalGranted():
+        case ev.ToolApprovalGranted():
             return "granted"
-        case ToolApprovalDenied():
+        case ev.ToolApprovalDenied():
             return "denied"
-        case ToolApprovalExpired():
+        case ev.ToolApprovalExpired():
             return "withdrawn" if event.withdrawn else "expired"
     return "requested"
 
 
-def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
+def asks(event: ev.ApprovalEvent) -> TypeGuard[ev.ToolApprovalRequested]:
     """Whether an event asks for an approval that can be answered."""
-    return isinstance(event, ToolApprovalRequested) and bool(event.input_digest)
+    return isinstance(event, ev.ToolApprovalRequested) and bool(event.input_digest)
 
 
-def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
+def closed(approval: StoredApproval, event: ev.ApprovalEvent) -> StoredApproval:
     """The approval after an event that closes it; an answer that was taken before is kept if the event repeats it, or
     withdraws the request.
     """
@@ -74,9 +66,9 @@ def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
     return replace(approval, state=state, answer=answer, answered_at=event.at, recorded=True)
 
 
-def outlives(approval: StoredApproval, end: Event) -> bool:
+def outlives(approval: StoredApproval, end: ev.Event) -> bool:
     """Whether a pending approval stays pending after this end of its run: it does if the run ended to request it."""
-    return approval.request.ran or (isinstance(end, RunCancelled) and not approval.request.held)
+    return approval.request.ran or (isinstance(end, ev.RunCancelled) and not approval.request.held)
 
 
 def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
@@ -100,7 +92,7 @@ def same_input(request: ApprovalRequest, digest: str | None) -> bool:
     return digest is None or digest == request.input_digest
 
 
-def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
+def shown(event: ev.ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
     """The request as an approver sees it; `call` replaces the event's own, if more of it is known."""
     return ApprovalRequest(
         **{name: getattr(event, name) for name in _SAME},
@@ -111,7 +103,7 @@ def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> Approva
     )
 
 
-def violations_of(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+def violations_of(event: ev.ToolApprovalRequested) -> tuple[Violation, ...]:
     """The violations that ask."""
     try:
         return msgspec.convert(event.violations, tuple[Violation, ...])

@@ -14,33 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    EVENT_TYPES,
-    TERMINAL,
-    ApprovalEvent,
-    Encoded,
-    Event,
-    PolicyViolated,
-    RecordPruned,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionEvent,
-    TokenUsageUpdated,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallStarted,
-    Unrecognized,
-    at_ms,
-    decode_event,
-    encode_event,
-)
 from proctor.policies.events.run_context import FIGURES, Usage
 
 from ..errors import StoreError
@@ -59,10 +34,16 @@ MAX_BYTES = 256 * 1024 * 1024
 _SHALLOW = 2 * MAX_DEPTH
 """A record of fewer bytes cannot be nested too deep."""
 
-ENDINGS: dict[type[Event], Status] = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
+ENDINGS: dict[type[ev.Event], Status] = {
+    ev.RunCompleted: "completed",
+    ev.RunFailed: "failed",
+    ev.RunCancelled: "cancelled",
+}
 
 NEWS = frozenset(
-    kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
+    kind
+    for kind in ev.EVENT_TYPES.values()
+    if kind in ENDINGS or issubclass(kind, (ev.SessionEvent, ev.ApprovalEvent))
 )
 """Events that can change a store's line of a session, a run or an approval, though the event before had the same ids
 and provider.
@@ -71,17 +52,17 @@ and provider.
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
-def status_after(event: Event) -> RunStatus:
+def status_after(event: ev.Event) -> RunStatus:
     """The status of a run whose latest news is this event."""
     return ENDINGS.get(type(event), "running")
 
 
-def lines_of(events: Sequence[Event]) -> Sequence[bytes | None]:
+def lines_of(events: Sequence[ev.Event]) -> Sequence[bytes | None]:
     """The lines that events are already encoded as, if known."""
-    return events.lines if isinstance(events, Encoded) else [None] * len(events)
+    return events.lines if isinstance(events, ev.Encoded) else [None] * len(events)
 
 
-def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event, bytes]:
+def to_record(event: ev.Event, seq: int, line: bytes | None = None) -> tuple[ev.Event, bytes]:
     """Stamp an event with its seq, if it has another, and encode it; `line` is the given event, encoded.
 
     Raises StoreError if it could not be read back.
@@ -90,9 +71,9 @@ def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event,
         raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
     stamped = event if event.seq == seq else replace(event, seq=seq)
     try:
-        data = line if line is not None and stamped is event else encode_event(stamped)
-        if type(event) is Unrecognized:
-            decode_event(data)
+        data = line if line is not None and stamped is event else ev.encode_event(stamped)
+        if type(event) is ev.Unrecognized:
+            ev.decode_event(data)
     except RecursionError:
         raise _too_deep(event) from None
     except (TypeError, ValueError, OverflowError, EventError) as error:
@@ -107,20 +88,20 @@ def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event,
     return stamped, data
 
 
-def _too_deep(event: Event) -> StoreError:
+def _too_deep(event: ev.Event) -> StoreError:
     message = f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one"
     return StoreError(message, kind="bad_record")
 
 
-def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
+def from_record(data: bytes, *, session_id: str, seq: int) -> ev.Event:
     """Decode a stored event. Raises StoreError(kind="corrupt") naming the record that cannot be read."""
     try:
-        return decode_event(data)
+        return ev.decode_event(data)
     except EventError as error:
         raise StoreError(f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt") from error
 
 
-def event_of(entry: LogEntry) -> Event:
+def event_of(entry: LogEntry) -> ev.Event:
     """The event of an entry, decoded once. Raises as `from_record` does."""
     if entry.event is None:
         entry.event = from_record(entry.data, session_id=entry.session_id, seq=entry.seq)
@@ -150,9 +131,9 @@ def root(session_id: str) -> bytes:
     return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def head_below(event: Event, before: bytes) -> bytes:
+def head_below(event: ev.Event, before: bytes) -> bytes:
     """The digest before a record: `before`, or the one that a `record_pruned` names."""
-    if isinstance(event, RecordPruned) and event.seq > 1:
+    if isinstance(event, ev.RecordPruned) and event.seq > 1:
         with suppress(ValueError):
             return bytes.fromhex(event.head) or before
     return before
@@ -173,7 +154,15 @@ def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
 
 
 COUNTED = frozenset(
-    (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)
+    (
+        ev.RunStarted,
+        ev.ToolCallStarted,
+        ev.PolicyViolated,
+        ev.TokenUsageUpdated,
+        ev.RunCompleted,
+        ev.RunFailed,
+        ev.RunCancelled,
+    )
 )
 """The events that change a run's row."""
 
@@ -191,26 +180,26 @@ class RunDelta:
     def __init__(self) -> None:
         self.calls = 0
         self.violations = 0
-        self.started: RunStarted | None = None
-        self.ended: Event | None = None
+        self.started: ev.RunStarted | None = None
+        self.ended: ev.Event | None = None
         self.in_flight: str | None = None
         self.added: list[float] = [0] * len(FIGURES)
         self.floor: list[float] = [0] * len(FIGURES)
         self.settled: list[float | None] = [None] * len(FIGURES)
 
-    def count(self, event: Event) -> None:
+    def count(self, event: ev.Event) -> None:
         """Count one event of `COUNTED`, as it is stored."""
-        if isinstance(event, ToolCallStarted):
+        if isinstance(event, ev.ToolCallStarted):
             self.calls += 1
-        elif isinstance(event, PolicyViolated):
+        elif isinstance(event, ev.PolicyViolated):
             self.violations += 1
-        elif isinstance(event, RunStarted):
+        elif isinstance(event, ev.RunStarted):
             self.started = self.started or event
         elif self.ended is not None:
             return
-        elif isinstance(event, TokenUsageUpdated):
+        elif isinstance(event, ev.TokenUsageUpdated):
             self._use(event)
-        elif isinstance(event, TERMINAL):
+        elif isinstance(event, ev.TERMINAL):
             self.ended = event
             self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
 
@@ -243,7 +232,7 @@ class RunDelta:
                 changes |= {"ended_seq": self.ended.seq, "ended_at": moment(ms_of(self.ended))}
         return replace(run, **changes)
 
-    def _use(self, event: TokenUsageUpdated) -> None:
+    def _use(self, event: ev.TokenUsageUpdated) -> None:
         for n, name in enumerate(FIGURES):
             amount = _amount(getattr(event, name))
             if not amount:
@@ -267,9 +256,9 @@ def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     return tenant if isinstance(tenant, str) else None, labels if isinstance(labels, dict) else {}
 
 
-def ms_of(event: Event) -> int | None:
+def ms_of(event: ev.Event) -> int | None:
     """An event's time in milliseconds since the epoch, or None."""
-    return at_ms(event.at) if event.at is not None else None
+    return ev.at_ms(event.at) if event.at is not None else None
 
 
 def moment(ms: int | None) -> datetime | None:
@@ -281,9 +270,9 @@ def _amount(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18 else None
 
 
-AFTER_THE_END = frozenset((ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired))
+AFTER_THE_END = frozenset((ev.ToolApprovalGranted, ev.ToolApprovalDenied, ev.ToolApprovalExpired))
 """Answers to a request for approval can come after its run has ended."""
-CALLS = frozenset((ToolCallStarted, ToolCallCompleted, ToolCallFailed, ToolCallDenied))
+CALLS = frozenset((ev.ToolCallStarted, ev.ToolCallCompleted, ev.ToolCallFailed, ev.ToolCallDenied))
 """The events that start a call, and those that end it."""
 _HALF = 16
 _MOST_IN_FLIGHT = 1000
@@ -303,7 +292,7 @@ class CallsInFlight:
     def __init__(self, text: str = "") -> None:
         whole = 2 * _HALF
         self._earlier = {text[n : n + _HALF]: text[n + _HALF : n + whole] for n in range(0, len(text), whole)}
-        self._fresh: dict[str, ToolCallStarted] = {}
+        self._fresh: dict[str, ev.ToolCallStarted] = {}
 
     @property
     def text(self) -> str:
@@ -311,13 +300,13 @@ class CallsInFlight:
         fresh = ((_digest(call_id), _does(started)) for call_id, started in self._fresh.items())
         return "".join(map("".join, (*self._earlier.items(), *fresh)))
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Apply one of `CALLS`. Raises StoreError for the start of a call in flight; a start with another input
         replaces the call's input.
         """
         call_id: str = event.tool_call_id  # type: ignore[attr-defined]  # every event of `CALLS` has one
         earlier = _digest(call_id) if self._earlier else ""
-        if not isinstance(event, ToolCallStarted):
+        if not isinstance(event, ev.ToolCallStarted):
             self._fresh.pop(call_id, None)
             self._earlier.pop(earlier, None)
             return
@@ -337,18 +326,18 @@ class CallsInFlight:
             del oldest[next(iter(oldest))]
 
 
-def _does(started: ToolCallStarted) -> str:
+def _does(started: ev.ToolCallStarted) -> str:
     return _digest(_encode((started.tool_name, started.tool_input)))
 
 
-def unit_start(events: Sequence[Event]) -> int:
+def unit_start(events: Sequence[ev.Event]) -> int:
     """The seq at which a unit of events of one run was first appended; 0 for events that are no unit."""
     first = events[0]
     of_one = all(event.run_id == first.run_id and event.session_id == first.session_id for event in events)
     return first.seq if first.run_id and of_one else 0
 
 
-def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: int) -> list[Event | None]:
+def stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epoch: int) -> list[ev.Event | None]:
     """For each event of a unit its stored record, or None: an unanswered append that is repeated is stored once.
 
     Args:
@@ -360,7 +349,7 @@ def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: in
         StoreError: the owner has stored something else there.
     """
     left = [event for event in stored if not event.event_id]
-    found: list[Event | None] = []
+    found: list[ev.Event | None] = []
     for event in events:
         again = None
         if left and not event.event_id:
@@ -372,14 +361,14 @@ def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: in
     return found
 
 
-def same_but_seq(stored: Event, event: Event) -> bool:
+def same_but_seq(stored: ev.Event, event: ev.Event) -> bool:
     """Whether two events are read the same, except for their `seq`: 1 in a field of fractions is read as 1.0."""
     if type(stored) is not type(event):
         return False
-    return encode_event(replace(stored, seq=event.seq)) == encode_event(decode_event(encode_event(event)))
+    return ev.encode_event(replace(stored, seq=event.seq)) == ev.encode_event(ev.decode_event(ev.encode_event(event)))
 
 
-def _other(event: Event) -> StoreError:
+def _other(event: ev.Event) -> StoreError:
     return StoreError(
         f"run `{event.run_id}` has another record at {event.seq} of session `{event.session_id}` than its owner"
         " appends there: nothing of it is stored",

@@ -16,14 +16,7 @@ import anyio
 import msgspec
 import psutil
 
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallStarted,
-    ToolOutcome,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.events.run_context import TOKENS, Capabilities, Usage
 
@@ -32,21 +25,21 @@ from ..ports.adapter import Adapter, GateAnswer, Launch, LaunchOptions, Provider
 from .fakes import PATIENCE_S
 
 Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
-Watching: TypeAlias = Callable[[Event], bool]
+Watching: TypeAlias = Callable[[ev.Event], bool]
 
 
 class Driven(msgspec.Struct, kw_only=True):
     """The course of a run: `log` has the calls proposed to the gate and the events, in one order."""
 
-    log: list[ToolCall | Event] = msgspec.field(default_factory=list)
+    log: list[ToolCall | ev.Event] = msgspec.field(default_factory=list)
     error: Exception | None = None
     evidence: dict[str, Any] = {}
     steps_taken: list[str] = msgspec.field(default_factory=list)
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[ev.Event]:
         """The stream."""
-        return [item for item in self.log if isinstance(item, Event)]
+        return [item for item in self.log if isinstance(item, ev.Event)]
 
     @property
     def proposed(self) -> list[ToolCall]:
@@ -58,9 +51,9 @@ class Driven(msgspec.Struct, kw_only=True):
         """The types of the events."""
         return [event.type for event in self.events]
 
-    def outcomes(self, call_id: str) -> list[ToolOutcome]:
+    def outcomes(self, call_id: str) -> list[ev.ToolOutcome]:
         """The outcomes of a call."""
-        return [e for e in self.events if isinstance(e, ToolOutcome) and e.tool_call_id == call_id]
+        return [e for e in self.events if isinstance(e, ev.ToolOutcome) and e.tool_call_id == call_id]
 
 
 @dataclass(eq=False)
@@ -306,16 +299,16 @@ class AdapterChecks(Evidence):
         return sorted(files) if self.acts else []
 
 
-def terminals(done: Driven) -> list[Event]:
+def terminals(done: Driven) -> list[ev.Event]:
     """The terminal events of a stream."""
-    return [event for event in done.events if isinstance(event, TERMINAL)]
+    return [event for event in done.events if isinstance(event, ev.TERMINAL)]
 
 
 def ends_once(done: Driven) -> bool:
     """Whether a stream ended with one terminal event, as its last, or with one error."""
     if done.error is not None:
         return not terminals(done)
-    return len(terminals(done)) == 1 and isinstance(done.events[-1], TERMINAL)
+    return len(terminals(done)) == 1 and isinstance(done.events[-1], ev.TERMINAL)
 
 
 def has_failed(done: Driven) -> bool:
@@ -325,15 +318,15 @@ def has_failed(done: Driven) -> bool:
 
 def completed(done: Driven) -> list[str]:
     """The ids of the calls that completed."""
-    return [event.tool_call_id for event in done.events if isinstance(event, ToolCallCompleted)]
+    return [event.tool_call_id for event in done.events if isinstance(event, ev.ToolCallCompleted)]
 
 
-def ungated(done: Driven) -> list[ToolCallStarted]:
+def ungated(done: Driven) -> list[ev.ToolCallStarted]:
     """The calls that began without being proposed to the gate."""
-    return [event for event in done.events if isinstance(event, ToolCallStarted)]
+    return [event for event in done.events if isinstance(event, ev.ToolCallStarted)]
 
 
-def mentions(call: ToolCall | ToolCallStarted, file: str) -> bool:
+def mentions(call: ToolCall | ev.ToolCallStarted, file: str) -> bool:
     """Whether a file is named in a call's input."""
     given = call.input if isinstance(call, ToolCall) else call.tool_input
     return re.search(rf"\b{re.escape(file)}\b", json.dumps(given)) is not None
@@ -343,12 +336,12 @@ def total(done: Driven) -> Usage:
     """The sum of the usage reports of a stream."""
     used = Usage()
     for event in done.events:
-        if isinstance(event, TokenUsageUpdated):
+        if isinstance(event, ev.TokenUsageUpdated):
             _add(used, event)
     return used
 
 
-def _add(used: Usage, event: TokenUsageUpdated) -> None:
+def _add(used: Usage, event: ev.TokenUsageUpdated) -> None:
     cumulative = event.scope == "cumulative"
     for name in TOKENS:
         before = 0 if cumulative else getattr(used, name)

@@ -9,21 +9,8 @@ from uuid import uuid4
 
 import anyio
 
+from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
-    ApprovalEvent,
-    BudgetReserved,
-    BudgetWarned,
-    Event,
-    PolicyViolated,
-    RunCompleted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnStarted,
-)
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
@@ -49,7 +36,7 @@ from .adapter_fixture import (
 )
 from .fakes import PATIENCE_S
 
-_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, ToolCallDenied)
+_OURS = (ev.ApprovalEvent, ev.PolicyViolated, ev.BudgetReserved, ev.BudgetWarned, ev.ToolCallDenied)
 
 
 class GatingChecks(AdapterChecks):
@@ -71,7 +58,7 @@ class GatingChecks(AdapterChecks):
 
         assert done.error is None
         assert self.made() == self.effects(*files)
-        assert [type(event) for event in terminals(done)] == [RunCompleted]
+        assert [type(event) for event in terminals(done)] == [ev.RunCompleted]
         assert ends_once(done)
         assert all((event.run_id, event.session_id, event.seq) == ("", "", 0) for event in done.events)
         assert not any(isinstance(event, _OURS) for event in done.events)
@@ -120,12 +107,12 @@ class GatingChecks(AdapterChecks):
 
     def _assert_in_order(self, done: Driven, files: list[str]) -> None:
         """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
-        begun: list[ToolCall | ToolCallStarted] = [*(done.proposed or ungated(done))]
+        begun: list[ToolCall | ev.ToolCallStarted] = [*(done.proposed or ungated(done))]
         ids = [call.id if isinstance(call, ToolCall) else call.tool_call_id for call in begun]
         assert len(set(ids)) == len(ids)
         turns = [call.turn for call in begun]
         assert turns == sorted(turns)
-        if any(isinstance(event, TurnStarted) for event in done.events):
+        if any(isinstance(event, ev.TurnStarted) for event in done.events):
             assert min(turns) > 0, "the adapter reports turns, and its calls say 0"
         outcomes = [done.outcomes(call_id) for call_id in ids]
         if self.all_or_nothing:  # calls stand beside the one that they are parts of
@@ -270,9 +257,9 @@ class ShowingChecks(AdapterChecks):
         done = await self.run(agent)
 
         assert total(done) == expected
-        reports = [event for event in done.events if isinstance(event, TokenUsageUpdated)]
+        reports = [event for event in done.events if isinstance(event, ev.TokenUsageUpdated)]
         counting = [event for event in reports if event.input_tokens or event.output_tokens]
-        turns = [event for event in done.events if isinstance(event, TurnStarted)]
+        turns = [event for event in done.events if isinstance(event, ev.TurnStarted)]
         if agent.adapter.capabilities.usage == "per_turn" and len(turns) > 1:
             first, last = done.log.index(counting[0]), done.log.index(turns[-1])
             assert first < last, "declared `per_turn`, and nothing was reported before the last response"
@@ -289,7 +276,7 @@ class ShowingChecks(AdapterChecks):
 
         assert _sessions(done.events) == sessions
         assert ends_once(done)
-        assert isinstance(done.events[-1], RunCompleted)
+        assert isinstance(done.events[-1], ev.RunCompleted)
         assert self.made() == self.effects("earlier", "later")
         self.saw(agent.adapter.capabilities, resume=True)
 
@@ -334,8 +321,8 @@ def _launch(agent: Agent, *, resume: str) -> Launch:
     return Launch(run_id=f"run-{uuid4().hex}", session_id="s-1", prompt=agent.prompt, gate=refuse, resume=resume)
 
 
-def _sessions(events: list[Event]) -> list[str]:
-    return [e.provider_session_id for e in events if isinstance(e, SessionStarted) and e.provider_session_id]
+def _sessions(events: list[ev.Event]) -> list[str]:
+    return [e.provider_session_id for e in events if isinstance(e, ev.SessionStarted) and e.provider_session_id]
 
 
 class CompilingChecks(AdapterChecks):
@@ -389,7 +376,7 @@ class CompilingChecks(AdapterChecks):
         }
         for part in sorted(set(limits) & set(agent.adapter.capabilities.compiles)):
             done = await self._compiled(agent, Policy(name="p", limits=limits[part]))
-            if not any(isinstance(event, RunCompleted) for event in done.events):
+            if not any(isinstance(event, ev.RunCompleted) for event in done.events):
                 self.saw_compiled(agent.adapter.capabilities, part)
 
     async def _compiled(self, agent: Agent, policy: Policy) -> Driven:
@@ -456,7 +443,7 @@ class SupervisingChecks(AdapterChecks):
             return self.lacking("delegating")
         result = await _supervised(agent, ONE_CALL)
 
-        calls = [event for event in result.events if isinstance(event, (ToolCallRequested, ToolCallStarted))]
+        calls = [event for event in result.events if isinstance(event, (ev.ToolCallRequested, ev.ToolCallStarted))]
         parents = {call.tool_call_id: call.parent_tool_call_id for call in calls}
         assert list(parents.values()) == [None, calls[0].tool_call_id]
         found = [(violation.kind, violation.enforcement) for violation in result.policy.violations]

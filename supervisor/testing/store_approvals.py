@@ -7,15 +7,7 @@ from typing import Any
 
 import anyio
 
-from proctor.policies.events import (
-    RunCancelled,
-    RunCompleted,
-    RunStarted,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-)
+from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 
 from ..ports.budget_ledger import Reservation, ReservationResult
@@ -28,11 +20,13 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine", input_digest="d")
 
 
-def requested(approval_id: str, *, run_id: str = "r", session_id: str = "s", **fields: Any) -> ToolApprovalRequested:
+def requested(
+    approval_id: str, *, run_id: str = "r", session_id: str = "s", **fields: Any
+) -> ev.ToolApprovalRequested:
     """A request for approval as a run records it."""
     about: dict[str, Any] = {"tool_call_id": "c", "tool_name": "bash", "tool_input": {"command": "é"}}
     about |= {"input_digest": "d", "policy_name": "p", "violation_kind": "blocklist", "at": AT, **fields}
-    return ToolApprovalRequested(approval_id=approval_id, run_id=run_id, session_id=session_id, **about)
+    return ev.ToolApprovalRequested(approval_id=approval_id, run_id=run_id, session_id=session_id, **about)
 
 
 async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, bool]:
@@ -86,7 +80,9 @@ class AnsweringChecks(StoreChecks):
         await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
         await store.append([requested("r.4", approvers=("ana", "@ops"), started_by="bob")])
         await store.append([requested("r.5", started_by="")])
-        await store.append([_closing(ToolApprovalExpired, "r.2"), _closing(ToolApprovalDenied, "r.3", by="bob")])
+        await store.append(
+            [_closing(ev.ToolApprovalExpired, "r.2"), _closing(ev.ToolApprovalDenied, "r.3", by="bob")]
+        )
         other = ApprovalAnswer(granted=True, by="eve", input_digest="other")
         kinds = [
             await kind_of_refusal(store.answer(approval_id, given, at=AT))
@@ -120,10 +116,12 @@ class AnsweringChecks(StoreChecks):
         taken = await store.answer("r.1", YES, at=AT)
         for approval_id in ("r.2", "r.3", "r.4"):
             await store.answer(approval_id, YES, at=AT)
-        await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
-        await store.append([_closing(ToolApprovalDenied, "r.4", by="bob"), requested("r.1")])
+        await store.append(
+            [_closing(ev.ToolApprovalGranted, "r.1", by="ana"), _closing(ev.ToolApprovalExpired, "r.2")]
+        )
+        await store.append([_closing(ev.ToolApprovalDenied, "r.4", by="bob"), requested("r.1")])
         await store.answer("r.5", NOBODY_IN_TIME, at=AT)
-        await store.append([_closing(ToolApprovalExpired, id, withdrawn=True) for id in ("r.3", "r.5")])
+        await store.append([_closing(ev.ToolApprovalExpired, id, withdrawn=True) for id in ("r.3", "r.5")])
         stored = await store.approval("r.1")
         withdrawn = await store.approval("r.3")
 
@@ -143,14 +141,14 @@ class AnsweringChecks(StoreChecks):
         await store.answer("r.2", YES, at=AT)
         late = await kind_of_refusal(store.answer("r.1", YES, at=AT))
         too_late = await kind_of_refusal(store.answer("r.2", NOBODY_IN_TIME, at=AT))
-        await store.append([_closing(ToolApprovalExpired, "r.1")])
+        await store.append([_closing(ev.ToolApprovalExpired, "r.1")])
 
         assert (closed.state, closed.recorded, late, too_late) == ("denied", False, "answered", "answered")
         assert await state_of(store, "r.1") == ("expired", None, True)
 
     async def test_an_answer_with_an_event_appends_it_or_does_neither(self, store: Store) -> None:
-        await store.append([requested("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
-        grant = _closing(ToolApprovalGranted, "r.1", by="ana", run_id="")
+        await store.append([requested("r.1", held=False), ev.RunCancelled(run_id="r", session_id="s")])
+        grant = _closing(ev.ToolApprovalGranted, "r.1", by="ana", run_id="")
         await store.answer("r.1", YES, at=AT, event=grant)
         again = await kind_of_refusal(store.answer("r.1", YES, at=AT, event=grant))
 
@@ -165,7 +163,7 @@ class AnsweringChecks(StoreChecks):
 
     async def test_the_end_of_a_run_withdraws_what_it_asked(self, store: Store) -> None:
         """Not what a run that was cancelled has ended for, and not what is for the record only."""
-        for run_id, end in (("done", RunCompleted), ("cut", RunCancelled)):
+        for run_id, end in (("done", ev.RunCompleted), ("cut", ev.RunCancelled)):
             await store.append(
                 [
                     requested(f"{run_id}.1", run_id=run_id),
@@ -334,7 +332,7 @@ class BudgetingChecks(StoreChecks):
         epoch = await owner_of(store, "a", "b")
         await draw(store, epoch, "a", money(), want=10)
         before = await draw(store, epoch, "b", money(), want=1)
-        await store.append([RunCompleted(run_id="a", session_id="s-a")], epoch=epoch)
+        await store.append([ev.RunCompleted(run_id="a", session_id="s-a")], epoch=epoch)
         after = await draw(store, epoch, "b", money(), want=1)
 
         assert (before.granted, after.granted) == (False, True)
@@ -397,7 +395,7 @@ class BudgetingChecks(StoreChecks):
 
     async def test_a_run_without_an_owner_is_counted_and_holds_nothing(self, store: Store) -> None:
         epoch = await owner(store)
-        await store.append([RunStarted(run_id="a", session_id="s-a")])
+        await store.append([ev.RunStarted(run_id="a", session_id="s-a")])
         await begun(store, epoch, "b", "s-b")
         alone = await draw(store, 0, "a", money(), used=1, want=9)
         other = await draw(store, epoch, "b", money(), want=9)

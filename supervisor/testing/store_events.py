@@ -9,15 +9,7 @@ from typing import Any, cast
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events import (
-    Encoded,
-    Event,
-    RunStarted,
-    ToolCallStarted,
-    Unrecognized,
-    decode_event,
-    encode_event,
-)
+from proctor.policies import events as ev
 
 from ..ports.store import Store
 from ..ports.stored_types import LogEntry, RunInfo
@@ -42,11 +34,11 @@ class AppendingChecks(StoreChecks):
         """It is stored with the next one of its session, however it comes encoded."""
         await store.append([message("s", "a")])
         guessed = [replace(message("s", text), seq=7) for text in "bc"]
-        events = await store.append(Encoded(guessed, list(map(encode_event, guessed))))
+        events = await store.append(ev.Encoded(guessed, list(map(ev.encode_event, guessed))))
 
         assert [event.seq for event in events] == [2, 3]
         assert [event.seq for event in await stored(store, "s")] == [1, 2, 3]
-        assert [decode_event(entry.data).seq async for entry in store.log()] == [1, 2, 3]
+        assert [ev.decode_event(entry.data).seq async for entry in store.log()] == [1, 2, 3]
 
     async def test_sessions_count_apart_from_each_other(self, store: Store) -> None:
         """One batch may hold the events of several sessions."""
@@ -82,7 +74,7 @@ class AppendingChecks(StoreChecks):
             await store.append([message(session_id, f"{task}:{2 * n}"), message(session_id, f"{task}:{2 * n + 1}")])
 
     async def test_a_batch_is_not_torn_apart_by_others(self, store: Store) -> None:
-        results: list[list[Event]] = []
+        results: list[list[ev.Event]] = []
 
         async def append(task: int) -> None:
             results.append(await store.append([message("s", f"{task}:{n}") for n in range(7)]))
@@ -132,7 +124,7 @@ class AppendingChecks(StoreChecks):
         bad = [message("s", cast(Any, object())), message("", "no session"), message("s", "\ud800")]
         kinds: list[str | None] = []
 
-        async def append(event: Event) -> None:
+        async def append(event: ev.Event) -> None:
             kinds.append(await kind_of_refusal(store.append([message("s", "lost"), event])))
 
         async with anyio.create_task_group() as tasks:
@@ -190,7 +182,7 @@ class FidelityChecks(StoreChecks):
             nested: Any = []
             for _ in range(depth):
                 nested = [nested]
-            event = ToolCallStarted(session_id="s", tool_call_id="c", tool_name="t", tool_input={"n": nested})
+            event = ev.ToolCallStarted(session_id="s", tool_call_id="c", tool_name="t", tool_input={"n": nested})
             refused = await kind_of_refusal(store.append([event]))
             kept += refused is None
 
@@ -202,17 +194,17 @@ class FidelityChecks(StoreChecks):
     async def test_unknown_events_are_kept_as_they_came(self, store: Store) -> None:
         """To the byte, unknown fields and their order included."""
         line = b'{"type":"from_the_future","b":1,"a":{"z":[1.5,null],"y":"\xc3\xa9"},"session_id":"s","seq":7}'
-        event = decode_event(line)
-        assert isinstance(event, Unrecognized)
+        event = ev.decode_event(line)
+        assert isinstance(event, ev.Unrecognized)
         [kept] = await store.append([event])
         [read] = await stored(store, "s")
 
-        assert line.replace(b'"seq":7', b'"seq":1') == encode_event(kept)
-        assert encode_event(kept) == encode_event(read)
+        assert line.replace(b'"seq":7', b'"seq":1') == ev.encode_event(kept)
+        assert ev.encode_event(kept) == ev.encode_event(read)
 
     async def test_times_come_back_exactly(self, store: Store) -> None:
         at = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-        await store.append([RunStarted(session_id="s", run_id="r", at=at)])
+        await store.append([ev.RunStarted(session_id="s", run_id="r", at=at)])
         [event] = await stored(store, "s")
         run = await store.run("r")
 
@@ -222,11 +214,11 @@ class FidelityChecks(StoreChecks):
 
     async def test_what_was_appended_can_be_changed_without_changing_the_record(self, store: Store) -> None:
         given: dict[str, Any] = {"command": "ls"}
-        await store.append([ToolCallStarted(session_id="s", tool_call_id="c", tool_name="bash", tool_input=given)])
+        await store.append([ev.ToolCallStarted(session_id="s", tool_call_id="c", tool_name="bash", tool_input=given)])
         given["command"] = "rm"
         [event] = await stored(store, "s")
 
-        assert isinstance(event, ToolCallStarted)
+        assert isinstance(event, ev.ToolCallStarted)
         assert event.tool_input == {"command": "ls"}
 
 
@@ -261,7 +253,7 @@ class LogChecks(StoreChecks):
             spec = {"context": {"tenant": tenant}}
             await store.create_run(RunInfo(run_id=tenant, session_id="s", spec=spec))
             await store.append([message("s", f"{tenant} {n}", run_id=tenant) for n in range(2)])
-        late = RunStarted(run_id="late", session_id="t", metadata={"context": {"tenant": "acme"}})
+        late = ev.RunStarted(run_id="late", session_id="t", metadata={"context": {"tenant": "acme"}})
         await store.append([message("s", "nobody's"), late, message("t", "late", run_id="late")])
         mine = await _logged(store, tenant="acme")
 

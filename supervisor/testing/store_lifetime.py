@@ -9,23 +9,7 @@ from typing import Any
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events import (
-    BudgetReserved,
-    Event,
-    PolicyViolated,
-    RecordPruned,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 
 from ..errors import StoreError
 from ..ports.store import Store
@@ -131,7 +115,7 @@ class LifetimeChecks(StoreChecks):
         """Every append ends one way: stored and acknowledged, or refused as closed."""
         if not self.durable:
             return
-        acknowledged: list[Event] = []
+        acknowledged: list[ev.Event] = []
         async with self.open_store() as store:
 
             async def append(n: int) -> None:
@@ -187,14 +171,14 @@ class LifetimeChecks(StoreChecks):
                         token = await other.wait(token, 3600)
 
 
-_LEFT = RecordPruned(session_id="s", by="ana", reason="old")
+_LEFT = ev.RecordPruned(session_id="s", by="ana", reason="old")
 
 
 async def _fill(store: Store) -> None:
     for run_id in ("r1", "r2"):
         ids: Any = {"run_id": run_id, "session_id": "s"}
-        request = ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)
-        await store.append([RunStarted(**ids), request, PolicyViolated(**ids), RunCompleted(**ids)])
+        request = ev.ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)
+        await store.append([ev.RunStarted(**ids), request, ev.PolicyViolated(**ids), ev.RunCompleted(**ids)])
     await store.append([message("t", "other", run_id="r3")])
 
 
@@ -245,16 +229,16 @@ class PruningChecks(StoreChecks):
         assert await store.prune(_LEFT, up_to=7) is None
         await store.create_run(RunInfo(run_id="r4", session_id="s"))
         assert await store.prune(_LEFT, up_to=8) is None
-        await store.append([RunStarted(run_id="r4", session_id="s")])
+        await store.append([ev.RunStarted(run_id="r4", session_id="s")])
         assert await store.prune(_LEFT, up_to=9) is None
-        assert await store.prune(RecordPruned(session_id="nobody"), up_to=0) is None
+        assert await store.prune(ev.RecordPruned(session_id="nobody"), up_to=0) is None
 
         assert await store.last_seq("s") == 9
         assert len(await store.runs()) == 4
 
     async def test_what_is_left_of_a_record_is_brought_to_another_store_under_its_number(self, store: Store) -> None:
         """Be it one event; and tied to what was removed: it has the digest that it had."""
-        left = RecordPruned(session_id="s", seq=2, first_seq=1, last_seq=1, events=1, head="ab" * 32)
+        left = ev.RecordPruned(session_id="s", seq=2, first_seq=1, last_seq=1, events=1, head="ab" * 32)
         assert await store.append([left, message("s", "after")]) == [left, *await stored(store, "s", after=2)]
         [first, second] = [entry async for entry in store.log()]
 
@@ -281,14 +265,14 @@ class PruningChecks(StoreChecks):
 _IDS: Any = {"run_id": "r", "session_id": "s"}
 
 
-def unit(start: int, *events: Event) -> list[Event]:
+def unit(start: int, *events: ev.Event) -> list[ev.Event]:
     """Events of the run, as its owner appends them: each with the seq at which it belongs."""
     return [replace(event, seq=seq, **_IDS) for seq, event in enumerate(events, start)]
 
 
-def start(call_id: str = "c", **input: Any) -> Event:
+def start(call_id: str = "c", **input: Any) -> ev.Event:
     """The start of a call."""
-    return ToolCallStarted(tool_call_id=call_id, tool_name="t", tool_input=input, **_IDS)
+    return ev.ToolCallStarted(tool_call_id=call_id, tool_name="t", tool_input=input, **_IDS)
 
 
 class AdmittingChecks(StoreChecks):
@@ -296,8 +280,8 @@ class AdmittingChecks(StoreChecks):
 
     async def test_a_unit_appended_again_is_stored_once(self, store: Store) -> None:
         """It is answered as it was the first time, however often and whatever the unit is made of."""
-        reserved = BudgetReserved(budget="b", granted=True, reserved=1, max=2, **_IDS)  # read again as 1.0 and 2.0
-        events = [message("s", "same"), message("s", "same"), TokenUsageUpdated(input_tokens=5, **_IDS), start()]
+        reserved = ev.BudgetReserved(budget="b", granted=True, reserved=1, max=2, **_IDS)  # read again as 1.0 and 2.0
+        events = [message("s", "same"), message("s", "same"), ev.TokenUsageUpdated(input_tokens=5, **_IDS), start()]
         events.append(reserved)
         epoch = await owner_of(store, "r", session_id="s")
         first = await store.append(unit(2, *events), epoch=epoch)
@@ -314,7 +298,7 @@ class AdmittingChecks(StoreChecks):
         async with self.open_store() as one, self.open_store() as other:
             stores = (one, other if self.durable else one)
             epoch = await owner_of(one, "r", session_id="s")
-            found: list[Sequence[Event]] = []
+            found: list[Sequence[ev.Event]] = []
 
             async def append(n: int) -> None:
                 found.append(await stores[n % 2].append(unit(2, message("s", "a"), message("s", "a")), epoch=epoch))
@@ -329,8 +313,8 @@ class AdmittingChecks(StoreChecks):
         await store.append(unit(2, message("s", "old", event_id="e0")), epoch=epoch)
         events = [message("s", "a"), message("s", "-", event_id="e0"), message("s", "b", event_id="e1")]
         first = await store.append(unit(3, *events), epoch=epoch)
-        more = await store.append(unit(3, *events, message("s", "c"), RunCompleted()), epoch=epoch)
-        whole = await store.append(unit(3, *events, message("s", "c"), RunCompleted()), epoch=epoch)
+        more = await store.append(unit(3, *events, message("s", "c"), ev.RunCompleted()), epoch=epoch)
+        whole = await store.append(unit(3, *events, message("s", "c"), ev.RunCompleted()), epoch=epoch)
 
         assert [event.seq for event in first] == [3, 2, 4]
         assert [event.seq for event in more] == [3, 2, 4, 5, 6]
@@ -371,11 +355,11 @@ class AdmittingChecks(StoreChecks):
     async def test_a_run_ends_once(self, store: Store) -> None:
         """A second end is refused, in the same append, in a later one, and by whoever else comes."""
         epoch = await owner_of(store, "r", session_id="s")
-        twice = store.append([RunCompleted(**_IDS), RunFailed(**_IDS)], epoch=epoch)
+        twice = store.append([ev.RunCompleted(**_IDS), ev.RunFailed(**_IDS)], epoch=epoch)
         assert await kind_of_refusal(twice) == "run_over"
         assert (await run_of(store, "r")).status == "running"
-        await store.append([RunCompleted(**_IDS)], epoch=epoch)
-        for end in (RunCompleted(**_IDS), RunFailed(**_IDS), RunCancelled(**_IDS)):
+        await store.append([ev.RunCompleted(**_IDS)], epoch=epoch)
+        for end in (ev.RunCompleted(**_IDS), ev.RunFailed(**_IDS), ev.RunCancelled(**_IDS)):
             assert await kind_of_refusal(store.append([end], epoch=epoch)) == "run_over"
 
         assert (await run_of(store, "r")).status == "completed"
@@ -384,13 +368,13 @@ class AdmittingChecks(StoreChecks):
     async def test_nothing_of_a_run_comes_after_its_end(self, store: Store) -> None:
         """But an answer to what it was ended to ask. Other runs and the session go on."""
         await store.append([requested("r.1", held=False)])
-        behind = store.append([RunCancelled(**_IDS), message("s", "late", run_id="r")])
+        behind = store.append([ev.RunCancelled(**_IDS), message("s", "late", run_id="r")])
         assert await kind_of_refusal(behind) == "run_over"
-        await store.append([RunCancelled(**_IDS)])
-        for late in (message("s", "late", run_id="r"), start(), TokenUsageUpdated(input_tokens=1, **_IDS)):
+        await store.append([ev.RunCancelled(**_IDS)])
+        for late in (message("s", "late", run_id="r"), start(), ev.TokenUsageUpdated(input_tokens=1, **_IDS)):
             assert await kind_of_refusal(store.append([message("t", "x", run_id="q"), late])) == "run_over"
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        given = ToolApprovalGranted(approval_id="r.1", tool_call_id="c", tool_name="t", by="ana", at=at, **_IDS)
+        given = ev.ToolApprovalGranted(approval_id="r.1", tool_call_id="c", tool_name="t", by="ana", at=at, **_IDS)
         await store.append([given, message("s", "next", run_id="r2"), message("s", "nobody's")])
 
         assert texts(await stored(store, "s")) == ["next", "nobody's"]
@@ -398,7 +382,7 @@ class AdmittingChecks(StoreChecks):
 
     async def test_a_call_starts_once_until_it_is_over(self, store: Store) -> None:
         """In one append and in two; with another input it is the same call, judged again. Then its id is free."""
-        overs = (ToolCallCompleted, ToolCallFailed, ToolCallDenied)
+        overs = (ev.ToolCallCompleted, ev.ToolCallFailed, ev.ToolCallDenied)
         epoch = await owner_of(store, "r", session_id="s")
         twice = store.append([start(), start()], epoch=epoch)
         assert await kind_of_refusal(twice) == "call_started"
@@ -412,7 +396,7 @@ class AdmittingChecks(StoreChecks):
         await store.append([overs[0](tool_call_id="c", tool_name="t", **_IDS), start()], epoch=epoch)
         assert await kind_of_refusal(store.append([start("d")], epoch=epoch)) == "call_started"
         await begun(store, epoch, "q", "s-q")
-        other = ToolCallStarted(tool_call_id="c", tool_name="t", run_id="q", session_id="s-q")
+        other = ev.ToolCallStarted(tool_call_id="c", tool_name="t", run_id="q", session_id="s-q")
         await store.append([other], epoch=epoch)
 
         assert (await run_of(store, "r")).calls == 7
@@ -426,4 +410,4 @@ class AdmittingChecks(StoreChecks):
             await store.append([start()], epoch=epoch)
         async with self.open_store() as store:
             assert await kind_of_refusal(store.append([start()], epoch=epoch)) == "call_started"
-            await store.append([ToolCallCompleted(tool_call_id="c", tool_name="t", **_IDS), start()], epoch=epoch)
+            await store.append([ev.ToolCallCompleted(tool_call_id="c", tool_name="t", **_IDS), start()], epoch=epoch)

@@ -8,16 +8,7 @@ from typing import Any, cast
 
 import anyio
 
-from proctor.policies.events import (
-    PolicyViolated,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.run_context import Usage
 
 from ..ports.store import Store
@@ -34,9 +25,9 @@ async def owner(store: Store, name: str = "o", *, lease_s: float = LONG_S) -> in
     return (await store.register(Owner(owner_id=name, host="h"), lease_s=lease_s)).epoch
 
 
-def started(run_id: str, session_id: str = "s") -> RunStarted:
+def started(run_id: str, session_id: str = "s") -> ev.RunStarted:
     """A run's beginning."""
-    return RunStarted(run_id=run_id, session_id=session_id)
+    return ev.RunStarted(run_id=run_id, session_id=session_id)
 
 
 async def begun(store: Store, epoch: int, run_id: str, session_id: str = "s") -> None:
@@ -103,7 +94,7 @@ class ClaimingChecks(StoreChecks):
         """A run there is not, one that is over, one without an owner to claim it, one that its owner runs already."""
         epoch = await owner(store)
         await store.create_run(RunInfo(run_id="over", session_id="s"), epoch=epoch)
-        await store.append([started("over"), RunCompleted(run_id="over", session_id="s")], epoch=epoch)
+        await store.append([started("over"), ev.RunCompleted(run_id="over", session_id="s")], epoch=epoch)
         await store.create_run(RunInfo(run_id="r", session_id="s"))
 
         assert await kind_of_refusal(store.claim_run("nobody", epoch=epoch)) == "no_run"
@@ -122,7 +113,7 @@ class ClaimingChecks(StoreChecks):
         await store.append([started("a")], epoch=one)
         busy += [await kind_of_refusal(store.create_run(second, epoch=epoch)) for epoch in (one, other)]
         unmade = await store.run("b")
-        await store.append([RunCompleted(run_id="a", session_id="s")], epoch=one)
+        await store.append([ev.RunCompleted(run_id="a", session_id="s")], epoch=one)
         await store.create_run(second, epoch=other)
 
         assert busy == ["session_busy"] * 4
@@ -158,7 +149,7 @@ class ClaimingChecks(StoreChecks):
         taken = await store.claim_run("r", epoch=new, lost=True)
         assert (taken.status, taken.owner and taken.owner.epoch) == ("running", new)
         assert await kind_of_refusal(store.append([message("s", "late", run_id="r")], epoch=old)) == "fenced"
-        await store.append([RunCompleted(run_id="r", session_id="s")], epoch=new)
+        await store.append([ev.RunCompleted(run_id="r", session_id="s")], epoch=new)
         assert await kind_of_refusal(store.append([message("s", "late", run_id="r")], epoch=old)) == "fenced"
         assert texts(await stored(store, "s")) == ["still mine"]
         assert (await status_of(store, "r"), await store.lost_runs()) == ("completed", [])
@@ -188,7 +179,7 @@ class ClaimingChecks(StoreChecks):
 
         assert await kind_of_refusal(store.append([started("r")], epoch=old)) == "fenced"
         assert await store.lost_runs() == []
-        await store.append([started("next"), RunCompleted(run_id="next", session_id="s")], epoch=new)
+        await store.append([started("next"), ev.RunCompleted(run_id="next", session_id="s")], epoch=new)
         assert (await store.claim_run("r", epoch=new)).status == "created"
 
     async def test_a_claim_that_is_undone_leaves_the_run_to_anybody(self, store: Store) -> None:
@@ -206,7 +197,7 @@ class ClaimingChecks(StoreChecks):
         assert await store.run("r") == before
         assert await kind_of_refusal(store.append([started("r")], epoch=mine)) == "fenced"
         await begun(store, other, "next")
-        await store.append([RunCompleted(run_id="next", session_id="s")], epoch=other)
+        await store.append([ev.RunCompleted(run_id="next", session_id="s")], epoch=other)
         assert (await store.claim_run("r", epoch=other)).attempts == 1
         await store.append([started("r")], epoch=other)
         await store.release_run("r", epoch=other)
@@ -299,7 +290,7 @@ class FindingChecks(StoreChecks):
         created_at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         run = RunInfo(run_id="r", session_id="s", provider="p", created_at=created_at, spec={"prompt": "héllo"})
         await store.create_run(run)
-        await store.append([RunStarted(run_id="r2", session_id="s")])
+        await store.append([ev.RunStarted(run_id="r2", session_id="s")])
 
         assert await store.run("r") == run
         for taken in ("r", "r2"):
@@ -321,11 +312,11 @@ class FindingChecks(StoreChecks):
 
     async def test_the_status_of_a_run_follows_its_events(self, store: Store) -> None:
         """Created, running, and then what its first terminal event says, for good."""
-        ends = {"completed": RunCompleted, "failed": RunFailed, "cancelled": RunCancelled}
+        ends = {"completed": ev.RunCompleted, "failed": ev.RunFailed, "cancelled": ev.RunCancelled}
         for status, end in ends.items():
             await store.create_run(RunInfo(run_id=status, session_id="s"))
             seen = [await status_of(store, status)]
-            await store.append([RunStarted(run_id=status, session_id="s", provider="p")])
+            await store.append([ev.RunStarted(run_id=status, session_id="s", provider="p")])
             seen.append(await status_of(store, status))
             await store.append([end(run_id=status, session_id="s")])
             seen.append(await status_of(store, status))
@@ -349,9 +340,9 @@ class FindingChecks(StoreChecks):
 
     async def test_a_session_knows_its_provider_and_the_providers_own_id(self, store: Store) -> None:
         """The id is that of the latest event that names one."""
-        await store.append([message("s", "a"), SessionStarted(session_id="s", provider="p")])
-        await store.append([SessionStarted(session_id="s", provider_session_id="old")])
-        await store.append([SessionStarted(session_id="s", provider_session_id="new"), message("s", "b")])
+        await store.append([message("s", "a"), ev.SessionStarted(session_id="s", provider="p")])
+        await store.append([ev.SessionStarted(session_id="s", provider_session_id="old")])
+        await store.append([ev.SessionStarted(session_id="s", provider_session_id="new"), message("s", "b")])
         session = await store.session("s")
 
         assert session is not None
@@ -384,13 +375,13 @@ class ListingChecks(StoreChecks):
         """When it began and ended and where, its calls that ran, its violations."""
         ids: Any = {"run_id": "r", "session_id": "s"}
         other = message("s", "before")
-        await store.append([other, RunStarted(at=_BEGAN, provider="p", **ids)])
+        await store.append([other, ev.RunStarted(at=_BEGAN, provider="p", **ids)])
         first = await _line(store, "r")
         for call_id in "ab":
-            call = ToolCallStarted(tool_call_id=call_id, tool_name="t", **ids)
-            await store.append([call, PolicyViolated(**ids)])
-        await store.append([ToolCallStarted(tool_call_id="d", tool_name="t", **ids)])
-        await store.append([RunCompleted(at=_BEGAN + timedelta(seconds=2.5), **ids)])
+            call = ev.ToolCallStarted(tool_call_id=call_id, tool_name="t", **ids)
+            await store.append([call, ev.PolicyViolated(**ids)])
+        await store.append([ev.ToolCallStarted(tool_call_id="d", tool_name="t", **ids)])
+        await store.append([ev.RunCompleted(at=_BEGAN + timedelta(seconds=2.5), **ids)])
         last = await _line(store, "r")
 
         assert (first.started_at, first.started_seq, first.ended_at, first.ended_seq) == (_BEGAN, 2, None, 0)
@@ -402,13 +393,13 @@ class ListingChecks(StoreChecks):
         """Deltas add up, a cumulative figure stands for all before it; the end has the last word, for good."""
         ids: Any = {"run_id": "r", "session_id": "s"}
         figures: Any = {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.5}
-        await store.append([RunStarted(**ids), TokenUsageUpdated(input_tokens=3, cost_usd=0.25, **ids)])
-        await store.append([TokenUsageUpdated(input_tokens=4, cache_read_tokens=2, **ids)])
+        await store.append([ev.RunStarted(**ids), ev.TokenUsageUpdated(input_tokens=3, cost_usd=0.25, **ids)])
+        await store.append([ev.TokenUsageUpdated(input_tokens=4, cache_read_tokens=2, **ids)])
         added = (await _line(store, "r")).usage
-        report = TokenUsageUpdated(scope="cumulative", input_tokens=50, cost_usd=0.125, **ids)
-        await store.append([report, TokenUsageUpdated(output_tokens=7, **ids)])
+        report = ev.TokenUsageUpdated(scope="cumulative", input_tokens=50, cost_usd=0.125, **ids)
+        await store.append([report, ev.TokenUsageUpdated(output_tokens=7, **ids)])
         raised = (await _line(store, "r")).usage
-        await store.append([RunCancelled(usage={**figures, "reasoning_tokens": "x"}, **ids)])
+        await store.append([ev.RunCancelled(usage={**figures, "reasoning_tokens": "x"}, **ids)])
 
         assert added == Usage(input_tokens=7, cache_read_tokens=2, cost_usd=0.25)
         assert raised == Usage(input_tokens=50, output_tokens=7, cache_read_tokens=2, cost_usd=0.25)
@@ -419,17 +410,17 @@ class ListingChecks(StoreChecks):
             event
             for n in range(3)
             for event in (
-                ToolCallStarted(tool_call_id=f"c{n}", tool_name="t", run_id=f"r{n % 2}", session_id="s"),
-                TokenUsageUpdated(input_tokens=n + 1, run_id=f"r{n % 2}", session_id="s"),
+                ev.ToolCallStarted(tool_call_id=f"c{n}", tool_name="t", run_id=f"r{n % 2}", session_id="s"),
+                ev.TokenUsageUpdated(input_tokens=n + 1, run_id=f"r{n % 2}", session_id="s"),
             )
         ]
-        await store.append([*events, RunFailed(run_id="r0", session_id="s")])
+        await store.append([*events, ev.RunFailed(run_id="r0", session_id="s")])
         found = {run.run_id: (run.calls, run.usage.input_tokens) for run in await store.runs()}
 
         assert found == {"r0": (2, 4), "r1": (1, 2)}
 
     async def test_a_repeated_event_is_counted_once(self, store: Store) -> None:
-        call = ToolCallStarted(run_id="r", session_id="s", event_id="e", tool_call_id="c", tool_name="t")
+        call = ev.ToolCallStarted(run_id="r", session_id="s", event_id="e", tool_call_id="c", tool_name="t")
         for _ in range(3):
             await store.append([call, call])
 
@@ -441,9 +432,9 @@ class ListingChecks(StoreChecks):
         await store.create_run(RunInfo(run_id="created", session_id="s", spec={"context": context}))
         late = {"context": {"tenant": "other", "labels": {"env": "late"}}}
         for run_id in ("created", "started"):
-            await store.append([RunStarted(run_id=run_id, session_id="s", metadata=late)])
+            await store.append([ev.RunStarted(run_id=run_id, session_id="s", metadata=late)])
         odd = {"context": {"tenant": 7, "labels": ["env"]}}
-        await store.append([RunStarted(run_id="odd", session_id="s", metadata=odd)])
+        await store.append([ev.RunStarted(run_id="odd", session_id="s", metadata=odd)])
 
         assert [(run.tenant, run.labels) for run in await store.runs()] == [
             (None, {}),
@@ -457,8 +448,8 @@ class ListingChecks(StoreChecks):
         await store.create_run(RunInfo(run_id="created", session_id="s", spec=nameless))
         await store.create_run(RunInfo(run_id="nobody", session_id="t"))
         late = {"context": {"tenant": "other"}}
-        await store.append([RunStarted(run_id="created", session_id="s", metadata=late)])
-        await store.append([RunStarted(run_id="started", session_id="u", metadata=nameless)])
+        await store.append([ev.RunStarted(run_id="created", session_id="s", metadata=late)])
+        await store.append([ev.RunStarted(run_id="started", session_id="u", metadata=nameless)])
 
         assert [run.tenant for run in await store.runs()] == ["", None, ""]
         assert await _names(store, tenant="") == "started created"
@@ -473,9 +464,9 @@ class ListingChecks(StoreChecks):
             ids: Any = {"run_id": f"r{n}", "session_id": f"s{n % 2}"}
             await store.create_run(RunInfo(created_at=_BEGAN, spec={"context": context}, **ids))
             if n:
-                await store.append([RunStarted(at=at, provider="p" if n < 4 else "q", **ids)])
+                await store.append([ev.RunStarted(at=at, provider="p" if n < 4 else "q", **ids)])
             if n > 3:
-                await store.append([RunCompleted(**ids)])
+                await store.append([ev.RunCompleted(**ids)])
 
         assert await _names(store, status=frozenset(("created", "completed"))) == "r5 r4 r0"
         assert await _names(store, tenant="t1") == "r5 r3 r1"

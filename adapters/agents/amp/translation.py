@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    RunCompleted,
-    RunFailed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    Unrecognized,
-)
 from proctor.policies.values.globs import matcher
 
 from ...kit.call_book import CallBook, ClientCall, Turns, tokens
@@ -75,14 +66,14 @@ class AmpTranslation:
         self._ids: dict[str, str] = {}
         self._message_id: str | None = None
         self._used: dict[str, dict[str, int]] = {}
-        self._readers: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
+        self._readers: dict[str, Callable[[dict[str, Any]], Iterator[ev.Event]]] = {
             "system": self._system,
             "assistant": self._assistant,
             "user": self._user,
             "result": self._result,
         }
 
-    def events(self, record: dict[str, Any]) -> Iterator[Event]:
+    def events(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         """The events of one record; an invalid one is kept as it came.
 
         Raises EventError for impossible usage.
@@ -104,14 +95,14 @@ class AmpTranslation:
         call.proposed, call.input = True, given
         return call
 
-    def _system(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _system(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         if record.get("subtype") != "init":
             yield from _kept(record)
             return
         metadata = {"tools": [our_name(str(tool)) for tool in record.get("tools", ())], "cwd": record.get("cwd")}
-        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
+        yield ev.SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
 
-    def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _assistant(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         message, parent = record["message"], record.get("parent_tool_use_id")
         message_id = str(message.get("id") or "")
         if parent is None and (message_id != self._message_id or not self.turns.is_open):
@@ -122,20 +113,20 @@ class AmpTranslation:
                 yield from self.turns.begin()
         for block in message["content"]:
             if block["type"] == "text" and parent is None:
-                yield MessageReceived(content=block["text"])
+                yield ev.MessageReceived(content=block["text"])
             elif str(block["type"]).endswith("tool_use"):
                 self._show(block, parent)
             elif str(block["type"]).endswith("tool_result"):
                 yield from self._outcome(block)
         yield from self._usage(message_id, message.get("usage"), message.get("model"))
 
-    def _user(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _user(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         content = record["message"]["content"]
         for block in content if isinstance(content, list) else ():
             if str(block.get("type")).endswith("tool_result"):
                 yield from self._outcome(block)
 
-    def _result(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _result(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         total = _tokens(record.get("usage") or {})
         reported = {name: sum(used[name] for used in self._used.values()) for name in _TOKENS}
         yield from _added({name: total[name] - reported[name] for name in _TOKENS}, None)
@@ -143,9 +134,9 @@ class AmpTranslation:
         self.done = True
         if record.get("is_error"):
             code = str(record.get("subtype") or "error")
-            yield RunFailed(error={"code": code, "message": str(record.get("error") or code)})
+            yield ev.RunFailed(error={"code": code, "message": str(record.get("error") or code)})
         else:
-            yield RunCompleted(output=record.get("result"))
+            yield ev.RunCompleted(output=record.get("result"))
 
     def _show(self, block: Mapping[str, Any], parent: str | None) -> None:
         name, given = our_name(str(block["name"])), our_input(str(block["name"]), block["input"])
@@ -163,7 +154,7 @@ class AmpTranslation:
                 return call
         return None
 
-    def _outcome(self, block: dict[str, Any]) -> Iterator[Event]:
+    def _outcome(self, block: dict[str, Any]) -> Iterator[ev.Event]:
         call = self.calls.get(self._ids[str(block["tool_use_id"])])
         if call is None or call.over:
             return
@@ -178,16 +169,16 @@ class AmpTranslation:
         if call.proposed or not self._rejects(call.name) or not failed:
             yield call.ended(content, failed=failed)
 
-    def _ungated(self, call: AmpCall, content: Any) -> Iterator[Event]:
+    def _ungated(self, call: AmpCall, content: Any) -> Iterator[ev.Event]:
         """The events of a call without a question: the client denied it by a rule of ours, or ran it."""
         if not self._rejects(call.name):
             yield call.started()
             return
         yield call.requested()
         text = content if isinstance(content, str) else None
-        yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
+        yield ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
 
-    def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
+    def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[ev.Event]:
         """A message's usage, which is repeated with each part of the message."""
         if usage is not None:
             now = _tokens(usage)
@@ -200,12 +191,12 @@ def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
     return {ours: sum(tokens(usage, name) for name in theirs) for ours, theirs in _TOKENS.items()}
 
 
-def _added(more: Mapping[str, int], model: Any) -> Iterator[Event]:
+def _added(more: Mapping[str, int], model: Any) -> Iterator[ev.Event]:
     counts: dict[str, Any] = {name: max(0, value) for name, value in more.items()}
     if any(counts.values()):
-        yield TokenUsageUpdated(model=model if isinstance(model, str) else None, **counts)
+        yield ev.TokenUsageUpdated(model=model if isinstance(model, str) else None, **counts)
 
 
-def _kept(record: dict[str, Any]) -> Iterator[Event]:
+def _kept(record: dict[str, Any]) -> Iterator[ev.Event]:
     name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
-    yield Unrecognized(raw={"type": f"amp.{name}", "record": record})
+    yield ev.Unrecognized(raw={"type": f"amp.{name}", "record": record})

@@ -14,19 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from proctor.policies.events import (
-    ErrorOccurred,
-    ErrorRecovered,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-    SessionStarted,
-    TokenUsageUpdated,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
@@ -86,8 +74,8 @@ class ClaudeTranslation:
         self._message_id: str | None = None
         self._state: str | None = None
         self._started = False
-        self._retrying: ErrorOccurred | None = None
-        self._readers: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
+        self._retrying: ev.ErrorOccurred | None = None
+        self._readers: dict[str, Callable[[dict[str, Any]], Iterator[ev.Event]]] = {
             "assistant": self._assistant,
             "result": self._result,
             "stream_event": self._stream_event,
@@ -100,26 +88,26 @@ class ClaudeTranslation:
         """Whether the client has given its result and reports no work in the background."""
         return self.result is not None and self._state in (None, "idle")
 
-    def events(self, record: dict[str, Any]) -> Iterator[Event]:
+    def events(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         """The events of one record; an invalid one is kept as it came."""
         try:
             yield from self._readers[str(record["type"])](record)
         except (AttributeError, LookupError, TypeError, ValueError):
             yield _unrecognized(record)
 
-    def ending(self, usage: dict[str, Any]) -> Iterator[Event]:
+    def ending(self, usage: dict[str, Any]) -> Iterator[ev.Event]:
         """The last events of the run, from the client's result and the totals of this run."""
         result = self.result or {}
         if result.get("subtype") == "error_max_turns" and self._turn_cap is not None:
             # the model wanted one more response and the policy's cap refused it: the monitor names the limit
-            yield TurnStarted(turn=self._turns.number + 1)
+            yield ev.TurnStarted(turn=self._turns.number + 1)
         if result.get("is_error"):
-            yield RunFailed(error=_failure(result))
+            yield ev.RunFailed(error=_failure(result))
         else:
             output = result.get("structured_output")
-            yield RunCompleted(output=result.get("result") if output is None else output, usage=usage)
+            yield ev.RunCompleted(output=result.get("result") if output is None else output, usage=usage)
 
-    def _system(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _system(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         subtype = record.get("subtype")
         if subtype == "session_state_changed":
             self._state = str(record.get("state"))
@@ -131,15 +119,15 @@ class ClaudeTranslation:
         elif subtype == "api_retry":
             message = f"attempt {record.get('attempt')} of {record.get('max_retries')} failed"
             code = str(record.get("error") or "api_retry")
-            self._retrying = ErrorOccurred(code=code, message=message, provider_error=record)
+            self._retrying = ev.ErrorOccurred(code=code, message=message, provider_error=record)
             yield self._retrying
         elif subtype == "permission_denied":
             message = f"the client's own permissions denied `{record.get('tool_name')}`"
-            yield ErrorOccurred(code="permission_denied", message=message, provider_error=record)
+            yield ev.ErrorOccurred(code="permission_denied", message=message, provider_error=record)
         elif subtype not in QUIET:
             yield _unrecognized(record)
 
-    def _init(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _init(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         if self._started:  # the client says so again whenever background work wakes it
             return
         self._started = True
@@ -149,9 +137,9 @@ class ClaudeTranslation:
             "client_version": record.get("claude_code_version"),
             "permission_mode": record.get("permissionMode"),
         }
-        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
+        yield ev.SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
 
-    def _stream_event(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _stream_event(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         event = record["event"]
         kind = event["type"]
         if record.get("parent_tool_use_id") is not None:
@@ -164,35 +152,35 @@ class ClaudeTranslation:
         elif kind == "content_block_delta":
             text = str(event["delta"].get("text", ""))
             # anything else is still a sign of life, which keeps an idle clock from running out
-            yield MessageStreamed(delta=text) if text else MessageStreamed(role="system")
+            yield ev.MessageStreamed(delta=text) if text else ev.MessageStreamed(role="system")
         elif kind == "message_stop":
             yield from self._turns.end()
 
-    def _responding(self, message_id: str) -> Iterator[Event]:
+    def _responding(self, message_id: str) -> Iterator[ev.Event]:
         if message_id == self._message_id:
             return
         self._message_id = message_id
         if self._retrying is not None:
-            yield ErrorRecovered(code=self._retrying.code, message="the next attempt was answered")
+            yield ev.ErrorRecovered(code=self._retrying.code, message="the next attempt was answered")
             self._retrying = None
         self._turns.is_open = False  # a response that broke off was not completed
         yield from self._turns.begin()
 
-    def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _assistant(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         message, parent = record["message"], record.get("parent_tool_use_id")
         if record.get("error"):
             text = "".join(block.get("text", "") for block in message["content"])
-            yield ErrorOccurred(code=str(record["error"]), message=text, provider_error=message)
+            yield ev.ErrorOccurred(code=str(record["error"]), message=text, provider_error=message)
             return
         if parent is None:
             yield from self._responding(str(message["id"]))
         for block in message["content"]:
             yield from self._block(block, parent)
 
-    def _block(self, block: dict[str, Any], parent: str | None) -> Iterator[Event]:
+    def _block(self, block: dict[str, Any], parent: str | None) -> Iterator[ev.Event]:
         kind = block.get("type")
         if kind == "text" and parent is None:
-            yield MessageReceived(content=block["text"])
+            yield ev.MessageReceived(content=block["text"])
         elif kind == "tool_use":
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turns.number, parent=parent)
             if not call.proposed:
@@ -205,23 +193,23 @@ class ClaudeTranslation:
         elif str(kind).endswith("_tool_result"):
             yield from self.calls.outcome(block)
 
-    def _user(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _user(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         content = record["message"]["content"]
         for block in content if isinstance(content, list) else ():
             if block.get("type") == "tool_result":
                 yield from self.calls.outcome(block)
 
-    def _result(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _result(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         origin = record.get("origin") or {}
         if self.result is not None or origin.get("kind") != "task-notification":
             self.result = record
         yield from ()  # else the client tells itself, before the prompt, what became of an earlier run's task
 
 
-def _unrecognized(record: dict[str, Any]) -> Unrecognized:
+def _unrecognized(record: dict[str, Any]) -> ev.Unrecognized:
     # its own prefix: a record must not read back as an event of ours
     name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
-    return Unrecognized(raw={"type": f"claude.{name}", "record": record})
+    return ev.Unrecognized(raw={"type": f"claude.{name}", "record": record})
 
 
 def _failure(result: dict[str, Any]) -> dict[str, Any]:
@@ -375,7 +363,7 @@ class SessionMeter:
         for model, totals in model_usage.items():
             self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
 
-    def usage_of(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
+    def usage_of(self, model_usage: Mapping[str, Any]) -> Iterator[ev.TokenUsageUpdated]:
         """The usage since the last report, one event a model.
 
         Raises EventError for a value that is not a figure, or lower than before.
@@ -404,9 +392,9 @@ def _numbers(totals: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def _event(model: str, added: Mapping[str, float]) -> TokenUsageUpdated:
+def _event(model: str, added: Mapping[str, float]) -> ev.TokenUsageUpdated:
     read, written = int(added["cache_read_tokens"]), int(added["cache_write_tokens"])
-    return TokenUsageUpdated(
+    return ev.TokenUsageUpdated(
         scope="delta",
         model=model,
         input_tokens=int(added["input_tokens"]) + read + written,

@@ -17,18 +17,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import (
-    MessageReceived,
-    MessageSent,
-    RunCancelled,
-    RunCompleted,
-    Scope,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallRequested,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 
 from ...kit.client_tools import changes_of
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, parsed, text_of, tool_input
@@ -165,7 +154,7 @@ class _Reader:
         if line.type == "turn_context":
             self.model = str(line.payload.get("model") or "") or self.model
         elif typed is not None:
-            self.log.add(MessageSent, at=line.timestamp, content=typed)
+            self.log.add(ev.MessageSent, at=line.timestamp, content=typed)
         elif line.item == "message":
             self._message(line)
         elif line.item in _CALLS:
@@ -175,13 +164,13 @@ class _Reader:
         elif line.kind in ("token_usage_record", "event_msg/token_count"):
             self._usage(line)
         else:
-            self.log.add(Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
+            self.log.add(ev.Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
 
     def finish(self, ends: list[str]) -> None:
         if ends and ends[-1] in _COMPLETED:
-            self.log.add(RunCompleted)
+            self.log.add(ev.RunCompleted)
         elif ends and ends[-1] == _ABORTED:
-            self.log.add(RunCancelled, reason="turn_aborted")
+            self.log.add(ev.RunCancelled, reason="turn_aborted")
 
     def _respond(self, line: _Line) -> None:
         if self._between:
@@ -192,17 +181,17 @@ class _Reader:
         role, content = line.payload.get("role"), text_of(line.payload.get("content"))
         if role == "assistant":
             self._respond(line)
-            self.log.add(MessageReceived, at=line.timestamp, content=content)
+            self.log.add(ev.MessageReceived, at=line.timestamp, content=content)
             return
         by_user = role == "user" and not self._marks_users and not str(content).startswith(_INSERTED)
-        self.log.add(MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content)
+        self.log.add(ev.MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content)
 
     def _call(self, line: _Line) -> None:
         self._respond(line)
         call_id, name = line.call_id, call_name(line.payload)
         self._names[call_id] = name
         output = self._outputs.get(call_id)
-        kind = ToolCallRequested if output is not None and output.refused else ToolCallStarted
+        kind = ev.ToolCallRequested if output is not None and output.refused else ev.ToolCallStarted
         self.log.add(
             kind,
             at=line.timestamp,
@@ -212,7 +201,7 @@ class _Reader:
             tool_input=call_input(line.payload),
         )
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
-            self.log.add(ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
+            self.log.add(ev.ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
 
     def _output(self, line: _Line) -> None:
         self._between = True
@@ -224,7 +213,7 @@ class _Reader:
     def _usage(self, line: _Line) -> None:
         """Add a turn's own usage, or the running total unless it is repeated."""
         usage: Any = line.payload.get("usage")
-        scope: Scope = "delta"
+        scope: ev.Scope = "delta"
         if line.type != "token_usage_record":
             info = line.payload.get("info")
             info = info if isinstance(info, dict) else {}
@@ -237,7 +226,7 @@ class _Reader:
         if isinstance(usage, dict):
             given = {name: n for name in _Usage.__struct_fields__ if isinstance(n := usage.get(name), int)}
             figures = _Usage(**given).tokens().figures()
-            self.log.add(TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
+            self.log.add(ev.TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
 
 
 def _typed(line: _Line) -> str | None:

@@ -11,16 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.events import (
-    ErrorOccurred,
-    ErrorRecovered,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    TokenUsageUpdated,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, tokens
 from .items import (
@@ -123,7 +114,7 @@ class UsageCount:
         """Set the thread's total before this run."""
         self._seen = self._before = _read(total)
 
-    def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
+    def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> ev.TokenUsageUpdated | None:
         """Usage since the last update; `last` is the newest turn's own usage.
 
         Raises EventError for a value that is not a figure, or lower than before. A total that was counted already, as
@@ -143,7 +134,7 @@ class UsageCount:
         self._totals.add(tuple(now.values()))
         check_growth(seen, now)
         used: dict[str, Any] = {name: now[name] - seen[name] for name in now}
-        return TokenUsageUpdated(scope="delta", model=model, **used) if any(used.values()) else None
+        return ev.TokenUsageUpdated(scope="delta", model=model, **used) if any(used.values()) else None
 
     def _is_late(self, now: dict[str, int]) -> bool:
         if tuple(now.values()) in self._totals:
@@ -210,7 +201,7 @@ class CodexTranslation:
         agent = self.threads.agent(thread_id)
         return (self.turns.number, None) if agent is None else (agent.turn, agent.call_id)
 
-    def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
+    def events(self, method: str, params: dict[str, Any]) -> Iterator[ev.Event]:
         """The events of one notification."""
         thread = str(params.get("threadId") or self.threads.own)
         if method.startswith("item/") and not self.is_current(thread, params.get("turnId")):
@@ -226,9 +217,9 @@ class CodexTranslation:
                 yield from self._completed(params.get("item") or {}, thread)
             case "item/agentMessage/delta" if self.threads.is_own(thread):
                 yield from self.response_begins()
-                yield MessageStreamed(delta=str(params.get("delta", "")))
+                yield ev.MessageStreamed(delta=str(params.get("delta", "")))
             case "item/agentMessage/delta":
-                yield MessageStreamed(role="system")  # a sign of life, which keeps an idle clock from running out
+                yield ev.MessageStreamed(role="system")  # a sign of life, which keeps an idle clock from running out
             case "thread/tokenUsage/updated":
                 yield from self._total(params, thread)
             case "model/rerouted" if self.threads.is_own(thread):
@@ -237,7 +228,7 @@ class CodexTranslation:
                 yield self._error(params, thread)
             case _:
                 if not method.startswith(_QUIET):
-                    yield Unrecognized(raw={**params, "type": f"codex/{method}"})
+                    yield ev.Unrecognized(raw={**params, "type": f"codex/{method}"})
 
     def is_current(self, thread: str, turn_id: Any) -> bool:
         """Whether a notification is about this run: of the agent's own thread, its other turns are past."""
@@ -245,7 +236,7 @@ class CodexTranslation:
             return True
         return not self.turn_id and self.threads.is_fresh(thread)
 
-    def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
+    def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[ev.Event]:
         """The events of a thread's current turn that the client has recorded and not reported: from the newest report
         of its tokens, and the outputs of running calls for the model.
         """
@@ -256,14 +247,14 @@ class CodexTranslation:
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             yield from self._used(thread_id, usage.get("thread_token_usage") or {}, usage.get("usage") or {})
 
-    def response_begins(self) -> Iterator[Event]:
+    def response_begins(self) -> Iterator[ev.Event]:
         """Begin the next turn, unless one is open, as the model produced something."""
         if self._retrying is not None:
-            yield ErrorRecovered(code=self._retrying)
+            yield ev.ErrorRecovered(code=self._retrying)
             self._retrying = None
         yield from self.turns.begin()
 
-    def _started(self, item: CodexItem, thread: str) -> Iterator[Event]:
+    def _started(self, item: CodexItem, thread: str) -> Iterator[ev.Event]:
         kind = item.get("type")
         if self.threads.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
             yield from self.response_begins()
@@ -280,11 +271,11 @@ class CodexTranslation:
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
             yield self._start_unasked(call, item)
 
-    def _completed(self, item: CodexItem, thread: str) -> Iterator[Event]:
+    def _completed(self, item: CodexItem, thread: str) -> Iterator[ev.Event]:
         if item.get("type") == "agentMessage" and self.threads.is_own(thread):
             self.output = str(item.get("text", ""))
             yield from self.response_begins()
-            yield MessageReceived(content=self.output)
+            yield ev.MessageReceived(content=self.output)
         if not is_call(item):
             return
         call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
@@ -302,12 +293,12 @@ class CodexTranslation:
             yield self._start_unasked(call, item)
         yield outcome(item)
 
-    def _start_unasked(self, call: CodexCall, item: CodexItem) -> ToolCallStarted:
+    def _start_unasked(self, call: CodexCall, item: CodexItem) -> ev.ToolCallStarted:
         call.turn, call.parent = self.turn_and_parent(self.threads.thread_of(call.id))
         call.name, call.input = tool_name(item), tool_input(item)
         return call.started()
 
-    def _total(self, params: dict[str, Any], thread: str) -> Iterator[Event]:
+    def _total(self, params: dict[str, Any], thread: str) -> Iterator[ev.Event]:
         usage = params.get("tokenUsage") or {}
         total, last = usage.get("total") or {}, usage.get("last") or {}
         if self.threads.is_own(thread) and params.get("turnId") != self.turn_id:
@@ -317,7 +308,7 @@ class CodexTranslation:
         if self.threads.is_own(thread):
             yield from self.turns.end()
 
-    def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
+    def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[ev.Event]:
         agent = self.threads.agent(thread)
         used = self._count(thread).update(total, last, (agent.model if agent else None) or self.model)
         if used is not None:
@@ -332,12 +323,12 @@ class CodexTranslation:
             self._usage[thread] = UsageCount(fresh=self.threads.is_fresh(thread))
         return self._usage[thread]
 
-    def _error(self, params: dict[str, Any], thread: str) -> ErrorOccurred:
+    def _error(self, params: dict[str, Any], thread: str) -> ev.ErrorOccurred:
         error = params.get("error") or {}
         code = error_code(error)
         if params.get("willRetry") and self.threads.is_own(thread):
             self._retrying = code
-        return ErrorOccurred(code=code, message=str(error.get("message", "")), provider_error=error)
+        return ev.ErrorOccurred(code=code, message=str(error.get("message", "")), provider_error=error)
 
 
 def error_code(error: dict[str, Any]) -> str:

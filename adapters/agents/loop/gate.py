@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeAlias, 
 import anyio
 from anyio.lowlevel import checkpoint
 
+from proctor.policies import events as ev
 from proctor.policies.errors import ProctorError
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageSent,
-    RunCompleted,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    TurnStarted,
-)
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
@@ -111,14 +102,16 @@ class AllowedCalls:
         if name is not None:
             output = to_jsonable(result)
             await self._stream.send_and_wait(
-                ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+                ev.ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
             )
 
     def failed(self, call_id: str, error: BaseException | str) -> None:
         """Report a call as failed."""
         name = self._running.pop(call_id, None)
         if name is not None:
-            self._stream.send_nowait(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
+            self._stream.send_nowait(
+                ev.ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error))
+            )
 
     def end(self) -> None:
         """Report the calls without an outcome as failed."""
@@ -281,7 +274,7 @@ class LoopGate:
         return self._turns.number
 
     @property
-    def transcript(self) -> tuple[Event, ...]:
+    def transcript(self) -> tuple[ev.Event, ...]:
         """The events of the session before this run, for a loop that continues it."""
         return self._launch.transcript
 
@@ -380,15 +373,15 @@ class LoopGate:
     async def turn_refused(self, cap: int | None) -> None:
         """Report that the framework rejected a turn beyond `cap`, a compiled `max_turns`; the policy decides."""
         if cap is not None and self._turns.number >= cap:
-            await self.report(TurnStarted(turn=self._turns.number + 1))
+            await self.report(ev.TurnStarted(turn=self._turns.number + 1))
 
     async def message(self, content: Any, *, role: Literal["assistant", "user", "system"] = "assistant") -> None:
         """Report a message: text, or a list of content blocks."""
         if role == "assistant":
             await self._begun()
-            await self.report(MessageReceived(content=to_jsonable(content)))
+            await self.report(ev.MessageReceived(content=to_jsonable(content)))
         else:
-            await self.report(MessageSent(role=role, content=to_jsonable(content)))
+            await self.report(ev.MessageSent(role=role, content=to_jsonable(content)))
 
     async def usage(
         self,
@@ -409,7 +402,7 @@ class LoopGate:
         """
         await self._begun()
         await self.report(
-            TokenUsageUpdated(
+            ev.TokenUsageUpdated(
                 scope="cumulative" if cumulative else "delta",
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
@@ -433,9 +426,9 @@ class LoopGate:
         """Report the end, with `output`."""
         for event in self._turns.end():
             await self.report(event)
-        await self.report(RunCompleted(output=to_jsonable(self.output)))
+        await self.report(ev.RunCompleted(output=to_jsonable(self.output)))
 
-    async def report(self, event: Event) -> None:
+    async def report(self, event: ev.Event) -> None:
         """Report any other event; see `proctor.policies.events`."""
         await self._stream.send_and_wait(event)
         await checkpoint()  # where the run was cancelled because of the event, the loop ends here

@@ -16,19 +16,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    MessageSent,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    ToolOutcome,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, call_fields
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.values.foreign_code import named_error
@@ -87,9 +75,11 @@ class ScriptedAgent:
         await self._play(self._script.steps)
         await self._report(self._turns.end())
         if self._failure is not None:
-            await self._stream.send_and_wait(RunFailed(error={"code": "scripted_failure", "message": self._failure}))
+            await self._stream.send_and_wait(
+                ev.RunFailed(error={"code": "scripted_failure", "message": self._failure})
+            )
         elif not self._stopped:
-            await self._stream.send_and_wait(RunCompleted(output=self._output))
+            await self._stream.send_and_wait(ev.RunCompleted(output=self._output))
 
     async def _play(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -105,7 +95,7 @@ class ScriptedAgent:
             case Think(think=text):
                 await self._speak([{"type": "thinking", "thinking": text}], text, streamed=step.stream)
             case User(user=text):
-                await self._report((*self._turns.end(), MessageSent(content=text)))
+                await self._report((*self._turns.end(), ev.MessageSent(content=text)))
             case Call():
                 await self._respond((step,))
             case Parallel(parallel=calls):
@@ -123,10 +113,10 @@ class ScriptedAgent:
 
     async def _speak(self, content: Any, text: str, *, streamed: bool) -> None:
         deltas = re.findall(r"\s*\S+\s*$|\s*\S+", text) if streamed else ()
-        streamed_text = (MessageStreamed(delta=delta) for delta in deltas)
-        await self._report((*self._turns.begin(), *streamed_text, MessageReceived(content=content)))
+        streamed_text = (ev.MessageStreamed(delta=delta) for delta in deltas)
+        await self._report((*self._turns.begin(), *streamed_text, ev.MessageReceived(content=content)))
 
-    async def _report(self, events: Iterable[Event]) -> None:
+    async def _report(self, events: Iterable[ev.Event]) -> None:
         for event in events:
             await self._stream.send_and_wait(event)
 
@@ -159,30 +149,30 @@ class ScriptedAgent:
     async def _propose(self, call: ToolCall) -> GateAnswer:
         if self._gate is not None:
             return await self._gate(call)
-        await self._stream.send_and_wait(ToolCallStarted(**call_fields(call)))
+        await self._stream.send_and_wait(ev.ToolCallStarted(**call_fields(call)))
         return GateAnswer(allowed=True)
 
     async def _run(self, call: ToolCall, input: dict[str, Any]) -> CallEnd:
-        outcome: ToolOutcome = _failed(call, "ended before it was done")
+        outcome: ev.ToolOutcome = _failed(call, "ended before it was done")
         try:
             output = to_jsonable(await self._tools.run(call.name, input))
-            outcome = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
+            outcome = ev.ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
         except ToolFailedError as error:
             outcome = _failed(call, to_jsonable(error.error))
         finally:
             # a call that ran has an outcome, also when the run is being ended around it
             with anyio.CancelScope(shield=True):
                 await self._stream.send_and_wait(outcome)
-        return "completed" if isinstance(outcome, ToolCallCompleted) else "failed"
+        return "completed" if isinstance(outcome, ev.ToolCallCompleted) else "failed"
 
 
-def _failed(call: ToolCall, error: Any) -> ToolCallFailed:
-    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)
+def _failed(call: ToolCall, error: Any) -> ev.ToolCallFailed:
+    return ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)
 
 
-def _usage(tokens: Tokens, model: str) -> TokenUsageUpdated:
+def _usage(tokens: Tokens, model: str) -> ev.TokenUsageUpdated:
     fields = msgspec.structs.asdict(tokens)
-    return TokenUsageUpdated(**{**fields, "model": tokens.model or model})
+    return ev.TokenUsageUpdated(**{**fields, "model": tokens.model or model})
 
 
 class ScriptedAdapter(NoLaunchOptions):

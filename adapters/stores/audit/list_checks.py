@@ -11,20 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    EVENT_TYPES,
-    TERMINAL,
-    ApprovalEvent,
-    Event,
-    MessageSent,
-    RunStarted,
-    SessionEvent,
-    TokenUsageUpdated,
-    ToolApprovalRequested,
-    at_ms,
-    decode_event,
-)
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.monitor.usage import TokenMeter
 from proctor.policies.values.json_values import NOT_JSON
@@ -49,11 +37,14 @@ from .verify import StoredRecord, Verifier
 
 _TYPES = {
     name
-    for name, kind in EVENT_TYPES.items()
-    if kind in COUNTED or kind in CALLS or kind is MessageSent or issubclass(kind, (ApprovalEvent, SessionEvent))
+    for name, kind in ev.EVENT_TYPES.items()
+    if kind in COUNTED
+    or kind in CALLS
+    or kind is ev.MessageSent
+    or issubclass(kind, (ev.ApprovalEvent, ev.SessionEvent))
 }
-_ENDS = {name for name, kind in EVENT_TYPES.items() if kind in TERMINAL}
-_ANSWERS = {name for name, kind in EVENT_TYPES.items() if kind in AFTER_THE_END}
+_ENDS = {name for name, kind in ev.EVENT_TYPES.items() if kind in ev.TERMINAL}
+_ANSWERS = {name for name, kind in ev.EVENT_TYPES.items() if kind in AFTER_THE_END}
 _PLACEHOLDER = b"[redacted:"
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
 """Names that a start adds to the caller's metadata."""
@@ -133,27 +124,27 @@ class _Run:
         """Whether it has ended."""
         return self.status not in GOING_ON
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         if type(event) in CALLS:
             try:
                 self._calls.observe(event)
             except StoreError:
                 self.flaws.append(("started_twice", event.seq, f"starts call `{_call(event)}` again while it runs"))
-        if isinstance(event, MessageSent):
+        if isinstance(event, ev.MessageSent):
             self.given.setdefault("prompt", self._fitting(event, event.content))
             return
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
         self.delta.count(event)
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
             self.status = status
             self._check_usage(event)
-        elif isinstance(event, TokenUsageUpdated) and not self.ended:
+        elif isinstance(event, ev.TokenUsageUpdated) and not self.ended:
             with suppress(EventError):
                 self._meter.add(event, None)
 
-    def _check_usage(self, end: Event) -> None:
+    def _check_usage(self, end: ev.Event) -> None:
         """Note each figure of the end that is not the sum of the reports. A stated cost may be higher: it can come
         from prices.
         """
@@ -186,7 +177,7 @@ class _Run:
             **msgspec.structs.asdict(run.usage),
         }
 
-    def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
+    def _fitting(self, event: ev.Event, value: Any) -> frozenset[bytes]:
         """The digests that the list may have: of the value, or of its export. None if the list may have more than the
         record, as that was redacted or cut.
         """
@@ -203,7 +194,7 @@ class Lists:
         self._meters: dict[str, TokenMeter] = {}
         self._answers = answers
         self._approvals = ApprovalTable()
-        self._requests: dict[str, ToolApprovalRequested] = {}
+        self._requests: dict[str, ev.ToolApprovalRequested] = {}
         self._agents: dict[str, str] = {}
         self._providers: dict[str, str] = {}
         self._marks = self._marks_left = 0
@@ -221,15 +212,15 @@ class Lists:
         if record.type not in _TYPES:
             return
         try:
-            event = msgspec.structs.replace(decode_event(record.data), seq=record.seq)
+            event = msgspec.structs.replace(ev.decode_event(record.data), seq=record.seq)
         except Exception:
             return
-        if isinstance(event, SessionEvent) and event.provider_session_id:
+        if isinstance(event, ev.SessionEvent) and event.provider_session_id:
             self._agents[event.session_id] = event.provider_session_id
-        if isinstance(event, ApprovalEvent):
+        if isinstance(event, ev.ApprovalEvent):
             self._asks(event)
         elif record.run_id:
-            if isinstance(event, TERMINAL):
+            if isinstance(event, ev.TERMINAL):
                 self._approvals.note(event)
             self._runs[record.run_id].apply(event)
 
@@ -240,7 +231,7 @@ class Lists:
                 if run is not None and not (run.provider or run.ended):
                     run.provider = provider
 
-    def _asks(self, event: ApprovalEvent) -> None:
+    def _asks(self, event: ev.ApprovalEvent) -> None:
         """Update an approval by its event and by the decision on it."""
         new = asks(event) and event.approval_id not in self._requests
         self._approvals.note(event)
@@ -401,10 +392,10 @@ def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _ms(at: datetime | None) -> int | None:
-    return None if at is None else at_ms(at)
+    return None if at is None else ev.at_ms(at)
 
 
-def _call(event: Event) -> str:
+def _call(event: ev.Event) -> str:
     return str(getattr(event, "tool_call_id", ""))
 
 

@@ -10,16 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.events import (
-    TERMINAL,
-    ApprovalEvent,
-    Event,
-    RecordPruned,
-    RunCancelled,
-    SessionEvent,
-    ToolApprovalRequested,
-    at_ms,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import NOT_JSON, json_words
@@ -73,11 +64,11 @@ class KnownSession:
         self.provider = provider
         self.provider_session_id = provider_session_id
 
-    def next_seq(self, session_id: str, events: Sequence[Event]) -> int:
+    def next_seq(self, session_id: str, events: Sequence[ev.Event]) -> int:
         """The seq of the session's first event among these."""
         if not self.last_seq:
             first = next(event for event in events if event.session_id == session_id)
-            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
+            if isinstance(first, ev.RecordPruned) and first.seq > 0:  # what is pruned elsewhere
                 self.head = head_below(first, self.head)
                 return first.seq
         return self.last_seq + 1
@@ -88,9 +79,9 @@ class KnownSession:
         self.last_seq, self.head = seq + len(digests) - 1, digests[-1]
         return digests
 
-    def learn(self, event: Event) -> bool:
+    def learn(self, event: ev.Event) -> bool:
         """Whether the event changes the session's provider, or its id of the session."""
-        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        found = event.provider_session_id if isinstance(event, ev.SessionEvent) else None
         if not ((event.provider and not self.provider) or (found and found != self.provider_session_id)):
             return False
         self.provider = self.provider or event.provider
@@ -98,7 +89,7 @@ class KnownSession:
         return True
 
 
-def run_after(run: KnownRun, event: Event) -> KnownRun | None:
+def run_after(run: KnownRun, event: ev.Event) -> KnownRun | None:
     """The run after an event; None if it does not change, as after its end."""
     status, provider, epoch, in_flight = run
     if status not in GOING_ON:
@@ -112,12 +103,14 @@ def run_after(run: KnownRun, event: Event) -> KnownRun | None:
 def run_columns(run: RunInfo) -> tuple[Any, ...]:
     """The values of `RUN_COLUMNS`. Raises as the encoder does if the spec is not JSON."""
     at = run.created_at
-    return run.run_id, run.provider, run.status, at and at.isoformat(), at and at_ms(at), _encode(run.spec)
+    return run.run_id, run.provider, run.status, at and at.isoformat(), at and ev.at_ms(at), _encode(run.spec)
 
 
 def append_new(
-    events: Sequence[Event], stored: Callable[[Event], Event | None], append: Callable[[list[Event]], list[Event]]
-) -> list[Event]:
+    events: Sequence[ev.Event],
+    stored: Callable[[ev.Event], ev.Event | None],
+    append: Callable[[list[ev.Event]], list[ev.Event]],
+) -> list[ev.Event]:
     """Append the events that are not stored yet, each id once; returns all as stored.
 
     Args:
@@ -125,9 +118,9 @@ def append_new(
         stored: the stored ones, by session and id.
         append: appends the new ones, and returns them as they will be stored.
     """
-    found: dict[tuple[str, str], Event] = {}
-    fresh: list[Event] = []
-    place: list[int | Event] = []
+    found: dict[tuple[str, str], ev.Event] = {}
+    fresh: list[ev.Event] = []
+    place: list[int | ev.Event] = []
     numbers: dict[tuple[str, str], int] = {}
     for event in events:
         id = (event.session_id, event.event_id)
@@ -195,7 +188,7 @@ class Transaction(ABC):
     def last_command(self) -> int:
         """The number of the latest command when it began."""
 
-    def append(self, batch: Batch, *, find_stored: bool, epoch: int = 0) -> list[Event]:
+    def append(self, batch: Batch, *, find_stored: bool, epoch: int = 0) -> list[ev.Event]:
         """Gather the rows of events; returns the events as they will be stored. With `find_stored`, stored events are
         left out; without it, a repeated event_id breaks the commit. A unit that is stored already is not stored
         again. Raises StoreError, with nothing gathered, for events of a run that `epoch` has not claimed or that are
@@ -247,14 +240,14 @@ class Transaction(ABC):
         """Queue a row's update; `in_order` as in `write`."""
 
     @abstractmethod
-    def _append_new(self, events: Sequence[Event]) -> list[Event]:
+    def _append_new(self, events: Sequence[ev.Event]) -> list[ev.Event]:
         """Append the events that are not stored yet; returns all as stored."""
 
     def _epoch(self, run_id: str) -> int:
         run = self._run(run_id)
         return 0 if run is None else run[2]
 
-    def _append_rest(self, batch: Batch, epoch: int) -> list[Event]:
+    def _append_rest(self, batch: Batch, epoch: int) -> list[ev.Event]:
         """Append the rest of a partly stored unit; returns all as stored."""
         first = batch.events[0]
         sql = "SELECT seq, data FROM events WHERE session_key = ? AND seq >= ? AND run_id = ? ORDER BY seq"
@@ -281,7 +274,7 @@ class Transaction(ABC):
                     in_flight.observe(event)
                 part.ensure_delta().in_flight = in_flight.text
 
-    def _append(self, batch: Batch) -> list[Event]:
+    def _append(self, batch: Batch) -> list[ev.Event]:
         next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
@@ -295,23 +288,23 @@ class Transaction(ABC):
             self._rows.add(session.key, part, session.link(part.seq, part.records))
         return batch.events
 
-    def _note(self, event: Event, session: KnownSession) -> None:
+    def _note(self, event: ev.Event, session: KnownSession) -> None:
         """Update the rows of an event's session, run and approvals."""
         if session.learn(event):
             sql = "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?"
             self._follow(sql, (session.provider, session.provider_session_id, session.key))
         if event.run_id:
             self._note_run(event)
-        if isinstance(event, ApprovalEvent):
+        if isinstance(event, ev.ApprovalEvent):
             if asks(event):
                 values = (event.approval_id, session.key, event.seq, event.run_id, event.held, event.ran)
                 self._follow(_REQUESTED, values, in_order=True)
-            elif not isinstance(event, ToolApprovalRequested):
+            elif not isinstance(event, ev.ToolApprovalRequested):
                 self._close(event)
-        elif isinstance(event, TERMINAL):
+        elif isinstance(event, ev.TERMINAL):
             self._withdraw(event)
 
-    def _note_run(self, event: Event) -> None:
+    def _note_run(self, event: ev.Event) -> None:
         run = self._run(event.run_id)
         if run is None:
             self.insert_run(RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at))
@@ -321,7 +314,7 @@ class Transaction(ABC):
             self._runs[event.run_id] = after
             self._follow("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
-    def _close(self, event: ApprovalEvent) -> None:
+    def _close(self, event: ev.ApprovalEvent) -> None:
         """Close an approval; an earlier answer is kept if the event repeats it, or withdraws it; see `closed`."""
         state, answer = state_after(event), "NULL"
         values: tuple[Any, ...] = ()
@@ -335,14 +328,14 @@ class Transaction(ABC):
         values = (*values, state, _text(event), event.approval_id)
         self._follow(f"UPDATE approvals SET {columns} WHERE approval_id = ?", values, in_order=True)
 
-    def _withdraw(self, end: Event) -> None:
+    def _withdraw(self, end: ev.Event) -> None:
         """Withdraw the pending approvals of an ended run, unless it ended to request them (see `outlives`)."""
-        unless = " AND held" if isinstance(end, RunCancelled) else ""
+        unless = " AND held" if isinstance(end, ev.RunCancelled) else ""
         sql = "UPDATE approvals SET state = 'withdrawn', answered_at = ?, recorded = true WHERE run_id = ?"
         self._follow(f"{sql} AND {WAITING}{unless}", (_text(end), end.run_id), in_order=True)
 
 
-def _text(event: Event) -> str | None:
+def _text(event: ev.Event) -> str | None:
     return None if event.at is None else event.at.isoformat()
 
 
@@ -357,7 +350,7 @@ _instruction = msgspec.json.Decoder(Command).decode
 
 
 def answer(
-    recorder: Transaction, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
+    recorder: Transaction, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: ev.Event | None = None
 ) -> StoredApproval:
     """Record an answer, if it is the first, as a command or as the event; see `Store.answer`."""
     session_id = _found(recorder, approval_id).request.session_id
@@ -450,7 +443,7 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
     number, session_id, _, _, seq, data, state, given, answered_at, recorded = row
     event = from_record(data, session_id=session_id, seq=seq)
     try:
-        if not isinstance(event, ToolApprovalRequested):
+        if not isinstance(event, ev.ToolApprovalRequested):
             raise TypeError(event.type)
         return StoredApproval(
             request=shown(event),
@@ -548,7 +541,7 @@ _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs
 _REMOVED = ("DELETE FROM approvals WHERE session_key = ?", "DELETE FROM runs WHERE session_key = ?")
 
 
-def prune(recorder: Transaction, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+def prune(recorder: Transaction, event: ev.RecordPruned, *, up_to: int) -> ev.RecordPruned | None:
     """See `Store.prune`."""
     recorder.lock([event.session_id], make=False)
     session = recorder.session(event.session_id)
@@ -575,5 +568,5 @@ def prune(recorder: Transaction, event: RecordPruned, *, up_to: int) -> RecordPr
     for sql in _REMOVED:
         recorder.write(sql, (key,), in_order=True, runs=ids)
     recorder.remove_beside(event.session_id)
-    assert isinstance(stored, RecordPruned)
+    assert isinstance(stored, ev.RecordPruned)
     return stored
