@@ -133,7 +133,7 @@ class Bench:
 
     def environment(self, name: str) -> dict[str, str]:
         """An agent's whole environment."""
-        own = self._opencode() if name == "opencode" else self._gemini()
+        own = {"opencode": self._opencode, "copilot": self._copilot}.get(name, self._gemini)()
         nowhere = "http://127.0.0.1:9"
         folders = {name: str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
         return {
@@ -147,6 +147,14 @@ class Bench:
             "BUN_JSC_useDFGJIT": "0",  # opencode lives for seconds, which repay neither the optimising compiler
             "BUN_JSC_useGC": "0",  # nor the garbage collector
             **own,
+        }
+
+    def _copilot(self) -> dict[str, str]:
+        return {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_BASE_URL": f"{self._api.url}/v1",
+            "COPILOT_MODEL": "gpt-4.1",
+            "XDG_CACHE_HOME": str(INSTALLED.parents[1] / "cache"),  # it unpacks 240 MB there
         }
 
     def _opencode(self) -> dict[str, str]:

@@ -259,14 +259,14 @@ def refusal(data: bytes, why: str, agent: str) -> dict[str, object] | None:
     decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
     if not isinstance(hook, str):  # whatever the client sent, it is no hook
         return None
+    if hook in ("UserPromptSubmit", "ConfigChange"):
+        return {"decision": "block", "reason": f"proctor: {why}"}
     if agent not in ("claude", "codex"):
         if hook.startswith(JUST_TOLD) and hook != "beforeSubmitPrompt":
             return {}
         if agent != "copilot":
             return None
         return {**decision} if hook == "PreToolUse" else {}
-    if hook in ("UserPromptSubmit", "ConfigChange"):
-        return {"decision": "block", "reason": f"proctor: {why}"}
     output: dict[str, object] = {"systemMessage": f"proctor: {why}"}
     if hook == "PreToolUse":
         output["hookSpecificOutput"] = {"hookEventName": hook, **decision}

@@ -33,6 +33,8 @@ REFUSED_BEFORE = "the client was denied before anything was decided"
 _PROBED = "probe"
 LOG_NOTE = "log"
 """The client's log of a session."""
+AGENT_NOTE = "agent "
+"""Begins the name of a note that a session has of each of its subagents, by their ids."""
 KEPT_S = 900.0
 """A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
 
@@ -104,6 +106,7 @@ class HookDecider:
         self._store = HookStore(options.store, options.store_id)
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
+        self._roots: dict[str, str] = {}
         self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None, str]]] = {}
         self._clients: dict[str, _Watched] = {}
         self._recalled = False
@@ -131,7 +134,7 @@ class HookDecider:
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused. What
         only reports is recorded before anything else is decided in its session.
         """
-        hook_input = CLIENTS[agent].read(data)
+        hook_input = self._in_root(CLIENTS[agent].read(data))
         reply = reply if hook_input.kind in REFUSABLE else None
         if reply is not None and reply.cancelled():
             raise EventError(REFUSED_BEFORE)
@@ -142,6 +145,17 @@ class HookDecider:
             if hook_input.kind in REPORTS:
                 self._late.setdefault(hook_input.session_id, []).append((hook_input, owner, origin, agent))
             raise
+
+    def _in_root(self, given: HookInput) -> HookInput:
+        """A hook of a subagent with a session of its own as one of the session that a person prompts."""
+        if not (parent := given.parent_id):
+            return given
+        if parent not in self._roots:
+            with self._store.record(parent) as record:
+                found = record.notes_of_all(AGENT_NOTE + parent)
+            self._roots[parent] = found[0][0] if found else parent
+        root = self._roots[given.session_id] = self._roots[parent]
+        return msgspec.structs.replace(given, session_id=root, agent_id=given.session_id)
 
     def _catch_up(self, session_id: str) -> None:
         """Record what has happened in a session and could not be recorded then; nothing is decided before."""
@@ -173,6 +187,8 @@ class HookDecider:
             if hook_input.kind in ("prompt", "session_end"):
                 self._end_calls(client, hook_input.transcript_path, session, record, at)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
+            if hook_input.parent_id and whole.note(note := AGENT_NOTE + str(hook_input.agent_id)) is None:
+                whole.keep(note, b"")
             if session.goes_on and whole.note(LOG_NOTE) != (log := hook_input.transcript_path.encode()):
                 whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():

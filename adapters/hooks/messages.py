@@ -47,6 +47,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         session_id: the session, as the client names it.
         prompt_id: the prompt it belongs to, where the client names it.
         agent_id: the sub-agent it comes from.
+        parent_id: the session, or the subagent, that started the subagent whose session this is.
         tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
         error: why the call, or the response that is over, has failed.
         used: what responses used, as far as the client says so itself and has not said before.
@@ -61,6 +62,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     prompt_id: str = ""
     agent_id: str | None = None
+    parent_id: str = ""
     permission_mode: str = ""
     cwd: str = ""
     transcript_path: str = ""

@@ -194,6 +194,5 @@ def _above(pid: int) -> tuple[tuple[int, str], ...]:
 def _runs_only(process: psutil.Process, line: str) -> bool:
     """Whether it is a shell that runs the hook's line, and nothing else, as the client starts it."""
     words = process.cmdline()
-    if len(words) != 3 or os.path.basename(words[0]) not in SHELLS:
-        return False
-    return words[1] in ("-c", "-lc") and words[2] in (line, f"{line} || exit 2")
+    starts = words[1:-1] in (["-c"], ["-lc"], ["--norc", "--noprofile", "-c"])
+    return starts and os.path.basename(words[0]) in SHELLS and words[-1] in (line, f"{line} || exit 2")

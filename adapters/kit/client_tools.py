@@ -185,6 +185,12 @@ _GEMINI_NO_PORTABLE_NAME = """
     tracker_visualize update_topic write_todos
 """
 _GEMINI_EDIT = ("instruction", "old_string", "allow_multiple")
+_COPILOT_NO_PORTABLE_NAME = """
+    ask_user AskUserQuestion exit_plan_mode fetch_copilot_cli_documentation list_agents list_bash read_agent read_bash
+    report_intent session_store_sql skill sql stop_bash task_complete TodoWrite update_todo write_agent
+"""
+_COPILOT_BASH = ("command", "description", "mode", "sessionId", "shellId", "initial_wait", "detach")
+_COPILOT_TASK = ("prompt", "description", "agent_type", "name", "model", "reasoning_effort", "context_tier", "mode")
 HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     "claude": CLAUDE_TOOLS,
     "codex": (
@@ -194,17 +200,29 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("collaborationspawn_agent", "task", "task_name", prompt="$.message"),
     ),
     "copilot": (
-        tool("bash", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
-        tool("powershell", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
-        tool("write_bash", "bash", "sessionId", "delay", command="$.input"),
-        tool("view", "read", "path", "view_range"),
-        tool("create", "write", "path", content="$.file_text"),
-        tool("edit", "edit", "path", "old_str", content="$.new_str"),
-        tool("glob", "glob", "pattern", "path"),
-        tool("grep", "grep", "pattern", "path", "glob"),
-        tool("web_fetch", "fetch", "url"),
-        tool("task", "task", "prompt", "description", "agent_type"),
-        *(Tool(name=name) for name in ("ask_user", "read_bash", "stop_bash", "report_intent", "update_todo")),
+        tool("bash", "bash", *_COPILOT_BASH),
+        tool("powershell", "bash", *_COPILOT_BASH),
+        tool("write_bash", "bash", "sessionId", "shellId", "delay", command="$.input"),
+        tool("view", "read", "path", "view_range", "forceReadLargeFiles", synonyms=("Read",)),
+        tool("create", "write", "path", content="$.file_text", synonyms=("Write",)),
+        replace(
+            APPLY_PATCH,
+            name="edit",
+            acts_where={**APPLY_PATCH.acts_where, "edit": ("$.path", *APPLY_PATCH.acts_where["edit"])},
+            synonyms=("apply_patch",),
+            inputs={
+                **APPLY_PATCH.inputs,
+                "path": ("$.path", *APPLY_PATCH.inputs["path"]),
+                "content": ("$.new_str", *APPLY_PATCH.inputs["content"]),
+            },
+            takes=("changes", "input", "old_str"),
+        ),
+        tool("glob", "glob", "pattern", path=("$.path", "$.paths", "$.paths[*]")),
+        tool("grep", "grep", "pattern", "glob", path=("$.path", "$.paths", "$.paths[*]"), synonyms=("rg",)),
+        tool("web_fetch", "fetch", "url", synonyms=("WebFetch",)),
+        tool("web_search", "web_search", "query", synonyms=("WebSearch",)),
+        tool("task", "task", *_COPILOT_TASK, synonyms=("Agent",)),
+        *(Tool(name=name) for name in _COPILOT_NO_PORTABLE_NAME.split()),
     ),
     "cursor": (
         tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
@@ -225,15 +243,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("read_file", "read", "start_line", "end_line", path="$.file_path"),
         tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
         tool("write_file", "write", "content", path="$.file_path"),
-        tool(
-            "replace",
-            "edit",
-            "instruction",
-            "old_string",
-            "allow_multiple",
-            path="$.file_path",
-            content="$.new_string",
-        ),
+        tool("replace", "edit", *_GEMINI_EDIT, path="$.file_path", content="$.new_string"),
         tool("list_directory", "glob", "ignore", path="$.dir_path"),
         tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path"),
         tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path"),

@@ -1,13 +1,14 @@
-"""GitHub Copilot CLI: its events, the fields of its input, its answers, as its documentation has them."""
+"""GitHub Copilot CLI: its events, the fields of its input, its answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from ...kit.client_tools import HOOKED
+from ...kit.client_tools import HOOKED, certain_changes_of
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -18,7 +19,9 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "Stop": "stop",
     "SessionEnd": "session_end",
 }
-"""Under these names its input names the event; under its own (`preToolUse`) it does not."""
+"""Under these names its input names the event, and tools as Claude Code does; under its own (`preToolUse`) it names
+tools by its own names, and no event.
+"""
 _TIMEOUT_S: Final = 120
 
 
@@ -36,6 +39,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 
     session_id: str
     event: str
+    parent_agent_id: str = ""
     cwd: str = ""
     prompt: str = ""
     tool_name: str = ""
@@ -48,23 +52,40 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
     message: _Input = decoded(data, _Input, COPILOT)
-    kind, result = EVENTS.get(message.event), message.tool_result
-    if kind == "completed" and result.result_type not in ("", "success"):
+    kind, result, tool_input = EVENTS.get(message.event), message.tool_result, as_object(message.tool_input)
+    text = result.text_result_for_llm
+    if kind == "completed" and (result.result_type not in ("", "success") or _failed(message.tool_name, text)):
         kind = "failed"
+    elif message.parent_agent_id and kind in ("prompt", "stop", "session_end"):
+        kind = None  # of a subagent, whose session is its own
+    if isinstance(message.tool_input, str) and message.tool_name in ("Edit", "apply_patch"):
+        tool_input["changes"] = certain_changes_of(message.tool_input)
     return hook_input(
         COPILOT,
         message,
         kind=kind,
-        tool_input=as_object(message.tool_input),
-        tool_response=result.text_result_for_llm,
-        error=message.error or result.text_result_for_llm,
+        parent_id=message.parent_agent_id,
+        tool_input=tool_input,
+        tool_response=text,
+        error=message.error or text,
     )
 
 
+_FAILED: Final = re.compile(r"<shellId: \S+ completed with exit code (?!0>)[^>]*>\s*$")
+"""How a command's result ends that has failed; the client says no other word of it."""
+
+
+def _failed(tool_name: str, text: Any) -> bool:
+    tool = COPILOT.tool(tool_name)
+    return isinstance(text, str) and tool is not None and "bash" in tool.acts and bool(_FAILED.search(text))
+
+
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
-    """The hook's output; only that of a call is heard."""
+    """The hook's output; only those of a call and a prompt are heard."""
     if given.kind == "call" and (answer.verdict != "allow" or answer.reason):
         return {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
+    if given.kind == "prompt" and answer.verdict == "deny":
+        return {"decision": "block", "reason": answer.reason}
     return {}
 
 
@@ -83,17 +104,25 @@ COPILOT: Final = HookClient(
     settings=ClientSettings(
         project=".github/hooks/proctor.json",
         user=".copilot/hooks/proctor.json",
+        managed="/etc/github-copilot/policy.d/proctor.json",
+        home_variable="COPILOT_HOME",
         entry=_entry,
         beside=lambda environment: {"version": 1},
-        overriding=(".github/copilot/settings.local.json", ".github/copilot/settings.json"),
+        overriding=tuple(
+            f"{folder}/settings{local}.json" for folder in (".github/copilot", ".claude") for local in (".local", "")
+        ),
         off=("disableAllHooks",),
+        beside_ours=tuple(
+            (file, '"hooks"') for file in (".github/hooks/*.json", ".github/copilot/*.json", ".claude/settings*.json")
+        ),
     ),
     asks=True,
     opens="call",
     fails_open=(
-        "calls run if their hook fails or is too slow",
-        "prompts are never denied",
-        "a folder's settings can switch hooks off (`disableAllHooks`)",
-        "its documentation names hooks of a repository only, so `--user` may have no effect",
+        "versions before 1.0.57 run calls whose hook fails",
+        "a trusted folder's settings, also those in `.claude`, can switch off hooks that aren't managed "
+        "(`disableAllHooks`)",
+        "a trusted folder's own hooks can change a call after the decision",
+        "a folder's hooks don't run while it isn't trusted",
     ),
 )

@@ -1,4 +1,4 @@
-"""Codex, Gemini CLI and opencode as they are, held by the hooks that `proctor hook install` writes."""
+"""Codex, Gemini CLI, opencode and Copilot CLI as they are, held by the hooks that `proctor hook install` writes."""
 
 import json
 import os
@@ -227,7 +227,31 @@ class Opencode(Npm):
         return "task", {"description": "d", "prompt": prompt, "subagent_type": "general"}
 
 
-@pytest.fixture(params=["codex", "gemini", "opencode"])
+class Copilot(Npm):
+    """`copilot -p`, which asks nobody."""
+
+    name, bash = "copilot", "bash"
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
+        super().__init__(root, monkeypatch, api)
+        self.env = self.environment()
+
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        return self.started("--allow-all", "-p", self.prompt(turns), env=self.env)
+
+    def write(self, path: Path) -> tuple[str, dict[str, Any]]:
+        return "create", {"path": str(path), "file_text": "x"}
+
+    def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
+        """A subagent's start."""
+        given = {"description": "d", "name": "n", "agent_type": "general-purpose", "mode": "sync"}
+        return "task", {**given, "prompt": prompt}
+
+
+NPM = {client.name: client for client in (Gemini, Opencode, Copilot)}
+
+
+@pytest.fixture(params=["codex", *NPM])
 def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Each client."""
     made: Any
@@ -236,8 +260,8 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             pytest.skip("needs Codex: pip install '.[codex]'")
         made = Codex(tmp_path, monkeypatch)
     else:
-        api = request.getfixturevalue("model_api")
-        made = (Gemini if request.param == "gemini" else Opencode)(tmp_path, monkeypatch, api)
+        made = NPM[request.param](tmp_path, monkeypatch, request.getfixturevalue("model_api"))
+        made.program()
     yield made
     end_daemons(made.store)
     if request.param == "codex":
@@ -313,7 +337,7 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
     assert recorded(agent.store, *kinds) == list(kinds)
 
 
-@pytest.mark.parametrize("agent", ["gemini", "opencode"], indirect=True)
+@pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_a_command_that_fails_is_recorded_as_failed(agent: Any) -> None:
     """So that a rule which waits for its success goes on waiting."""
     agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: bash, then: write}]}")
@@ -381,7 +405,7 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
     assert left - folder <= {path.with_name("installation_id")}
 
 
-@pytest.mark.parametrize("agent", ["gemini", "opencode"], indirect=True)
+@pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     """Of three calls one is its start, and two are left for both. Tokens that an agent tells count once a response is
     over: 120 each, of 300, so that the fourth call comes after 360; those of the last, too: `opencode run` ends as
@@ -409,6 +433,25 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
         assert (len(used), set(used)) == (7, {120})
         assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
         assert recorded(agent.store, "turn_completed")[-1:] == ["turn_completed"]
+
+
+@pytest.mark.parametrize("agent", ["copilot"], indirect=True)
+def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patches_are_judged_by_their_files(
+    agent: Any,
+) -> None:
+    """Though each has a session of its own, and hooks name an edit and a patch alike."""
+    agent.policy.write_text(POLICY.replace("max: 5", "max: 3"))
+    agent.install()
+    agent.env["COPILOT_MODEL"] = "gpt-5.4"
+
+    def patch(name: str) -> tuple[str, dict[str, Any]]:
+        return "apply_patch", {"input": f"*** Begin Patch\n*** Add File: {name}\n+x\n*** End Patch\n"}
+
+    below = agent.prompt(([patch("secret")], [patch("fine")], [patch("late")]))
+    agent.run([agent.task(agent.prompt(([agent.task(below)],)))])
+
+    assert [file.name for file in agent.cwd.iterdir()] == ["fine"]
+    assert recorded(agent.store, "run_started", "run_completed") == ["run_started", "run_completed"]
 
 
 only_codex = pytest.mark.parametrize("agent", ["codex"], indirect=True)

@@ -202,6 +202,33 @@ def test_gemini_says_only_in_words_that_a_command_failed_or_was_interrupted(text
     assert CLIENTS["gemini"].read(json.dumps({**given, "tool_response": {"llmContent": text}}).encode()).kind == kind
 
 
+@pytest.mark.parametrize(("tool", "code", "event"), [
+    ("Bash", 0, "completed"), ("Bash", 3, "failed"), ("bash", 137, "failed"), ("Read", 3, "completed"),
+])  # fmt: skip
+def test_copilot_says_only_in_words_that_a_command_failed(tool: str, code: int, event: str) -> None:
+    """As it tells the model, behind what the command put out; a file that ends so was read all the same."""
+    text = f"<shellId: 1 completed with exit code {3 - code}>\n<shellId: 0 completed with exit code {code}>"
+    given = {"session_id": "s", "hook_event_name": "PostToolUse", "tool_name": tool}
+    result = {"result_type": "success", "text_result_for_llm": text}
+
+    assert CLIENTS["copilot"].read(json.dumps({**given, "tool_result": result}).encode()).kind == event
+
+
+def test_subagents_of_copilot_are_known_again_by_another_process_that_judges(tmp_path: Path) -> None:
+    """Each names the one above it alone; what ends it, or prompts it, is nothing of the session's own."""
+    last: list[tuple[str, str]] = []
+    for number, above in enumerate(("", "s", "a1", "a2")):
+        session = Session("copilot", tmp_path)
+        names = {"session_id": f"a{number}", "parent_agent_id": above} if above else {}
+        for event in ("UserPromptSubmit", "Stop", "SessionEnd")[: 3 if above else 1]:
+            session.hook(event, **names)
+        session.hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, **names)
+        last = [(id, kept.run_id) for id, (kept, _) in session.judge._sessions.items()]
+        session.judge.close()
+
+    assert last == [("s", "s-1")]
+
+
 def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Session, tmp_path: Path) -> None:
     """Of a client that does not say which calls of a response are over."""
     session.call("ls")
