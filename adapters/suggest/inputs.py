@@ -306,7 +306,7 @@ def _sourced(
     stops = "https://example.net/else" if extract else "somebody-else"
     entry = Entry(
         kind="input",
-        about=f"{what}`{path}` from {_origin(sources, recurring)}",
+        about=f"{what}`{path}` from {_origin(sources, recurring)}{_unlisted(set().union(*left.values()) - recurring)}",
         tool=tool,
         sessions=len(left),
         calls=len(uses),
@@ -321,6 +321,13 @@ def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
     tools = [f"`{by}`" for by in sorted({by for by, _ in sources})]
     values = [counted(len(recurring), "recurring value")] if recurring else []
     return ", ".join(["the user", *tools, *values])
+
+
+def _unlisted(alone: set[str]) -> str:
+    """The values that one session alone has, in words."""
+    shown = [_short(text) for text in listed(alone)[:_MOST_SOURCES]]
+    more = [f"{len(alone) - len(shown):,} more"] if len(alone) > len(shown) else []
+    return f"; put into `except` what you allow of {', '.join([*shown, *more])}" if alone else ""
 
 
 def _sources(open: Mapping[str, set[tuple[str, frozenset[Supplier]]]]) -> list[Supplier]:

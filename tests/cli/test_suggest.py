@@ -140,6 +140,8 @@ def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Cli, 
     assert [text.split("`")[1] for text in answer.err.splitlines() if "learnt from" in text] == ids
     judged = cli("eval", "--policy", "policy.yaml", "sessions.jsonl", "--json").lines
     assert [each["session"] for each in judged if not each["passed"]] == ids
+    text = place.joinpath("policy.yaml").read_text()
+    assert '# `$.order` from the user; put into `except` what you allow of "B001": ' in text
 
 
 def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
