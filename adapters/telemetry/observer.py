@@ -233,8 +233,8 @@ _OUTCOME = {ev.ToolApprovalGranted: "granted", ev.ToolApprovalDenied: "denied", 
 class OpenTelemetry:
     """Makes a span of each run, decision and call, and metrics of all of them; one of a supervisor's `publishers`.
 
-    It also takes the events of other processes (`async for event in supervisor.subscribe()`). A run whose start
-    it did not see is left out. It is not safe to use from several threads at once.
+    It also takes the events of other processes (`async for event in supervisor.subscribe(after="now")`). A run
+    whose start it did not see is left out. It is not safe to use from several threads at once.
 
     Args:
         tracer_provider: where spans go; by default the program's own.

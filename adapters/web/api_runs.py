@@ -18,7 +18,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import wait_again
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
-from proctor.supervisor.watch.subscriptions import Subscription
+from proctor.supervisor.watch.subscriptions import NOW, Subscription
 
 from ..drawing import draw_svg
 from ..kit.display_text import escape_control_lines
@@ -197,7 +197,7 @@ async def stream(request: ApiRequest) -> Any:
     """The events of all runs in any process, as they are stored."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
-    async with request.service.subscribe(tenant=query.tenant, after=after or 0) as events:
+    async with request.service.subscribe(tenant=query.tenant, after=after or NOW) as events:
         place = events.cursor  # one of another store is an error of the request
     return _stream(request, tenant=query.tenant, after=place)
 

@@ -26,7 +26,7 @@ from proctor.policies.events import EVENT_TYPES, Event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
+from proctor.supervisor.watch.subscriptions import NOW, Subscription, Subscriptions
 
 from ..kit.values import atomic_write
 
@@ -271,7 +271,7 @@ STORE_PAUSE_S = 1.0
 async def begin(store: Store, cursor: CursorFile) -> None:
     """Store the end of the log as the position where none is stored: what comes from now on is sent."""
     if cursor.read() is None:
-        async with Subscriptions(store).subscribe(after=0) as events:
+        async with Subscriptions(store).subscribe(after=NOW) as events:
             cursor.write(str(events.cursor))
 
 
@@ -305,7 +305,7 @@ async def send_events(
     after = cursor.read()
     while True:
         try:
-            async with subscriptions.subscribe(after=after or 0) as events:
+            async with subscriptions.subscribe(after=after or NOW) as events:
                 place = str(events.cursor)
                 cursor.write(place)
                 try:

@@ -448,14 +448,13 @@ class Supervisor:
     ) -> Subscription:
         """A subscription to events: `async with supervisor.subscribe(...) as events`, then `async for`.
 
-        With a session or a run, it yields the stored events with seq > `after` ("start" is 0), then new ones; with a
-        run, until its end. With a tenant, or without any of these, it yields the events of the tenant's runs, or of
-        every run in the store, after `after`: the `cursor` of another such subscription, or "start"; by default, from
-        now on. `types` names the wanted event types, for example `policy_violation`.
+        It yields what is stored, then what is new, of every process, each event once, those of a session in order: of
+        a session or a run, of which it ends with the run, of a tenant's runs, or of everything in the store. `types`
+        names the wanted event types, for example `policy_violation`.
 
-        It covers the runs of every process and yields each event once, those of a session in order. `events.cursor`
-        is the position after the last yielded event, to continue from. Entering raises UsageError for a run or a
-        position that does not exist.
+        `after` is the `cursor` of another such subscription (of a session or a run also a seq), "start", which is the
+        default, or "now" for new events only. `events.cursor` is the position after the last yielded event. Entering
+        raises UsageError for a run or a position that does not exist.
         """
         return self._subscriptions.subscribe(
             session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types

@@ -25,6 +25,8 @@ from .log_follower import CAPACITY, Buffer, LogFollower
 
 START = "start"
 """The cursor before the first stored event."""
+NOW = "now"
+"""The cursor after the last event that is stored when a subscription is entered."""
 
 _PAGE = 256
 Placed: TypeAlias = tuple[int, Event]
@@ -101,17 +103,19 @@ class SessionCursor(EventCursor):
         self.run_id = run_id
 
     async def begin(self) -> None:
-        after = 0 if self._after == START else self._after
+        after = 0 if self._after in (START, NOW) else self._after
         check_cursor(after)
         assert isinstance(after, int)
         self._position = after
-        if self.run_id is None:
-            return
-        run = await self._store.run(self.run_id)
-        if run is None or self.session_id not in (None, run.session_id):
-            where = f" in session `{self.session_id}`" if self.session_id else ""
-            raise UsageError(f"there is no run `{self.run_id}`{where}")
-        self.session_id = run.session_id
+        if self.run_id is not None:
+            run = await self._store.run(self.run_id)
+            if run is None or self.session_id not in (None, run.session_id):
+                where = f" in session `{self.session_id}`" if self.session_id else ""
+                raise UsageError(f"there is no run `{self.run_id}`{where}")
+            self.session_id = run.session_id
+        if self._after == NOW:
+            assert self.session_id is not None
+            self._position = await self._store.last_seq(self.session_id)
 
     def _stored(self) -> AsyncIterator[Event]:
         assert self.session_id is not None
@@ -167,9 +171,9 @@ class LogCursor(EventCursor):
 
 def _position(after: object, now: LogPosition) -> int:
     """The position that a cursor names. Raises UsageError for a cursor of another store."""
-    if after == 0 and not isinstance(after, bool):
+    if after == NOW:
         return now.position
-    if after == START:
+    if after == START or (after == 0 and not isinstance(after, bool)):
         return 0
     if not isinstance(after, str):
         raise UsageError(
@@ -177,7 +181,7 @@ def _position(after: object, now: LogPosition) -> int:
         )
     store_id, _, position = after.rpartition(".")
     if not (store_id and position.isascii() and position.isdigit()):
-        raise UsageError(f"`after` is `{after}`; it is the `cursor` of a subscription, or `{START}`")
+        raise UsageError(f"`after` is `{after}`; it is the `cursor` of a subscription, `{START}` or `{NOW}`")
     if store_id != now.store_id:
         raise UsageError(f"`after` is `{after}`, a cursor of another store; this one begins at `{START}`")
     if int(position) > now.position:

@@ -231,7 +231,7 @@ class Chaos:
             await KillSwitch(store).kill(by="ana", run_id=self._chance.choice(going).run_id, wait_s=0.5)
 
     async def _follow(self, fleet: Fleet) -> None:
-        async with fleet.subscribe() as events:
+        async with fleet.subscribe(after="now") as events:
             async for event in events:
                 self.followed.append(event)
 

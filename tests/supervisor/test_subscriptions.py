@@ -106,7 +106,7 @@ async def test_it_hears_what_other_processes_run(tmp_path: Path) -> None:
 
         await run(other, "old")
         await run(watching, "mine")
-        async with watching.subscribe() as events:
+        async with watching.subscribe(after="now") as events:
             expected = [
                 event
                 for supervisor, session_id in (
@@ -145,7 +145,7 @@ async def test_what_others_store_while_it_is_entered_comes_once(tmp_path: Path) 
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(write)
-                async with watching.subscribe() as events:
+                async with watching.subscribe(after="now") as events:
                     entered = await here.last_seq("s")
                     await there.append([MessageReceived(session_id="s", run_id="r", content="after")])
                     async for event in events:
@@ -183,8 +183,10 @@ async def test_a_run_that_is_over_is_followed_to_its_end_from_any_place() -> Non
             for after in (0, 2, events[-1].seq, events[-1].seq + 100):
                 seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=after)]
                 assert seen == [event for event in events if event.seq > after]
-            seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after="start")]
-            assert seen == list(events)
+            for place, expected in (("start", list(events)), ("now", [])):
+                assert [
+                    event async for event in supervisor.subscribe(run_id=events[0].run_id, after=place)
+                ] == expected
 
 
 def places(events: list[Event]) -> list[tuple[str, int]]:
@@ -220,7 +222,7 @@ async def test_everything_is_followed_from_the_start_and_from_any_cursor() -> No
 
     assert places(first + rest) == [("s", 1), ("t", 1), ("s", 2), ("t", 2), ("s", 3), ("t", 3)]
     assert places(new) == [("u", 1)]
-    assert (await take(7, hub, after="start"))[0] == first + rest + new
+    assert (await take(7, hub))[0] == first + rest + new
     assert isinstance(cursor, str)
 
 
@@ -261,14 +263,14 @@ async def test_a_tenants_events_are_those_of_all_its_runs() -> None:
             return list((await handle.wait()).events)
 
         before = await run("acme")
-        async with supervisor.subscribe(tenant="acme") as events:
+        async with supervisor.subscribe(tenant="acme", after="now") as events:
             await run("other")
             mine = await run("acme")
             with anyio.fail_after(PATIENCE_S):
                 live = [await anext(events) for _ in mine]
             cursor = events.cursor
         again = await run("acme")
-        stored, _ = await take(len(before + mine + again), supervisor, tenant="acme", after="start")
+        stored, _ = await take(len(before + mine + again), supervisor, tenant="acme")
         since, _ = await take(len(again), supervisor, tenant="acme", after=cursor)
 
     assert live == mine
@@ -334,7 +336,7 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
     ({"run_id": "r", "after": "begin"}, "`after`"),
     *(({"session_id": "s", "after": after}, "`seq` of the last event seen") for after in (-1, "7", 1.5, True, None)),
     *(({"after": after}, "counts within one session") for after in (7, True, None)),
-    ({"after": "yesterday"}, "it is the `cursor` of a subscription, or `start`"),
+    ({"after": "yesterday"}, "it is the `cursor` of a subscription, `start` or `now`"),
     ({"after": "other.5"}, "a cursor of another store"),
     ({"after": "ahead"}, "it is an older copy"),
 ])  # fmt: skip
