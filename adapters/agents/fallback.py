@@ -23,8 +23,7 @@ from proctor.supervisor.run.provider_session import session_missing
 
 from ..kit.function_tools import both
 from ..kit.gate import EventStream
-from ..kit.provider import GIVE_UP_S, provider_error
-from ..kit.tasks import helpers
+from ..kit.provider import GIVE_UP_S, helpers, provider_error
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

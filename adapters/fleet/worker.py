@@ -23,7 +23,7 @@ from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
-from ..kit.tasks import helpers
+from ..kit.provider import helpers
 from .queue import SHARE, Waiting, is_blocked, is_free, spec_of, waiting
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError, RpcHandler
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
     from .process_tree import ProcessTree, marked_environment, process_cancel_steps
-    from .provider import ClientSession, RpcSession, TaskProvider, at_work, provider_error
+    from .provider import ClientSession, RpcSession, TaskProvider, at_work, helpers, provider_error
     from .subprocesses import CommandResult, Subprocesses
-    from .tasks import helpers
     from .transcript import MessageCall, conversation, extract_calls, replay_prompt, text_of
     from .values import import_object, to_jsonable
 
@@ -83,9 +82,8 @@ __getattr__, __dir__ = lazily(
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError RpcHandler",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
         "process_tree": "ProcessTree marked_environment process_cancel_steps",
-        "provider": "ClientSession RpcSession TaskProvider at_work provider_error",
+        "provider": "ClientSession RpcSession TaskProvider at_work helpers provider_error",
         "subprocesses": "CommandResult Subprocesses",
-        "tasks": "helpers",
         "transcript": "MessageCall conversation extract_calls replay_prompt text_of",
         "values": "import_object to_jsonable",
     },
@@ -106,7 +104,6 @@ ROOMS = (
     "gate",
     "jsonrpc",
     "subprocesses",
-    "tasks",
     "values",
     "process_tree",
     "guardian",

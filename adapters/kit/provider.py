@@ -1,6 +1,6 @@
 """Bases of providers: `ClientSession` for a client process, `TaskProvider` for an agent in this process.
 
-Each has a stream of events, a gate, cancel steps and an end.
+Each has a stream of events, a gate, cancel steps and an end; `helpers` run beside a body of code.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from .gate import CallGate, EventStream
 from .jsonrpc import RpcHandler
 from .process_tree import ProcessTree, process_cancel_steps
 from .subprocesses import Subprocesses
-from .tasks import helpers
 from .transcript import replay_prompt
 
 if TYPE_CHECKING:
     import anyio.abc
-
 
 RpcT = TypeVar("RpcT", bound=RpcClient)
 
@@ -218,6 +216,28 @@ class TaskProvider:
     async def _given_up(self) -> None:
         self._stream.close()
         self._stream.abandon()
+
+
+@asynccontextmanager
+async def helpers() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """A task group that is cancelled when the body is left; the body's exception is raised unwrapped, even if a
+    helper has failed too.
+    """
+    failure: Exception | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            except Exception as error:  # raised again below, outside the group that would wrap it
+                failure = error
+            finally:
+                tasks.cancel_scope.cancel()
+    except Exception as of_helpers:
+        if failure is None:
+            raise
+        raise failure from of_helpers
+    if failure is not None:
+        raise failure
 
 
 @asynccontextmanager

@@ -23,8 +23,7 @@ from proctor.supervisor.ports.store import Store
 from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, policy_parts, uncounted
 from ..kit.process_tree import ProcessTree, process_cancel_steps
-from ..kit.provider import provider_error
-from ..kit.tasks import helpers
+from ..kit.provider import helpers, provider_error
 from .downstream import Downstream, Upstream, offered_tools
 from .messages import Incoming, Outgoing, named_keys
 from .relay import Relay, SharedByConnections

@@ -30,6 +30,7 @@ from .observed import HOST, LINK, ObservedCall, Supplier, host_of, is_address, l
 _MOST_VALUES = 25
 """More values than this are not listed."""
 _MOST_SOURCES = 4
+_MOST_SHOWN = 4
 LARGEST = 2**53
 """Larger numbers are not written: not every reader of a policy has them exactly."""
 _RECURS = 2
@@ -306,7 +307,7 @@ def _sourced(
     stops = "https://example.net/else" if extract else "somebody-else"
     entry = Entry(
         kind="input",
-        about=f"{what}`{path}` from {_origin(sources, recurring)}{_unlisted(set().union(*left.values()) - recurring)}",
+        about=f"{what}`{path}` from {_origin(sources, recurring)}{_unlisted(left, recurring)}",
         tool=tool,
         sessions=len(left),
         calls=len(uses),
@@ -323,9 +324,10 @@ def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
     return ", ".join(["the user", *tools, *values])
 
 
-def _unlisted(alone: set[str]) -> str:
+def _unlisted(left: Mapping[str, set[str]], recurring: set[str]) -> str:
     """The values that one session alone has, in words."""
-    shown = [_short(text) for text in listed(alone)[:_MOST_SOURCES]]
+    alone = listed({text for found in left.values() for text in found} - recurring)
+    shown = [_short(text) for text in alone[:_MOST_SHOWN]]
     more = [f"{len(alone) - len(shown):,} more"] if len(alone) > len(shown) else []
     return f"; put into `except` what you allow of {', '.join([*shown, *more])}" if alone else ""
 

@@ -18,7 +18,7 @@ from ...kit.client_tools import ACP_TOOLS as TOOLS
 from ...kit.client_tools import offering
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
-from ...kit.tasks import helpers
+from ...kit.provider import helpers
 from .connection import (
     AcpConnection,
     AgentTraits,

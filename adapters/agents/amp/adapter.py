@@ -31,8 +31,7 @@ from ...kit.client_tools import AMP_TOOLS, meant, offering
 from ...kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ...kit.launch_options import denied, options_for
 from ...kit.process_tree import ProcessTree, end_orphans
-from ...kit.provider import ClientSession
-from ...kit.tasks import helpers
+from ...kit.provider import ClientSession, helpers
 from ...kit.values import whole_characters
 from . import delegate
 from .translation import AmpTranslation, their_names

@@ -19,7 +19,7 @@ from ...kit.client_process import Workspace
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
 from ...kit.client_tools import offering
 from ...kit.process_tree import end_orphans
-from ...kit.tasks import helpers
+from ...kit.provider import helpers
 from .launch import COMPILES, below_guardian, bypasses, can_sign_in, check_options, compile_options, with_defaults
 from .translation import at_the_gate
 

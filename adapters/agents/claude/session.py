@@ -21,8 +21,7 @@ from proctor.supervisor.ports.adapter import Launch
 from ...kit.call_book import ClientCall
 from ...kit.gate import run_logger
 from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, bash_for_commands, guardian_killed, marked_environment
-from ...kit.provider import ClientSession
-from ...kit.tasks import helpers
+from ...kit.provider import ClientSession, helpers
 from .hooks import ClaudeCalls, Hooks
 from .launch import agent_options, decision
 from .translation import ClaudeTranslation, SessionMeter, Wire, opening_error, provider_error

@@ -19,7 +19,7 @@ from ...kit.client_process import Workspace
 from ...kit.client_tools import CODEX_TOOLS, meant, offering
 from ...kit.launch_options import allow_lists, denied, options_for
 from ...kit.process_tree import end_orphans
-from ...kit.tasks import helpers
+from ...kit.provider import helpers
 from . import connection as settings
 from . import sandbox as sandboxing
 from .connection import check_client, connect, find_client

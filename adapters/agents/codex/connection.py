@@ -26,7 +26,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 
 from ...kit.client_process import ClientProcess, RpcClient, start_client
 from ...kit.jsonrpc import RpcHandler
-from ...kit.tasks import helpers
+from ...kit.provider import helpers
 
 UNASKED: Final = {
     "apps": "connected apps act without asking",

@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters.agents.acp.translation import tool_input, tool_name
 from proctor.adapters.kit import MessageCall, extract_calls
 from proctor.adapters.kit.client_tools import CLIENTS, certain_changes_of
-from proctor.adapters.kit.tasks import helpers
+from proctor.adapters.kit.provider import helpers
 from proctor.adapters.kit.transcript import replay_prompt
 from proctor.adapters.kit.values import to_jsonable
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
