@@ -48,6 +48,7 @@ BANK = {
 NAMED = {"tool": "pay", "where": [{"path": "$.to", "exists": True}]}
 MATCHING = {"prior": "look", "output": [{"path": "$.order", "equals": {"arg": "$.order_id"}}]}
 LISTED = {"path": "$.to", "not_in": {"output_of": ["users"], "path": "$.id"}}
+TWICE = {"type": "max_calls", "tool": "pay", "max": 2}
 KEYED = {"type": "before", "first": "look", "then": "pay", "key": "$.to"}
 POOL = {
     "name": "pool",
@@ -88,17 +89,11 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     ),
     "more calls at once than a net has tokens": (policy(), {"keeps": policy(nets=[POOL])}),
     "attempts that the stack refuses": (
-        policy(
-            {"type": "max_calls", "tool": "pay", "max": 2},
-            tool_rules=[{"deny": [{"tool": "pay", "where": [{"path": "$.n", "gt": 5}]}]}],
-        ),
+        policy(TWICE, tool_rules=[{"deny": [{"tool": "pay", "where": [{"path": "$.n", "gt": 5}]}]}]),
         {"keeps": policy({"type": "count", "tool": "pay", "max": 2, "of": "attempted"})},
     ),
     "attempts that a limit asks about": (
-        policy(
-            {"type": "max_calls", "tool": "pay", "max": 2},
-            limits={"max_turns": {"max": 1, "action": "request_approval"}},
-        ),
+        policy(TWICE, limits={"max_turns": {"max": 1, "action": "request_approval"}}),
         {"keeps": policy({"type": "count", "tool": "pay", "max": 2, "of": "attempted"})},
     ),
     "what nothing returned": (policy(), {"keeps": denied(LISTED)}),

@@ -1,0 +1,395 @@
+"""A call that is held, with real clients: answered at the terminal, on the page, on a phone, or by all at once."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import codex_bench
+import pytest
+import web_server
+from hook_processes import end_daemons, recorded
+from stored_rows import stored_rows
+from terminal import Terminal
+from web_server import PROCTOR
+
+from proctor.adapters.hooks.clients import codex_trust
+from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+ASKS = """
+name: team
+on_violation: deny
+tool_rules:
+  - {tell_model: Pushes are for people., deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]}
+  - action: request_approval
+    tell_model: A deploy needs a yes.
+    allow: [{tool: bash, where: [{path: $.command, runs: [cd, ls, git status, mkdir]}]}]
+"""
+WINDOW = (
+    "\nbudgets: [{name: five-hours, max_tool_calls: 3, window: 5h, action: deny, tell_model: The window is used.}]\n"
+)
+
+
+class Claude:
+    """Claude Code at a terminal, in a folder that its person trusts."""
+
+    name, asks, ready = "claude", True, "manual mode on"
+
+    def __init__(self, claude: Any) -> None:
+        self.api, self.cwd = claude.api, claude.cwd
+        self.home = Path(claude.env["HOME"])
+        self.command, self.env = claude.at_a_terminal()
+        self.settings = (self.cwd / ".claude" / "settings.local.json",)
+
+    def says(self, *commands: str) -> None:
+        """The model runs these, each in a response of its own."""
+        self.api.say(*(self.api.reply(self.api.bash(command)) for command in commands))
+        self.api.say(self.api.reply(self.api.text("all done")))
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+
+
+class Codex:
+    """Codex at a terminal, in a folder that its person trusts, and with questions of its own about some commands."""
+
+    name, asks, ready = "codex", False, "Ask Codex to do anything"
+
+    def __init__(self, root: Path) -> None:
+        self.api, self.cwd, self.home = codex_bench.ResponsesAPI(), root / "work", root / "home"
+        folder = self.home / ".codex"
+        (folder / "rules").mkdir(parents=True)
+        self.cwd.mkdir()
+        (folder / "rules" / "mine.rules").write_text(
+            "".join(f'prefix_rule(pattern=["{word}"], decision="prompt")\n' for word in ("mkdir", "touch"))
+        )
+        (folder / "config.toml").write_text(
+            f'model = "gpt-5.5"\nmodel_provider = "fake"\nsandbox_mode = "danger-full-access"\n'
+            f'[model_providers.fake]\nname = "fake"\nbase_url = "{self.api.url}"\nwire_api = "responses"\n'
+            f'[notice.model_migrations]\n"gpt-5.5" = "gpt-6-sol"\n[projects."{self.cwd}"]\ntrust_level = "trusted"\n'
+        )
+        program = codex_trust.program()
+        assert program is not None
+        quiet = ("-c", "features.enable_request_compression=false", "-c", "analytics.enabled=false")
+        self.command = [program, *quiet, "--disable", "plugins"]
+        places = {"HOME": str(self.home), "CODEX_HOME": str(folder)}
+        self.env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", **places}
+        self.settings = (self.cwd / ".codex" / "hooks.json", folder / "config.toml")
+
+    def says(self, *commands: str) -> None:
+        """The model runs these, each in a response of its own."""
+        for number, command in enumerate(commands):
+            self.api.reply(self.api.shell(f"c{number}", command))
+        self.api.reply(self.api.text("all done"))
+
+    def close(self) -> None:
+        """Its model is gone."""
+        self.api.close()
+
+
+QUESTION = "Do you want to proceed?"
+
+
+class AtTheTerminal:
+    """One of them, held to a policy by hooks, and a page on their store."""
+
+    def __init__(self, client: Any, store: Path) -> None:
+        self.client, self.store = client, store
+        self.api, self.cwd = client.api, client.cwd
+        self.terminal = Terminal(client.command, client.env, client.cwd, columns=120, rows=40)
+
+    def prompts(self, *commands: str) -> None:
+        """The person prompts, and the model runs these, each in a response of its own."""
+        self.terminal.until(self.client.ready)
+        self.client.says(*commands)
+        self.terminal.press("go")
+        self.terminal.until("go\n")
+        self.terminal.press("\r")
+
+    def asks(self, command: str) -> None:
+        """Claude Code asks about this command; it has a line of its own only in the question."""
+        self.terminal.until(f"\n {command}\n")
+        self.terminal.until(QUESTION)
+
+
+PLACES = ["programs", "http"]
+"""How the client reaches its hooks."""
+
+
+@pytest.fixture(params=[False, True], ids=PLACES)
+def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[AtTheTerminal]:
+    """Claude Code."""
+    policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
+    policy.write_text(ASKS)
+    given = {"home": claude.env["HOME"], "unmatched": "ask", "http": request.param}
+    wanted = settings_with_hooks([policy], store, **given)
+    install(settings_path(user=False, folder=claude.cwd), wanted)
+    at = AtTheTerminal(Claude(claude), store)
+    yield at
+    at.terminal.close()
+    end_daemons(store)
+
+
+@pytest.fixture(params=[pytest.param("claude", marks=pytest.mark.claude), "codex"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Each client, not started yet."""
+    if request.param == "codex" and codex_trust.program() is None:
+        pytest.skip("needs Codex: pip install '.[codex]'")
+    claude = request.getfixturevalue("claude") if request.param == "claude" else None
+    made = Codex(tmp_path) if claude is None else Claude(claude)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Any]:
+    with web_server.site(tmp_path) as site:
+        yield site
+
+
+def waiting(site: Any) -> dict[str, Any]:
+    """The approval that waits, once the page has one."""
+    approvals = site.until("/api/approvals", lambda found: found["approvals"])["approvals"]
+    found: dict[str, Any] = approvals[0]
+    return found
+
+
+def answered(site: Any, approval: dict[str, Any], answer: str) -> Any:
+    """Answer it as the page does."""
+    body = {"answer": answer, "input_digest": approval["input_digest"]}
+    return site.ask("POST", f"/api/approvals/{approval['approval_id']}/answer", body=body)
+
+
+def state(site: Any, approval: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = site.until(
+        f"/api/approvals/{approval['approval_id']}", lambda found: found["state"] != "requested"
+    )
+    return found
+
+
+def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, Any]) -> dict[str, Any]:
+    """The approval, once a key has answered it: the question may be shown a moment before the client listens, and be
+    taken away a moment while it stands.
+    """
+    again, deadline = 0.0, time.monotonic() + PATIENCE_S
+    while (found := site.get(f"/api/approvals/{approval['approval_id']}"))["state"] == "requested":
+        assert time.monotonic() < deadline, at.terminal.text
+        if (at.terminal.shows(QUESTION) or key == "\x1b") and time.monotonic() > again:
+            at.terminal.press(key)
+            again = time.monotonic() + 3
+    return dict(found)
+
+
+@pytest.mark.claude
+@pytest.mark.parametrize(
+    ("at", "answer", "key"), [(False, "grant", "2"), (True, "deny", "1")], ids=PLACES, indirect=["at"]
+)
+def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
+    at: AtTheTerminal, site: Any, answer: str, key: str
+) -> None:
+    """An answer of the page takes the terminal's question away: the call runs, or is refused with the reason. Where
+    the terminal was first, the page is told by whom. A yes there is seen once the call has ended.
+    """
+    at.prompts("touch by-page", "touch by-key")
+    at.asks("touch by-page")
+    first = waiting(site)
+    response = answered(site, first, answer)
+    at.asks("touch by-key")
+    assert not first["asks_itself"]
+    assert response.status == 200
+    assert state(site, first)["answered_by"] == "ana"
+
+    second = waiting(site)
+    found = at_the_terminal(at, key, site, second)
+    late = answered(site, second, "deny")
+    at.terminal.until("all done") if key == "1" else None
+    assert (found["state"], found["answered_by"]) == ("granted" if key == "1" else "denied", "claude-code")
+    assert late.status == 409
+    assert [(at.cwd / name).exists() for name in ("by-page", "by-key")] == [answer == "grant", key == "1"]
+
+
+@pytest.mark.claude
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
+    at: AtTheTerminal, site: Any, ran: bool
+) -> None:
+    """Who answers at once ends the question's hook, perhaps before that has come anywhere. No hook tells of a call
+    that its person interrupts.
+    """
+    settings = json.loads(at.client.settings[0].read_text())
+    settings["hooks"]["PermissionRequest"] = [{"hooks": [{"type": "command", "command": "sleep 600"}]}]
+    at.client.settings[0].write_text(json.dumps(settings))
+    last = "touch by-key; cat pipe"
+    os.mkfifo(at.cwd / "pipe")
+    at.prompts("touch by-yes", last)
+    at.asks("touch by-yes")
+    assert at_the_terminal(at, "1", site, waiting(site))["state"] == "granted"
+    at.asks(last)
+    second = waiting(site)
+    while ran and not (at.cwd / "by-key").exists():
+        at.terminal.press("1" if at.terminal.shows(QUESTION) else "")
+    found = at_the_terminal(at, "\x1b" if ran else "2", site, second)
+    assert (found["state"], found["answered_by"]) == ("granted" if ran else "denied", "claude-code")
+    assert (at.cwd / "by-key").exists() is ran
+    assert recorded(at.store)[-1] == f"tool_call_{'failed' if ran else 'denied'}"
+
+
+@pytest.mark.claude
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTerminal, site: Any) -> None:
+    """It works in the background, in the run that started it, which ends with the response to its report."""
+    at.terminal.until(at.client.ready)
+    api, start = at.api, {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+    api.say(api.reply(api.tool("Agent", **start)), api.reply(api.text("main done")), api.reply(api.text("all done")))
+    api.say(api.reply(api.bash("touch by-sub")), api.reply(api.text("sub done")), sub=True)
+    for words, keys in (("", "go"), ("go\n", "\r")):
+        at.terminal.until(words)
+        at.terminal.press(keys)
+    at_the_terminal(at, "1", site, waiting(site))
+    at.terminal.until("main done")
+    at.terminal.until("Waiting for 1 background agent")
+    second = waiting(site)
+    response = answered(site, second, "grant")
+    at.terminal.until("all done")
+    runs = site.until("/api/runs", lambda found: found["runs"][0]["status"] == "completed")["runs"]
+
+    assert response.status == 200
+    assert second["call"]["input"]["command"] == "touch by-sub"
+    assert (at.cwd / "by-sub").exists()
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("client", ["codex"], indirect=True)
+def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
+    """No other hook tells of it."""
+    policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
+    policy.write_text("{name: p}")
+    install = ["hook", "install", "--agent", "codex", "--policy", str(policy), "--store", str(store)]
+    subprocess.run([*PROCTOR, *install], cwd=client.cwd, env=client.env, check=True, capture_output=True)
+    os.mkfifo(client.cwd / "pipe")
+    at = AtTheTerminal(client, store)
+    at.prompts("cat pipe")
+    for end, key in (("tool_call_started", ""), ("tool_call_failed", "\x1b")):
+        at.terminal.press(key)
+        deadline = time.monotonic() + PATIENCE_S
+        while not recorded(store, end):
+            assert time.monotonic() < deadline, at.terminal.text
+            at.terminal.shows("")
+    at.terminal.close()
+    end_daemons(store)
+
+
+@pytest.mark.claude
+@pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
+@pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
+def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal, site: Any) -> None:
+    """The terminal, a page and a phone answer each question in the same moment, in turns of who begins and with a
+    different word each: one answer is on record, a call that ran in spite of it is a
+    violation, and every screen says whose it was. The terminal says no at the end, as that ends the turn.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    names, states = [f"by-{number}" for number in range(3)], {}
+    at.prompts(*(f"touch {name}" for name in names))
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
+        sizes = {"ana": {}, "ben": {"viewport": {"width": 390, "height": 760}, "has_touch": True, "is_mobile": True}}
+        tabs = {name: chromium.new_context(**size).new_page() for name, size in sizes.items()}
+        for tab, token in zip(tabs.values(), (web_server.ANA, web_server.BEN), strict=True):
+            tab.set_default_timeout(20_000)
+            tab.goto(f"{site.url}/#token={token}")
+            tab.get_by_role("heading", level=1).wait_for()
+        for number, name in enumerate(names):
+            at.asks(f"touch {name}")
+            approval = waiting(site)
+            for tab in tabs.values():
+                tab.evaluate("id => { location.hash = `#/approvals/${id}` }", approval["approval_id"])
+                sync_api.expect(tab.get_by_role("article")).to_contain_text(name)
+            words = ["Approve", "Deny"] if number % 2 else ["Deny", "Approve"]
+            acts = [
+                *(partial(press, tab, word) for tab, word in zip(tabs.values(), words, strict=True)),
+                partial(at.terminal.press, "2" if name == names[-1] else "1"),
+            ]
+            for act in [*acts[number % 3 :], *acts[: number % 3]]:
+                act()
+            found = state(site, approval)
+            states[approval["call"]["id"]] = (name, found["state"])
+            assert found["expires_at"] is None  # the agent waits as long as its person does
+            by, what = found["answered_by"], {"granted": "approved"}.get(found["state"], found["state"])
+            for tab in tabs.values():
+                sync_api.expect(tab.get_by_text(f"Bash was {what} by {by}.").first).to_be_visible(timeout=20_000)
+        chromium.close()
+    events = site.get(f"/api/runs/{approval['run_id']}/events")["events"]
+    for call_id, (name, decided) in states.items():
+        types = [event["type"] for event in events if event.get("tool_call_id") == call_id]
+        assert sum(types.count(f"tool_approval_{what}") for what in ("granted", "denied")) == 1
+        if name != names[-1]:  # that was interrupted
+            ran = (at.cwd / name).exists()
+            assert ran is ("tool_call_started" in types)
+            assert ran or decided == "denied"
+            assert types.count("policy_violation") == (decided == "denied") + (decided == "denied" and ran)
+
+
+def press(tab: Any, button: str) -> None:
+    """Press it without waiting for anything."""
+    tab.evaluate(
+        "name => [...document.querySelectorAll('article button')].find((one) => one.textContent === name)?.click()",
+        button,
+    )
+
+
+@pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
+def test_a_day_under_a_pack(client: Any, site: Any) -> None:
+    """One command puts it in force. What it lists asks nobody, a push is refused with the reason, a deploy is
+    answered on a phone, a window that is used ends the work, and in the end the settings are as they were.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    for path in client.settings:
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            path.write_text('{ "model" : "sonnet" }' if client.asks else "{\n\n}")
+    before = {path: path.read_bytes() for path in client.settings}
+    env = {**client.env, "PROCTOR_STORE": str(site.store)}
+
+    def proctor(*words: str) -> None:
+        subprocess.run([*PROCTOR, *words], cwd=client.cwd, env=env, check=True, capture_output=True)
+
+    proctor("init", "--pack", "coding-agent", "--agent", client.name, "--hook")
+    with (client.cwd / "coding-agent.yaml").open("a") as file:
+        file.write(WINDOW)
+    at = AtTheTerminal(client, site.store)
+    at.prompts("mkdir a && cd . && ls a", "git push origin main", "touch deployed", "echo more", "mkdir never")
+    link = f"{site.url}/#/approvals/{waiting(site)['approval_id']}"
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
+        phone = chromium.new_context(viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)
+        page = phone.new_page()
+        page.goto(link)
+        page.get_by_label("Token").fill(web_server.ANA)
+        page.get_by_role("button", name="Sign in").tap()
+        sync_api.expect(page.get_by_role("article")).to_contain_text("touch deployed", timeout=20_000)
+        page.get_by_role("button", name="Approve", exact=True).tap()
+        sync_api.expect(page.get_by_text("was approved by ana")).to_be_visible(timeout=20_000)
+        chromium.close()
+    at.terminal.until("all done")
+    at.terminal.close()
+    end_daemons(site.store)
+    proctor("hook", "uninstall", "--agent", client.name)
+    results = json.dumps(at.api.requests[-1])
+    approvals = stored_rows(site.store, "SELECT 1 FROM events WHERE type = 'tool_approval_requested'")
+
+    assert (client.cwd / "a").is_dir()
+    assert "a person pushes" in results
+    assert (client.cwd / "deployed").exists()
+    assert "The window is used." in results
+    assert not (client.cwd / "never").exists()
+    assert len(approvals) == 1
+    after = {path: path.read_bytes() for path in client.settings}
+    if client.name == "codex":  # it has added tables of its own, about its screen
+        after[path], _, _ = after[path].partition(b"\n[tui]")
+    assert after == before
