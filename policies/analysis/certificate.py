@@ -55,9 +55,9 @@ def _costs_no_less(stack: Policy, property: Policy) -> bool:
 
 
 def _holds_no_more(
-    mine: BudgetEntry, budget: BudgetEntry, standard: Standard, policies: tuple[Policy, Policy]
+    mine: BudgetEntry, budget: BudgetEntry, standard: Standard, stack: Policy, property: Policy
 ) -> bool:
-    if mine.budget.kind.is_money and not _costs_no_less(*policies):
+    if mine.budget.kind.is_money and not _costs_no_less(stack, property):
         return False
     name = mine.budget.limit
     alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
@@ -71,18 +71,17 @@ def _asks_nothing(property: Side, standard: Standard) -> bool:
 
 
 def _bounds(
-    mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard, policies: tuple[Policy, Policy]
+    mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard, stack: Policy, property: Policy
 ) -> bool:
-    named = tuple(entry.name for entry in mine)
-    money = limit.kind.is_money
-    if named not in [(limit.name,), *BOUNDED_BY.get(limit.name, [])] or (money and not _costs_no_less(*policies)):
+    money, bounding = limit.kind.is_money, [(limit.name,), *BOUNDED_BY.get(limit.name, [])]
+    if tuple(entry.name for entry in mine) not in bounding or (money and not _costs_no_less(stack, property)):
         return False
     if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
         wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
         return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
     alike = [(e.name, e.limit.max, e.limit.scope) for e in mine] == [(limit.name, limit.limit.max, limit.limit.scope)]
     agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
-    alike &= not money or _costs_no_less(*policies[::-1])
+    alike &= not money or _costs_no_less(property, stack)
     return alike and (mine[0].action == "deny" or agreed)
 
 

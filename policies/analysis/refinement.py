@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..events.run_context import RunContext, Tool
 from ..monitor.program import Program
-from ..policy import Policy
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
@@ -76,10 +75,6 @@ class Setting(NamedTuple):
     standard: Standard
 
 
-def _policies(setting: Setting) -> tuple[Policy, Policy]:
-    return setting.stack.program.policy, setting.property.policy
-
-
 Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
 """A part of a property."""
 
@@ -87,8 +82,10 @@ Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
 def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> Implication:
     """Whether every session that the stack lets through keeps one part of a property."""
     if isinstance(rule, BudgetEntry):
-        for entry in setting.stack.program.budgets.entries:
-            if not check(made := BudgetCertificate(entry, rule, setting.standard, _policies(setting))):
+        stack, property = setting.stack.program, setting.property
+        for entry in stack.budgets.entries:
+            made = BudgetCertificate(entry, rule, setting.standard, stack.policy, property.policy)
+            if not check(made):
                 return Implication("proved", "", certificate=made)
         return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
@@ -127,7 +124,7 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     ways += [[_bounding(stack, name, limit) for name in names] for names in BOUNDED_BY.get(limit.name, ())]
     for entries in ways:
         given = tuple(entry for entry in entries if entry is not None)
-        made = AmountCertificate(given, limit, setting.standard, _policies(setting))
+        made = AmountCertificate(given, limit, setting.standard, stack.program.policy, setting.property.policy)
         if not check(made):
             return Implication("proved", "", certificate=made)
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)

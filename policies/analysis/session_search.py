@@ -289,22 +289,24 @@ class SameRuleCertificate(NamedTuple):
 
 class AmountCertificate(NamedTuple):
     """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
-    the prices of both `policies`.
+    the prices of both policies.
     """
 
     mine: tuple[LimitEntry, ...]
     limit: LimitEntry
     standard: Standard
-    policies: tuple[Policy, Policy]
+    stack: Policy
+    property: Policy
 
 
 class BudgetCertificate(NamedTuple):
-    """A budget of the stack that is one of the property, with no more in it, by the prices of both `policies`."""
+    """A budget of the stack that is one of the property, with no more in it, by the prices of both policies."""
 
     mine: BudgetEntry
     budget: BudgetEntry
     standard: Standard
-    policies: tuple[Policy, Policy]
+    stack: Policy
+    property: Policy
 
 
 class NothingCertificate(NamedTuple):
