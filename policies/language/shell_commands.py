@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
@@ -110,7 +111,7 @@ class NamedCommand:
         if name is None:
             return True
         named = {name.casefold(), *names_of(name.rpartition("/")[2])}  # some file systems take `RM` for `rm`
-        if self.name.casefold() not in named:
+        if self.name.casefold() not in named and not _may_be_file(self.name, name):
             return False
         given = (name, *in_full(self.name, given[1:]))
         wanted = [*in_full(self.name, self._written.others)]
@@ -127,6 +128,16 @@ class NamedCommand:
             all(any(_may_mean(option, wanted) for option in found) for wanted in each.options)
             for each in self._spelled
         )
+
+
+def _may_be_file(named: str, given: str) -> bool:
+    """Whether two paths may be one file's, from whatever folders: one of them ends with the other."""
+    named, given = named.casefold(), given.casefold()
+    if "/" not in named or "/" not in given:
+        return False
+    paths = ([name for name in normpath(path).split("/") if name not in ("", ".", "..")] for path in (named, given))
+    shorter, longer = sorted(paths, key=len)
+    return bool(shorter) and longer[-len(shorter) :] == shorter
 
 
 def _doubled(word: str) -> str:

@@ -45,6 +45,9 @@ REFUSED = [
     *(("terraform apply -auto-approve", f"terraform -chdir=d apply -{dash}auto-approve") for dash in ("", "-")),
     ("terraform apply --destroy", "terraform apply -destroy"),
     ("cargo run", "cargo r"),
+    *(("./scripts/x.sh a", line) for line in ("scripts/x.sh a", "/srv/Scripts/x.sh a", "sudo ../scripts//x.sh -v a",
+        "cd scripts; ./x.sh a", "bash x.sh", '"$PWD"/scripts/x.sh a')),
+    ("x.sh", "scripts/x.sh"),
     *(("git push", line) for line in (*("python x.py git push", "node x.js 'git push'",
         "python x.py --run='git -C d push'"), *("php x.php git push", "npm run x -- git push",
         "cargo run -- git push", "go run . git push"), "yarn run x 'git push'")),
@@ -61,6 +64,7 @@ PASSED = [
     ("make deploy", "make deploy-docs test"),
     ("terraform apply -auto-approve", "terraform apply -input=no"),
     ("find -delete", "find . -type d -empty"),
+    *(("scripts/x.sh", line) for line in ("x.sh", "other/x.sh", "scripts/y.sh", "scripts/x", "cat scripts/x.sh")),
     *(("git push", line) for line in (*("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push",
         "node push.js git", "pytest -k git"), *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'",
         "git stash push"))),
@@ -68,7 +72,7 @@ PASSED = [
 
 
 def test_an_option_is_meant_in_every_spelling() -> None:
-    """In any order and combination, at any place, cut short; and what may run among a program's words."""
+    """In any order and combination, at any place, cut short; what may run among a program's words; a file's path."""
     for named, line in REFUSED:
         assert NamedCommands(named).reach(line), (named, line)
 
