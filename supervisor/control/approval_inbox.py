@@ -9,9 +9,10 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
+from proctor.policies.errors import wrong_type
 from proctor.policies.values.json_values import json_words
 
-from ..arguments import check_seconds, check_text
+from ..arguments import check_seconds, check_store, check_text
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
 from ..ports.store import ApprovalStore, Store, wait_again
@@ -32,6 +33,7 @@ async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
 
     Requests for calls that have already run because they could not be held are not among them.
     """
+    check_store(store)
     found: list[ApprovalRequest] = []
     after = 0
     while page := await store.approvals(after=after, limit=_PAGE):
@@ -94,6 +96,9 @@ async def record_answer(
     store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None
 ) -> StoredApproval:
     """Record an answer, if it is the first, and notify the owner of the run. Raises ApprovalError."""
+    check_store(store)
+    if not isinstance(given, ApprovalAnswer):
+        raise UsageError(wrong_type("an `ApprovalAnswer`", given))
     approval = await store.approval(approval_id)
     if approval is None:
         raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")

@@ -89,6 +89,10 @@ async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> 
                 await supervisor.approve(request.approval_id, by=nobody)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="there is no approval `nothing`"):
             await supervisor.approve("nothing", by="ana")
+        with pytest.raises(UsageError, match="expected an `ApprovalAnswer`"):
+            await answer(MemoryStore(), request.approval_id, "granted")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="`store` is None, not a store"):
+            await pending(None)  # type: ignore[arg-type]
         wrong: list[Any] = [
             {"group": ["ops"]},
             {"granted": False},
