@@ -34,7 +34,6 @@ def shown(text: str) -> str:
 
 
 def size_of(node: GraphNode) -> Size:
-    """The size of a node."""
     notes = max((len(shown(note)) * SMALL for note in node.notes), default=0)
     text = len(shown(node.text)) * LETTER
     if node.shape == "place":
@@ -46,7 +45,6 @@ def size_of(node: GraphNode) -> Size:
 
 
 def node_svg(node: GraphNode, box: Box) -> str:
-    """One node."""
     if node.shape == "place":
         return _place(node, box)
     colour = STATES.get(node.state) or (ACTIONS.get(node.action) if node.shape == "rule" else None) or "#64748b"
@@ -150,10 +148,8 @@ class _Frame(NamedTuple):
 
 
 def draw_svg(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
-    """A policy as an SVG picture; with a monitor, marked with its session's state.
-
-    Raises:
-        PolicyError: the policy is wrong in itself.
+    """A policy as an SVG picture; with a monitor, marked with its session's state. Raises PolicyError: the policy is
+    wrong in itself.
     """
     picture = draw(policy, monitor, session)
     frames = _frames(picture.sections)
@@ -282,12 +278,10 @@ class Box(NamedTuple):
 
     @property
     def right(self) -> float:
-        """Where it ends."""
         return self.x + self.size.width / 2
 
     @property
     def bottom(self) -> float:
-        """Where it ends."""
         return self.y + self.size.height / 2
 
 

@@ -195,7 +195,6 @@ class _Graph:
         return Section(title="order of calls", nodes=nodes, edges=tuple(self._edges)) if nodes else None
 
     def add(self, clause: Clause, rule: Rule) -> None:
-        """Add one rule's part of the picture."""
         for drawn in rule.drawing():
             if isinstance(drawn, Link):
                 self._link(clause, drawn)

@@ -252,7 +252,6 @@ class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> BudgetKind:
-        """The facts about its kind."""
         return BUDGETS[f"max_{self.counts}"]
 
 

@@ -281,9 +281,7 @@ def check_observers(approver: object, publishers: object) -> None:
 
 
 def check_order(prompt: object, context: object, metadata: object = None) -> None:
-    """Raises UsageError for a prompt that is not text, a context that is not a RunContext, metadata that is not a
-    mapping.
-    """
+    """Raises UsageError for a prompt that is no text, a context no RunContext, metadata no mapping."""
     check_text(prompt=prompt)
     if metadata is not None and not isinstance(metadata, Mapping):
         raise UsageError(f"`metadata` is {_named(metadata)}, not a mapping")

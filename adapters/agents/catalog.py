@@ -176,11 +176,8 @@ _PLAIN: dict[str, tuple[Any, str]] = {
 
 
 def adapter_named(name: str, **options: Any) -> Adapter:
-    """Make the adapter of that name with its own options.
-
-    Raises:
-        UsageError: there is no such adapter, or it does not take these options.
-        ProviderUnavailableError: a package it needs is not installed; the message names the extra.
+    """Make the adapter of that name with its own options. Raises UsageError: there is no such adapter, or it does not
+    take these options; ProviderUnavailableError: a package it needs is not installed; the message names the extra.
     """
     spec = ADAPTERS.get(name)
     if spec is None:

@@ -47,7 +47,6 @@ class Breaker:
         self.health = Health()
 
     def may_try(self, now: float) -> bool:
-        """Whether an attempt may begin."""
         health = self.health
         return health.closed_until is None or (now >= health.closed_until and not health.on_trial)
 
@@ -137,7 +136,6 @@ class Counting:
         self._total = ev.TokenUsageUpdated(cost_usd=0.0)
 
     def next_client(self) -> None:
-        """Switch to another client."""
         self._client += 1
         self._turns_before = self._turns
         self._before = _sum(_sum(self._before, self._deltas), self._total)

@@ -54,7 +54,6 @@ class ShellAgent:
     _allowed: list[ToolCall] = field(default_factory=list)
 
     async def run(self, workspace: Workspace, *, timeout_s: float | None) -> None:
-        """Judge, run and report."""
         try:
             calls = self._calls(parse_line(self._line))
         except UnjudgeableLineError as error:
@@ -119,9 +118,7 @@ class ShellAgent:
         await self._stream.send_and_wait(ev.RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
-        """The calls with a known outcome: the line, and its part if there is only one, as of several any may have
-        run.
-        """
+        """The line, and its part if it has just one: of several, any may have run."""
         return calls if len(calls) == 2 else calls[:1]
 
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:

@@ -184,7 +184,6 @@ class Screen:
             self.selected = names[min(place, len(names) - 1)] if names else ""
 
     def row(self) -> ApprovalView | BoardRun | None:
-        """The selected row."""
         for approval in self.board.approvals:
             if approval.approval_id == self.selected:
                 return approval

@@ -210,7 +210,6 @@ def handlers() -> Handlers:
 
 
 def restore_handlers(before: Handlers) -> None:
-    """Restore the handlers that were set before."""
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)

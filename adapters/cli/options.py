@@ -117,7 +117,6 @@ def write_document(text: str) -> None:
 
 
 def run_async(function: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function to its end."""
     import anyio
 
     return anyio.run(function)
@@ -397,9 +396,7 @@ def store_named(given: str | None) -> Path | str:
 
 
 def program_as_typed() -> str:
-    """This program as it can be typed again where it was started: by its name if that is found there, else with what
-    found it.
-    """
+    """This program as it is typed to run it again: by its name if that finds it, else with what found it."""
     typed = Path(sys.argv[0])
     if typed.name == "__main__.py" and typed.parent.name == "proctor":
         found = shutil.which("python")
@@ -480,11 +477,8 @@ def _state() -> Path:
 
 @asynccontextmanager
 async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterator[Store]:
-    """The store, closed at the end.
-
-    Raises:
-        UsageError: `must_exist` and there is none, or there can be none at that place.
-        StoreError: it cannot be used.
+    """The store, closed at the end. Raises UsageError: `must_exist` and there is none, or there can be none at that
+    place; StoreError: it cannot be used.
     """
     import anyio
 

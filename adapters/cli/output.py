@@ -122,7 +122,6 @@ class StatusLine:
             print(f"\r{text.ljust(self._shown)}", end="", file=sys.stderr, flush=True)
 
     def erase(self) -> None:
-        """Erase the line."""
         if self._shown:
             print(f"\r{' ' * self._shown}\r", end="", file=sys.stderr, flush=True)
             self._shown = 0
@@ -188,7 +187,6 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
 
 
 def in_words(block: BlockView) -> str:
-    """A freeze in words."""
     whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
     why = f": {block.reason}" if block.reason else ""
     return f"{whose}, frozen by `{block.by}`{why}"
@@ -379,12 +377,10 @@ class ReportFiles:
             self._wanted.append((sarif, json, json.json))
 
     def add(self, session: TraceSession, found: SessionReport) -> None:
-        """Add a recorded session."""
         for _, report, _ in self._wanted:
             report.add(session, found)
 
     def add_case(self, case: Case) -> None:
-        """Add a policy test, or a question about every session."""
         for _, report, _ in self._wanted:
             report.add_case(case)
 

@@ -59,11 +59,8 @@ def check_person(what: str, store: str | None, role: Role) -> str | None:
     """See that whoever asks is outside of every run, and shows it; gives the name that its token has, if it has one.
 
     It shows it by a token beside the store, which has to allow the role, or by a terminal that no agent can have
-    opened; `what` is the command.
-
-    Raises:
-        UsageError: it does not show it, or the token does not allow it.
-        StoreError: the store's runs cannot be read.
+    opened; `what` is the command. Raises UsageError: it does not show it, or the token does not allow it; StoreError:
+    the store's runs cannot be read.
     """
     check_outside_runs(what)
     file = f"{beside(store)}-tokens"
@@ -200,9 +197,7 @@ def _owner_of(store: str | None, chain: list[psutil.Process]) -> psutil.Process 
 
 
 def _job() -> Iterator[psutil.Process]:
-    """The processes of our process group, and of our session where it is that of process 1: their orphans are still
-    in it.
-    """
+    """The processes of our group, and of our session if it is that of process 1: their orphans are still in it."""
     import psutil
 
     from ..kit.process_tree import session_of

@@ -182,9 +182,7 @@ def _expected(call: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dic
 
 
 def why_no_test(record: ProofRecord, text: str, folder: Path) -> str:
-    """The parts of a session that a test cannot express; empty if the test, read from that folder, passes as
-    written.
-    """
+    """What a test cannot express of a session; empty if the test, read from that folder, passes as written."""
     calls = [call for call in record.session if call["tool"]]
     if not calls:
         return "it has no call"

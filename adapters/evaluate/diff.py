@@ -157,7 +157,6 @@ class DiffSummary:
         self._keep = keep
 
     def add(self, change: SessionChange) -> None:
-        """Take one session into account."""
         self.sessions += 1
         self.differing += change.differs
         self.now_failing += change.old_passed and not change.new_passed

@@ -177,7 +177,6 @@ class _Judge:
         self._found += self._unjudged
 
     def observe(self, event: ev.Event) -> None:
-        """Judge one event."""
         if isinstance(event, _EARLIER_CONCLUSIONS):
             return
         self._seq = event.seq
@@ -363,7 +362,6 @@ class EvalSummary:
         self._keep = keep
 
     def add(self, report: SessionReport, source: str = "") -> None:
-        """Take one session's report into account."""
         self.sessions += 1
         failed = fails((violation.action for violation in report.violations), self.fail_on)
         self.passed += not failed
@@ -384,7 +382,6 @@ class EvalSummary:
 
     @property
     def all_passed(self) -> bool:
-        """Whether no session failed."""
         return self.passed == self.sessions
 
     def _rule(self, name: str) -> RuleTally:

@@ -128,10 +128,8 @@ class PolicyTests(msgspec.Struct, frozen=True):
 
 
 def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
-    """Read a file of policy tests; the policies it names are files relative to `folder`.
-
-    Raises:
-        PolicyError: it is wrong, or a policy is; every problem is listed.
+    """Read a file of policy tests; the policies it names are files relative to `folder`. Raises PolicyError: it is
+    wrong, or a policy is; every problem is listed.
     """
     roots, report = read_source(text, ProblemReport(file), file, None, "a file of tests has `policies:` and `tests:`")
     root = roots[0]

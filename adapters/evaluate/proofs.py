@@ -80,7 +80,6 @@ class Prover(NamedTuple):
     over: Callable[[], bool] = lambda: False
 
     def __call__(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
-        """The answer to one question about a stack."""
         return self.answer(stack, **question)
 
 
@@ -155,9 +154,7 @@ def read_call(text: str) -> Any:
     rule has it: `{tool: pay, where: [...]}`, `[pay, deploy]`.
 
     A value is JSON, or a text in single quotes; a name before it is an input, by its path with or without the `$.`.
-
-    Raises:
-        PolicyError: it is not one; the column says where.
+    Raises PolicyError: it is not one; the column says where.
     """
     selector = _yaml(text) if text.lstrip()[:1] in ("{", "[") else _call(text)
     try:

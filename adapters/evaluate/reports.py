@@ -189,7 +189,6 @@ class JUnitReport:
         self._counts: dict[str, dict[str, int]] = {}
 
     def add(self, session: TraceSession, report: SessionReport) -> None:
-        """Add the rules of one session."""
         suite = self._suite(session.source)
         counts = self._counts[session.source]
         broken: dict[str, list[ViolationRecord]] = {}
@@ -271,7 +270,6 @@ class SarifReport:
         self._results: list[dict[str, Any]] = []
 
     def add(self, session: TraceSession, report: SessionReport) -> None:
-        """Add the violations of one session."""
         self._results.extend(self._result(session, violation) for violation in report.violations)
 
     def add_case(self, case: Case) -> None:

@@ -49,7 +49,6 @@ class Followed:
         self._approved = False
 
     def apply(self, event: ev.Event) -> None:
-        """Add the next event."""
         self._kept.add((event,), estimated_size(event))
         if isinstance(event, ev.PolicyViolated):
             self._violations.append(violation_of(event))

@@ -27,9 +27,7 @@ RETRY_S: Final = 5.0
 
 
 class HostedWorker:
-    """A Ray actor: its calls return at once, and its worker, on the store of that URL or path, runs in a thread of
-    its own.
-    """
+    """A Ray actor: its calls return at once; its worker, on the store of that name, runs in a thread of its own."""
 
     def __init__(self, store: str, max_running: int) -> None:
         self._place = store
@@ -96,9 +94,7 @@ class HostedWorker:
 
 
 def remember_drain(name: str) -> None:
-    """Note on the cluster that the worker of this name is draining, as Ray restarts a dead one as it was first
-    started.
-    """
+    """Note on the cluster that a worker is draining, as Ray restarts a dead one as it was first started."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(name, b"drained", namespace=NAMESPACE)

@@ -98,9 +98,7 @@ async def enqueue(
     session_id: str | None = None,
     capacity: QueueCapacity | None = None,
 ) -> RunInfo:
-    """Queue a run for the workers of a store, once there is capacity; returns it as stored. Raises as `Fleet.start`
-    does.
-    """
+    """Queue a run for a store's workers, once there is capacity; returns it as stored. Raises as `Fleet.start`."""
     if not isinstance(spec, RunSpec):
         raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
     if not spec.policies:
@@ -142,7 +140,6 @@ def is_free(run: RunInfo, mine: int = 0) -> bool:
 
 
 def is_blocked(run: RunInfo, blocks: Sequence[Block]) -> bool:
-    """Whether its start is blocked."""
     whose = {"tenant": run.tenant, "labels": run.labels}
     return block_of(blocks, run_id=run.run_id, session_id=run.session_id, **whose) is not None
 

@@ -155,9 +155,7 @@ def _rules(files: Sequence[str], context: RunContext, tools: Sequence[Tool]) -> 
 
 
 def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
-    """Properties that change when a file, or one in a folder of files, changes; a missing file is left to its
-    reader.
-    """
+    """Properties that change when a file, or one in a folder, does; a missing file is left to its reader."""
     for file in files:
         path = Path(file)
         for one in (path, *sorted(path.rglob("*"))) if path.is_dir() else (path,):

@@ -158,7 +158,6 @@ class _Connection(BaseHTTPRequestHandler):
         self._first.start()
 
     def finish(self) -> None:
-        """The connection is over."""
         self._first.cancel()
         super().finish()
 

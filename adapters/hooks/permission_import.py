@@ -83,7 +83,6 @@ class Permissions(msgspec.Struct, kw_only=True):
     def add(
         self, decision: Decision, written: str, tools: Sequence[str], about: str = "any", pattern: str = ""
     ) -> None:
-        """One more permission."""
         given: dict[str, Any] = {"decision": decision, "written": written, "tools": tuple(tools), "about": about}
         self.found.append(Permission(**given, pattern=pattern, line=len(self.found)))
 

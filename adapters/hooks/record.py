@@ -109,7 +109,6 @@ class HookRecord:
         return 0 if found is None else found.last_seq
 
     def past(self) -> Iterator[Event]:
-        """The events so far."""
         after = 0
         while page := events_page(self.session_id, after)(self._connection):
             yield from page

@@ -110,7 +110,6 @@ class Workspace:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment."""
         return os.environ if self._env is None else self._env
 
     def described(self) -> dict[str, Any]:

@@ -26,9 +26,7 @@ _INVISIBLE = re.compile(
 
 
 def escape_control(text: str) -> str:
-    """The text on one line: white space as a blank, unprintable characters (control, bidirectional, invisible) as
-    escapes.
-    """
+    """The text on one line: white space as a blank, unprintable characters (bidirectional too) as escapes."""
     return _clean(_redactor().redact(text))
 
 

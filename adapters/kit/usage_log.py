@@ -49,7 +49,6 @@ class LoggedTokens(msgspec.Struct, array_like=True):
         return LoggedTokens(*map(max, astuple(self), astuple(other)))
 
     def plus(self, other: LoggedTokens) -> LoggedTokens:
-        """The sum of both."""
         return LoggedTokens(*map(add, astuple(self), astuple(other)))
 
     def less(self, other: LoggedTokens) -> LoggedTokens:

@@ -98,7 +98,6 @@ class Pending:
         return request_id in self._by_id
 
     def add(self, request: PendingRequest) -> None:
-        """Add a request of the client."""
         self._by_id[request.id] = request
 
     def passed_on(self, request: PendingRequest) -> int:
@@ -108,9 +107,7 @@ class Pending:
         return number
 
     def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
-        """The request that the client cancels by its id, with the number the server knows it by, if it does; None if
-        there is none.
-        """
+        """The request cancelled by its id, with its number at the server, if any; None if there is none."""
         usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
         request = self._by_id.get(request_id) if usable else None
         if request is None:
@@ -412,9 +409,7 @@ class Relay:
         return None if request.withdrawn else SessionMessage(message.model_copy(update={"id": request.id}))
 
     async def _handle_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
-        """The part of the server's requests and notices to pass to the client: only those that the protocol
-        defines.
-        """
+        """What of the server's requests and notices to pass on: those that the protocol defines."""
         is_request = isinstance(message, JSONRPCRequest)
         if message.method in (messages.SERVER_REQUESTS if is_request else messages.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):

@@ -39,7 +39,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
     def may(self, role: Role) -> bool:
-        """Whether this is allowed."""
         return role == "see" or role in self.roles
 
 
@@ -66,9 +65,7 @@ class AccessTokens:
         self._holders = tuple(holders)
 
     def holder(self, token: str) -> Identity | None:
-        """The holder of a token, found in a time that does not reveal how much of it is right; None if it is
-        nobody's.
-        """
+        """The holder of a token, None if nobody; the time taken does not reveal how much of it is right."""
         given = _digest(token)
         found = None
         for digest, identity in self._holders:

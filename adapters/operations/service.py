@@ -38,25 +38,8 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 from ..evaluate.fold import Explained, Recorded, Refold, recorded
 from ..kit.process_tree import end_orphans
 from ..suggest.inputs import like_of
+from . import views
 from .timeline import TimelineItems, call_shown
-from .views import (
-    Affected,
-    Answered,
-    ApprovalList,
-    ApprovalView,
-    BlockView,
-    Board,
-    BoardRun,
-    BudgetList,
-    BudgetView,
-    Lifted,
-    OutcomeView,
-    RunList,
-    RunView,
-    Stopped,
-    Timeline,
-    expiry,
-)
 
 RECORDED_KEPT = 256
 MOST_SEARCHED = 5_000
@@ -99,10 +82,8 @@ class OperatorService:
         self._redactor = Redactor()
         self._recorded: OrderedDict[str, Recorded] = OrderedDict()
 
-    async def run(self, name: str) -> RunView:
-        """One run, by its id, the beginning of one, or `last`. Raises MissingError, and UsageError for a beginning of
-        several.
-        """
+    async def run(self, name: str) -> views.RunView:
+        """One run, by its id, the beginning of one, or `last`. Raises MissingError, UsageError for several."""
         run = await self.run_named(name)
         waiting = await self._waiting()
         last_seq = run.ended_seq or await self.store.last_seq(run.session_id)
@@ -117,7 +98,7 @@ class OperatorService:
         waiting: bool = False,
         before: str | None = None,
         limit: int = 50,
-    ) -> RunList:
+    ) -> views.RunList:
         """A page of runs, newest first, that meet all that is given. `waiting`: with a call that waits for a person.
         `before`: older than this run, named as in `run`.
 
@@ -132,14 +113,14 @@ class OperatorService:
         searched = bool(words) or waiting
         most = MOST_SEARCHED if searched else limit + 1
         page = await self.store.runs(limit=most, session_id=session_id, before=than, where=where)
-        found: list[RunView] = []
+        found: list[views.RunView] = []
         for run in map(self._redacted, page):  # before it is searched: what is hidden cannot be guessed bit by bit
             if len(found) == limit:
-                return RunList(runs=tuple(found), next=found[-1].run_id)
+                return views.RunList(runs=tuple(found), next=found[-1].run_id)
             if (words.casefold() in _words_of(run)) and (not waiting or waits[run.run_id]):
                 found.append(_view(run, waits))
         following = page[-1].run_id if searched and len(page) == MOST_SEARCHED else None
-        return RunList(runs=tuple(found), next=following)
+        return views.RunList(runs=tuple(found), next=following)
 
     async def run_named(self, name: str) -> RunInfo:
         """The stored run of that name; see `run`."""
@@ -157,25 +138,25 @@ class OperatorService:
                     break
         return found
 
-    async def timeline(self, name: str, *, after: int = 0, limit: int = 500) -> Timeline:
+    async def timeline(self, name: str, *, after: int = 0, limit: int = 500) -> views.Timeline:
         """The events of a run as people read them, after the seq `after`, up to a limit of events."""
         run = await self.run_named(name)
         events = await self.events(run.session_id, run_id=run.run_id, after=after, limit=limit)
         items = TimelineItems(ran=await self.calls_in(run.session_id))
         shown = tuple(item for event in events if (item := items.of(event)) is not None)
-        return Timeline(items=shown, next=events[-1].seq if len(events) == limit else None)
+        return views.Timeline(items=shown, next=events[-1].seq if len(events) == limit else None)
 
     async def calls_in(self, session_id: str) -> int:
         """How many calls of a session ran."""
         return sum(run.calls for run in await self.store.runs(session_id=session_id, limit=_RUNS_COUNTED))
 
-    async def approvals(self, limit: int = MOST_COUNTED) -> ApprovalList:
+    async def approvals(self, limit: int = MOST_COUNTED) -> views.ApprovalList:
         """The calls that wait for a person, oldest first; how many wait is counted up to a bound."""
         stored = await self.store.approvals(limit=max(limit, MOST_COUNTED))
-        views = [await self.view(approval) for approval in stored[:limit]]
-        return ApprovalList(approvals=tuple(views), total=len(stored))
+        shown = [await self.view(approval) for approval in stored[:limit]]
+        return views.ApprovalList(approvals=tuple(shown), total=len(stored))
 
-    async def approval(self, name: str) -> ApprovalView:
+    async def approval(self, name: str) -> views.ApprovalView:
         """One approval, by its id or the beginning of its run's id and its number. Raises MissingError."""
         id = await approval_named(self.store, name)
         found = await self.store.approval(id)
@@ -183,13 +164,13 @@ class OperatorService:
             raise MissingError(f"there is no approval `{id}`")
         return await self.view(found)
 
-    async def requested(self, event: ToolApprovalRequested) -> ApprovalView:
+    async def requested(self, event: ToolApprovalRequested) -> views.ApprovalView:
         """The approval that an event has just requested."""
         return await self.view(StoredApproval(request=shown(event)))
 
     async def answer(
         self, name: str, given: ApprovalAnswer, *, like: bool = False, wait_s: float = TAKEN_UP_S
-    ) -> Answered:
+    ) -> views.Answered:
         """Answer an approval, named as in `approval`, and wait up to `wait_s` seconds until the owner of its run has
         acted on it. `like`: a grant for the run or the session covers only what is like the call. Raises
         ApprovalError where the answer does not count, UsageError where nothing is like the call.
@@ -201,7 +182,7 @@ class OperatorService:
                 raise UsageError("this approval can cover no calls like this one: answer for this call alone")
             given = replace(given, like=entry.entry)
         approval = await give_answer(self.store, approval_id, given, wait_s=wait_s)
-        return Answered(
+        return views.Answered(
             approval_id=approval_id,
             answer="approved" if given.granted else "denied",
             by=given.by,
@@ -209,10 +190,10 @@ class OperatorService:
             taken_up=approval.recorded,
         )
 
-    async def affected(self, scope: Scope) -> Affected:
+    async def affected(self, scope: Scope) -> views.Affected:
         """The runs that `stop` would end."""
         found = list(await self._switch.going_on(scope))
-        return Affected(runs=len(found), run_ids=tuple(found[:_NAMED]))
+        return views.Affected(runs=len(found), run_ids=tuple(found[:_NAMED]))
 
     async def stop(
         self,
@@ -223,7 +204,7 @@ class OperatorService:
         end_runs: bool = True,
         block_starts: bool = False,
         wait_s: float = 30.0,
-    ) -> Stopped:
+    ) -> views.Stopped:
         """End the runs of a scope in every process, and wait up to `wait_s` seconds for them; `block_starts`: refuse
         new ones until `lift`. Raises UsageError.
         """
@@ -232,15 +213,15 @@ class OperatorService:
             outcomes = await self._switch.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)
         elif block_starts:
             await self._switch.block(scope, by=by, reason=reason)
-        ended = msgspec.convert(outcomes, tuple[OutcomeView, ...], from_attributes=True)
-        return Stopped(outcomes=ended, blocks=await self.blocks())
+        ended = msgspec.convert(outcomes, tuple[views.OutcomeView, ...], from_attributes=True)
+        return views.Stopped(outcomes=ended, blocks=await self.blocks())
 
-    async def lift(self, scope: Scope, *, by: str, reason: str = "") -> Lifted:
+    async def lift(self, scope: Scope, *, by: str, reason: str = "") -> views.Lifted:
         """Let runs of a scope start again; `all` lifts every block."""
         lifted = await self._switch.unblock(scope, by=by, reason=reason)
-        return Lifted(lifted=_blocks(lifted), blocks=await self.blocks())
+        return views.Lifted(lifted=_blocks(lifted), blocks=await self.blocks())
 
-    async def blocks(self) -> tuple[BlockView, ...]:
+    async def blocks(self) -> tuple[views.BlockView, ...]:
         """The blocks that refuse starts now, oldest first."""
         return _blocks(await self._switch.blocks())
 
@@ -261,19 +242,21 @@ class OperatorService:
             await reap_run(self.store, run, end_orphans=end_orphans)
         return run
 
-    async def board(self, words: str = "") -> Board:
+    async def board(self, words: str = "") -> views.Board:
         """The current runs, approvals and blocks; with `words`, only those that contain that text."""
         limit = BOARD_SEARCHED if words else BOARD_ROWS
         page = await self.store.runs(limit=limit + 1, where=RunFilter(status=frozenset(NOT_OVER)))
         waits, stored = await self._waiting(), await self.store.approvals(limit=limit)
         going = [run for run in map(self._redacted, page) if _has(words, _shown_words(run))]
         waiting = [one for one in stored if _has(words, _asked_words(one.request))]
-        runs = [BoardRun(**asdict(_view(run, waits)), limits=await self._limits(run)) for run in going[:BOARD_ROWS]]
+        runs = [
+            views.BoardRun(**asdict(_view(run, waits)), limits=await self._limits(run)) for run in going[:BOARD_ROWS]
+        ]
         approvals = [await self.view(one) for one in waiting[:BOARD_ROWS]]
         more = len(going) > BOARD_ROWS
         shared = () if words else (await self.budgets()).budgets
         blocks = await self.blocks()
-        return Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=blocks, budgets=shared)
+        return views.Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=blocks, budgets=shared)
 
     async def _limits(self, run: RunInfo) -> tuple[LimitStatus, ...]:
         try:
@@ -281,10 +264,10 @@ class OperatorService:
         except ProctorError:  # it has not started, or another version wrote its policies
             return ()
 
-    async def budgets(self) -> BudgetList:
+    async def budgets(self) -> views.BudgetList:
         """The budgets that runs share, by name and key."""
         found = await self.store.budgets()
-        return BudgetList(budgets=tuple(BudgetView(**asdict(each), left=each.left) for each in found))
+        return views.BudgetList(budgets=tuple(views.BudgetView(**asdict(each), left=each.left) for each in found))
 
     async def recorded_of(self, run_id: str) -> Recorded:
         """Facts recorded when a run started: its client's tools and its context."""
@@ -298,7 +281,7 @@ class OperatorService:
                 self._recorded.popitem(last=False)
         return self._recorded[run_id]
 
-    async def view(self, approval: StoredApproval) -> ApprovalView:
+    async def view(self, approval: StoredApproval) -> views.ApprovalView:
         """An approval, with the call made readable and what is known of its run."""
         request, given = approval.request, approval.answer
         run, was = None, recorded([])
@@ -314,8 +297,8 @@ class OperatorService:
             about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
             about["asks_itself"] = bool(run.spec.get("asks")) and not run.spec.get("hears")
         wider = request.scope != "once" and not request.ran
-        return ApprovalView(
-            **{**asdict(request), "expires_at": expiry(request.requested_at, request.expires_at)},
+        return views.ApprovalView(
+            **{**asdict(request), "expires_at": views.expiry(request.requested_at, request.expires_at)},
             like=like_of(request.call, was.tools) if wider else None,
             **about,
             state=approval.state,
@@ -335,8 +318,8 @@ class OperatorService:
         return self._redactor.redact(run, run.session_id)
 
 
-def _view(run: RunInfo, waiting: Counter[str]) -> RunView:
-    return RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting[run.run_id])
+def _view(run: RunInfo, waiting: Counter[str]) -> views.RunView:
+    return views.RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting[run.run_id])
 
 
 def _prompt(run: RunInfo) -> str:
@@ -362,8 +345,8 @@ def _asked_words(request: ApprovalRequest) -> Iterator[object]:
     yield msgspec.json.encode(request.call.input, enc_hook=str).decode()
 
 
-def _blocks(found: list[Block]) -> tuple[BlockView, ...]:
-    return msgspec.convert(found, tuple[BlockView, ...], from_attributes=True)
+def _blocks(found: list[Block]) -> tuple[views.BlockView, ...]:
+    return msgspec.convert(found, tuple[views.BlockView, ...], from_attributes=True)
 
 
 async def run_named(store: RunRegistry, name: str) -> RunInfo:
@@ -392,9 +375,7 @@ async def run_named(store: RunRegistry, name: str) -> RunInfo:
 
 
 async def approval_named(store: Store, name: str) -> str:
-    """The approval's id from what people type: the beginning of the run's id and the number. Raises MissingError,
-    UsageError.
-    """
+    """The id of an approval typed as the run id's beginning and its number. Raises MissingError, UsageError."""
     run, dot, number = name.rpartition(".")
     if not dot:
         raise MissingError(f"there is no approval `{name}`; `proctor approvals` lists those that wait")

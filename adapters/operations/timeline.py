@@ -97,9 +97,7 @@ class TimelineItems:
         return "soft", "asked", self.call(event)
 
     def placed(self, event: ev.PolicyViolated) -> str:
-        """The message of a violation; the call's place in an order with the number of calls: those that ran, and
-        this one.
-        """
+        """A violation's message; a call's place in an order with the number of calls that ran, and this."""
         before = event.details.get("sequence_length", 0)
         if not isinstance(before, int):  # of another version
             return event.message

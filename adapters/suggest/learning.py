@@ -38,7 +38,6 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that it allows."""
         return [entry for entry in self.entries if entry.kind == "tool"]
 
     def of(self, tool: str, *kinds: str) -> list[Entry]:

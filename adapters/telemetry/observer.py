@@ -184,11 +184,9 @@ class Meters:
         self._cost = meter.create_counter(names.COST_METRIC, "USD", "What runs cost.")
 
     def began(self, agent: Attributes) -> None:
-        """Count a run that starts."""
         self._active.add(1, agent)
 
     def ended(self, agent: Attributes, *, status: str, seconds: float, usage: Attributes) -> None:
-        """Count a run that has ended."""
         self._active.add(-1, agent)
         self._runs.add(1, {**agent, names.STATUS: status})
         operation = {**agent, names.OPERATION: names.INVOKE_AGENT}
@@ -209,15 +207,12 @@ class Meters:
         self._duration.record(seconds, found)
 
     def decided(self, agent: Attributes, action: str) -> None:
-        """Count a decision."""
         self._decisions.add(1, {**agent, names.DECISION: action})
 
     def violated(self, agent: Attributes, event: ev.PolicyViolated) -> None:
-        """Count a violation."""
         self._violations.add(1, {**agent, **of_violation(event)})
 
     def approval(self, agent: Attributes, outcome: str, waited_s: float | None) -> None:
-        """Count a closed approval."""
         found: Attributes = {**agent, names.APPROVAL: outcome}
         self._approvals.add(1, found)
         if waited_s is not None:
@@ -255,7 +250,6 @@ class OpenTelemetry:
         self._runs: dict[str, OpenRun] = {}
 
     def __call__(self, event: ev.Event) -> None:
-        """Take one stored event."""
         if isinstance(event, ev.RunStarted):
             self._start(event)
         elif (run := self._runs.get(event.run_id)) is not None:

@@ -328,7 +328,6 @@ class _Reader:
         self._usage_in_chats = any(_has_usage(span) for span in chats)
 
     def add(self, span: Span) -> None:
-        """Add the events of one span."""
         operation = _operation(span)
         if operation in _CHATS:
             self._chat(span)

@@ -16,18 +16,7 @@ from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ..operations.views import (
-    Affected,
-    Answered,
-    ApprovalList,
-    ApprovalView,
-    Board,
-    Cancelled,
-    Healthy,
-    Lifted,
-    Stopped,
-    SwitchView,
-)
+from ..operations import views
 from .api_runs import Limit
 from .auth import HEALTH, refused
 from .endpoints import ApiRequest, operation
@@ -59,20 +48,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     like: bool = False
 
 
-@operation("GET", "/api/approvals", ApprovalList, query=ApprovalQuery)
-async def approvals(request: ApiRequest) -> ApprovalList:
+@operation("GET", "/api/approvals", views.ApprovalList, query=ApprovalQuery)
+async def approvals(request: ApiRequest) -> views.ApprovalList:
     """The calls that wait for a person, oldest first."""
     return await request.service.approvals(request.query.limit)
 
 
-@operation("GET", _ONE, ApprovalView)
-async def approval(request: ApiRequest) -> ApprovalView:
+@operation("GET", _ONE, views.ApprovalView)
+async def approval(request: ApiRequest) -> views.ApprovalView:
     """One approval, with its current state."""
     return await request.service.approval(request.path["approval_id"])
 
 
-@operation("POST", f"{_ONE}/answer", Answered, role="answer", body=Answer, conflicts=True)
-async def answer(request: ApiRequest) -> Answered:
+@operation("POST", f"{_ONE}/answer", views.Answered, role="answer", body=Answer, conflicts=True)
+async def answer(request: ApiRequest) -> views.Answered:
     """Grant or deny a call that waits, in the name of the token's holder."""
     body: Answer = request.body
     given = ApprovalAnswer(
@@ -134,30 +123,32 @@ class LiftOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The block to lift: the one of this scope, or with `everything` all of them."""
 
 
-@operation("POST", "/api/runs/{run_id}/cancel", Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202)
-async def cancel(request: ApiRequest) -> Cancelled:
+@operation(
+    "POST", "/api/runs/{run_id}/cancel", views.Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202
+)
+async def cancel(request: ApiRequest) -> views.Cancelled:
     """End a run in order, in whichever process it is."""
     reason = request.body.reason or f"ended by {request.who.name}"
     run = await request.service.cancel(request.path["run_id"], by=request.who.name, reason=reason)
-    return Cancelled(run_id=run.run_id)
+    return views.Cancelled(run_id=run.run_id)
 
 
-@operation("GET", "/api/switch", SwitchView)
-async def switch(request: ApiRequest) -> SwitchView:
+@operation("GET", "/api/switch", views.SwitchView)
+async def switch(request: ApiRequest) -> views.SwitchView:
     """The blocks that refuse starts now."""
-    return SwitchView(blocks=await request.service.blocks())
+    return views.SwitchView(blocks=await request.service.blocks())
 
 
-@operation("GET", "/api/switch/affected", Affected, query=ScopeQuery)
-async def affected(request: ApiRequest) -> Affected:
+@operation("GET", "/api/switch/affected", views.Affected, query=ScopeQuery)
+async def affected(request: ApiRequest) -> views.Affected:
     """How many runs an order of this scope would end; without one, of all runs."""
     query: ScopeQuery = request.query
     named = {"session_id": query.session, "tenant": query.tenant, "label": query.label}
     return await request.service.affected(scope_of(**named, everything=not any(named.values())))
 
 
-@operation("POST", "/api/switch", Stopped, role="stop", body=StopOrder)
-async def stop(request: ApiRequest) -> Stopped:
+@operation("POST", "/api/switch", views.Stopped, role="stop", body=StopOrder)
+async def stop(request: ApiRequest) -> views.Stopped:
     """End runs in every process, and refuse new ones until that is lifted."""
     order: StopOrder = request.body
     by = request.who.name
@@ -171,15 +162,15 @@ async def stop(request: ApiRequest) -> Stopped:
     )
 
 
-@operation("POST", "/api/switch/lift", Lifted, role="stop", body=LiftOrder)
-async def lift(request: ApiRequest) -> Lifted:
+@operation("POST", "/api/switch/lift", views.Lifted, role="stop", body=LiftOrder)
+async def lift(request: ApiRequest) -> views.Lifted:
     """Let runs start again."""
     order: LiftOrder = request.body
     return await request.service.lift(order.scope(), by=request.who.name, reason=order.reason)
 
 
-@operation("GET", "/api/board", Board)
-async def board(request: ApiRequest) -> Board:
+@operation("GET", "/api/board", views.Board)
+async def board(request: ApiRequest) -> views.Board:
     """The runs that go on with their limits, the calls that wait, what blocks starts: what `proctor watch` shows."""
     return await request.service.board()
 
@@ -218,10 +209,10 @@ class StoreHealth:
         return True
 
 
-@operation("GET", HEALTH, Healthy, role=None)
-async def health(request: ApiRequest) -> Healthy | Response:
+@operation("GET", HEALTH, views.Healthy, role=None)
+async def health(request: ApiRequest) -> views.Healthy | Response:
     """Whether the store can be read."""
     store: StoreHealth = request.http.app.state.health
     if await store.good():
-        return Healthy()
+        return views.Healthy()
     return refused(503, "store_unreachable", "the store cannot be read now; the server's log says why")

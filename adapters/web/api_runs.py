@@ -22,21 +22,9 @@ from proctor.supervisor.watch.subscriptions import NOW, Subscription
 
 from ..drawing import draw_svg
 from ..kit.display_text import escape_control_lines
+from ..operations import views
 from ..operations.service import Fold, MissingError
 from ..operations.timeline import TimelineItems
-from ..operations.views import (
-    BudgetList,
-    DecisionList,
-    EventList,
-    LimitList,
-    Me,
-    Policies,
-    PolicyInForce,
-    RunList,
-    RunView,
-    Timeline,
-    View,
-)
 from .auth import refused
 from .endpoints import ApiRequest, operation
 
@@ -78,8 +66,8 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Limit = 200
 
 
-@operation("GET", "/api/runs", RunList, query=RunQuery)
-async def runs(request: ApiRequest) -> RunList:
+@operation("GET", "/api/runs", views.RunList, query=RunQuery)
+async def runs(request: ApiRequest) -> views.RunList:
     """The runs of the store, newest first."""
     query: RunQuery = request.query
     name, _, value = (query.label or "").partition("=")
@@ -101,37 +89,37 @@ async def runs(request: ApiRequest) -> RunList:
     )
 
 
-@operation("GET", _OF_RUN, RunView)
-async def run(request: ApiRequest) -> RunView:
+@operation("GET", _OF_RUN, views.RunView)
+async def run(request: ApiRequest) -> views.RunView:
     """One run, by its id, the beginning of one, or `last`."""
     return await request.service.run(request.path["run_id"])
 
 
-@operation("GET", f"{_OF_RUN}/timeline", Timeline, query=EventQuery)
-async def timeline(request: ApiRequest) -> Timeline:
+@operation("GET", f"{_OF_RUN}/timeline", views.Timeline, query=EventQuery)
+async def timeline(request: ApiRequest) -> views.Timeline:
     """The events of a run, as people read them."""
     query: EventQuery = request.query
     return await request.service.timeline(request.path["run_id"], after=query.after, limit=query.limit)
 
 
-@operation("GET", f"{_OF_RUN}/events", EventList, query=EventQuery)
-async def run_events(request: ApiRequest) -> EventList:
+@operation("GET", f"{_OF_RUN}/events", views.EventList, query=EventQuery)
+async def run_events(request: ApiRequest) -> views.EventList:
     """The events of a run."""
     run = await request.service.run_named(request.path["run_id"])
     return await _events(request, run.session_id, run.run_id)
 
 
-@operation("GET", "/api/sessions/{session_id}/events", EventList, query=EventQuery)
-async def session_events(request: ApiRequest) -> EventList:
+@operation("GET", "/api/sessions/{session_id}/events", views.EventList, query=EventQuery)
+async def session_events(request: ApiRequest) -> views.EventList:
     """The events of a session, of all its runs."""
     return await _events(request, request.path["session_id"], None)
 
 
-async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> EventList:
+async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> views.EventList:
     query: EventQuery = request.query
     found = await request.service.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
     following = found[-1].seq if len(found) == query.limit else None
-    return EventList(events=tuple(msgspec.to_builtins(found, enc_hook=str)), next=following)
+    return views.EventList(events=tuple(msgspec.to_builtins(found, enc_hook=str)), next=following)
 
 
 PING_S = 15
@@ -165,7 +153,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _MEDIA = "text/event-stream"
 
 
-class Stream(View, frozen=True, kw_only=True):
+class Stream(views.View, frozen=True, kw_only=True):
     """Server-sent events, each with `id` (its cursor), `event` (its type) and `data` (the event as JSON)."""
 
 
@@ -302,37 +290,39 @@ async def _fold(request: ApiRequest) -> Fold:
     return fold
 
 
-@operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=SeqQuery)
-async def decisions(request: ApiRequest) -> DecisionList:
+@operation("GET", f"{_OF_RUN}/decisions", views.DecisionList, query=SeqQuery)
+async def decisions(request: ApiRequest) -> views.DecisionList:
     """The decisions of a run and their reasons, judged again by the policies stored with it."""
     fold = await _fold(request)
     found = tuple(step for step in fold.decisions if step.seq > request.query.after)
-    return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
+    return views.DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
 
 
-@operation("GET", f"{_OF_RUN}/limits", LimitList)
-async def limits(request: ApiRequest) -> LimitList:
+@operation("GET", f"{_OF_RUN}/limits", views.LimitList)
+async def limits(request: ApiRequest) -> views.LimitList:
     """The usage of a run's limits."""
     fold = await _fold(request)
     unpriced = fold.refold().monitor.metadata.get("unpriced", ())
-    return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
+    return views.LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
 
 
-@operation("GET", f"{_OF_RUN}/policies", Policies)
-async def policies(request: ApiRequest) -> Policies:
+@operation("GET", f"{_OF_RUN}/policies", views.Policies)
+async def policies(request: ApiRequest) -> views.Policies:
     """The policies of a run, with their graph."""
     fold = await _fold(request)
     return await anyio.to_thread.run_sync(_drawn, fold)
 
 
-def _drawn(fold: Fold) -> Policies:
+def _drawn(fold: Fold) -> views.Policies:
     """The stack and its picture, marked with the session's state."""
     monitor = fold.refold().copy()
     stack = monitor.state.program.policy
-    return Policies(
+    return views.Policies(
         stack=stack.name,
         policies=tuple(
-            PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each, text=_yaml(each))
+            views.PolicyInForce(
+                name=str(each.get("name")), locked=bool(each.get("locked")), written=each, text=_yaml(each)
+            )
             for each in fold.was.policies
         ),
         mermaid=escape_control_lines(draw_mermaid(stack, monitor)),
@@ -347,16 +337,16 @@ def _yaml(written: dict[str, Any]) -> str:
     return escape_control_lines(lines)
 
 
-@operation("GET", "/api/me", Me)
-async def me(request: ApiRequest) -> Me:
+@operation("GET", "/api/me", views.Me)
+async def me(request: ApiRequest) -> views.Me:
     """The token's owner, and the actions it allows."""
     import proctor
 
     who = request.who
-    return Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
+    return views.Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
 
 
-@operation("GET", "/api/budgets", BudgetList)
-async def budgets(request: ApiRequest) -> BudgetList:
+@operation("GET", "/api/budgets", views.BudgetList)
+async def budgets(request: ApiRequest) -> views.BudgetList:
     """The use of budgets that runs share."""
     return await request.service.budgets()

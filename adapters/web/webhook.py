@@ -90,9 +90,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Target:
-    """A receiver from command-line values. Raises UsageError if they are invalid, or would send secrets in clear
-    text.
-    """
+    """A receiver from command-line values. Raises UsageError for wrong ones, and for secrets in clear text."""
     try:
         parts, host = urlsplit(url), httpx.URL(url).host
         usable = parts.scheme in ("http", "https") and host and parts.port != 0 and not parts.netloc.count("@")

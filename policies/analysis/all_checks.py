@@ -60,9 +60,7 @@ class _Checks:
         self._unfinished: list[str] = []
 
     def run(self, name: str, check: Callable[[], Iterable[PreflightFinding]], *, whole: bool = False) -> bool:
-        """Run one check on half of the steps that are left, or on all of them; what it found is kept if it does not
-        finish. Whether it refuses nothing.
-        """
+        """Run one check on half of the steps left, or on all; keeps what it found. Whether it refuses nothing."""
         before = len(self.found)
         try:
             with nullcontext() if whole else self._work.share(2):
@@ -73,7 +71,6 @@ class _Checks:
         return not any(each.severity == "refuse" for each in self.found[before:])
 
     def unfinished_finding(self, stack: Policy) -> Iterator[PreflightFinding]:
-        """One finding that lists the checks that did not finish."""
         if self._unfinished:
             yield finding(
                 "not_finished",

@@ -261,9 +261,7 @@ class Alphabet:
         return tuple(self._leaves(name, path, document))
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
-        """Add lists of values: all of them have to permit, one is enough to refuse, and some conditions look at the
-        elements of a list.
-        """
+        """Add lists of values: all must permit, one is enough to refuse; some conditions look at elements."""
         elements: dict[Any, Any] = {}
         for value in values:
             if value is not MISSING:

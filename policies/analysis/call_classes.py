@@ -178,7 +178,6 @@ class CallClasses:
         return [other for other in named if other.predicates <= kind.predicates]
 
     def named(self, name: str) -> Sequence[CallClass]:
-        """The kinds of a name."""
         return self._named.get(name, ())
 
     def label(self, kind: CallClass) -> str:

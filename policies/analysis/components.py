@@ -95,9 +95,7 @@ class RuleMoment(NamedTuple):
 
 
 def overlaps(machine: Machine) -> bool:
-    """Whether it may make a difference to it that more calls run at once than are followed: a net with several tokens
-    that running calls hold.
-    """
+    """Whether more running calls than are followed may matter to it: a net whose tokens several of them hold."""
     if not isinstance(machine, NetMachine):
         return False
     net = machine.net

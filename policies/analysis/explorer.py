@@ -296,9 +296,7 @@ class Graph:
 
     @cached_property
     def evasion(self) -> tuple[int, ...]:
-        """Calls whose last one is refused, but would not be if a call of any other tool came before it; empty if none
-        is.
-        """
+        """Calls whose last one is refused, unless a call of any other tool comes before it; empty if none is."""
         other = reduce(and_, self._masks, -1)  # what every call meets
 
         def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:

@@ -46,7 +46,6 @@ UNGATED = "denies later calls that the adapter holds, and cancels the run at any
 
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
-    """The problems in the limits of a stack."""
     limits = effective_limits(policy)
     for entry in limits:
         if entry.limit.max == 0 and not entry.kind.zero_ok:

@@ -266,9 +266,7 @@ def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
 
 
 def missing_context(policy: Policy, context: RunContext) -> Findings:
-    """The fields missing from a run's context that its policy needs; the rest of preflight is the same for every
-    run.
-    """
+    """The fields that a policy needs of a run's context and that are missing: preflight's part for each run."""
     if effective_budgets(policy):
         return Findings(context_findings(policy, clauses_of(policy), context))
     written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))

@@ -231,9 +231,7 @@ class PlayedRule(NamedTuple):
         return frozenset(each.path for each in self.follows)
 
     def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
-        """The component that represents the rule in a search; `asked_of`: as a rule of the stack, not of the
-        property.
-        """
+        """What represents the rule in a search; `asked_of`: as a rule of the stack, not of the property."""
         if self.bound_paths:
             return SplitComponent(index, self.rule, tools, context, self.bound_paths, asked_of=asked_of)
         return RuleComponent(index, self.rule, tools, context)

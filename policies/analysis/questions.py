@@ -242,7 +242,6 @@ class Direction:
                 self.refuted = (got, id, setting.context)
 
     def answer(self) -> Proved | Refuted | Unknown:
-        """What was found."""
         found = [*self._found, *self._ended]
         explored = _together(
             {"classes": e.classes, "states": e.states, "depth": e.depth, "bounded": list(e.bounded)} for e in found

@@ -241,9 +241,7 @@ class Product:
         self._closed = {name for name, predicates in self._never.items() if frozenset() in predicates}
 
     def concerned(self, kind: CallClass) -> list[ClauseGraph]:
-        """The clauses that look at every call of a kind, or at every first call; at the end, those that want calls
-        which others stand in the way of.
-        """
+        """The clauses that look at every call of a kind, or every first call; at the end, those in conflict."""
         self._kinds.work.spend(len(self._graphs))
         if kind == END:
             others = [graph for graph in self._graphs if not graph.shared.admits_for_good]

@@ -186,7 +186,6 @@ Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 def allow_findings(
     clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
-    """The problems in the allow lists of a stack."""
     lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:

@@ -302,9 +302,7 @@ def replay_amount(
 
 
 def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float], idle: float) -> Iterator[list[tuple[str, float]]]:
-    """The ways one run can use up the limit's amount, each as a list of single amounts; `idle` is how long it may
-    be, if that is limited.
-    """
+    """The ways one run can use up the limit's amount, as single amounts; `idle`: the longest pause, if limited."""
     more = limit.limit.max + 1
     if limit.name == "max_duration_ms" and 0 < idle < more <= idle * MOST_PAUSES:
         last = min(more, caps.get(limit.name, more))
@@ -427,7 +425,6 @@ class ShortSessions:
         return universe.written
 
     def _naming(self, name: str) -> Iterator[PlayedRule]:
-        """The rules that name a tool."""
         for each in self._played:
             if matcher(each.clause.patterns(*each.clause.roles.all()))(name):
                 yield each

@@ -257,7 +257,6 @@ def all_in(conditions: Sequence[Condition]) -> Iterator[Condition]:
 
 
 def paths_in(conditions: Sequence[Condition]) -> Iterator[str]:
-    """The paths that conditions look at."""
     return (condition.path for condition in all_in(conditions) if condition.path is not UNSET)
 
 

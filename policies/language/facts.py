@@ -32,7 +32,6 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was kept."""
         return not (self.texts or self.numbers or self.others)
 
     def add(self, values: Iterable[Any]) -> None:
@@ -78,9 +77,7 @@ class Directories(NamedTuple):
 
 
 class Facts(Protocol):
-    """The facts a predicate may use besides its document: the judged call's input, remembered outputs, and the run's
-    directory.
-    """
+    """What a predicate may use besides its document: the judged call's input, outputs before, the run's directory."""
 
     input: Any
 
@@ -131,7 +128,6 @@ class CallNames(NamedTuple):
     in_part: bool = False
 
     def any(self, matches: Matcher) -> bool:
-        """Whether any of them matches."""
         return any(map(matches, self.own)) or any(map(matches, self.acts))
 
 
@@ -173,7 +169,6 @@ class ToolTable:
         return tuple((name, act, *marks) for act in dict.fromkeys(act for act, _ in where))
 
     def names(self, kind: NamingKind) -> CallNames:
-        """The names of calls of a kind."""
         own, *acts = (kind,) if isinstance(kind, str) else kind
         if not self.tools:
             return CallNames((own,))

@@ -43,7 +43,6 @@ ListedTools: TypeAlias = Sequence[Name | ToolWhere]
 
 
 def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
-    """The items of a selector."""
     return tuple(selector) if isinstance(selector, tuple | list) else (selector,)
 
 
@@ -170,7 +169,6 @@ class NameScope:
 
 
 def any_of(bounds: Sequence[Bound]) -> Bound:
-    """Whether any of them is met."""
     if True in bounds:
         return True
     tests = [bound for bound in bounds if not isinstance(bound, bool)]
@@ -180,7 +178,6 @@ def any_of(bounds: Sequence[Bound]) -> Bound:
 
 
 def all_of(bounds: Sequence[Bound]) -> Bound:
-    """Whether all of them are met."""
     if False in bounds:
         return False
     tests = [bound for bound in bounds if not isinstance(bound, bool)]

@@ -227,9 +227,7 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
 
 
 def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
-    """Whether the call of a violation is held for approval; marks it so. An event without a call's id is about the
-    last call being decided.
-    """
+    """Whether a violation's call (without an id: the last one being decided) is held for approval; marks it so."""
     id = event.tool_call_id
     undecided = [call for call in on.calls.values() if call.status in UNDECIDED]
     waiting = [call for call in undecided if call.id == id or (id is None and _being_judged(on, call))]

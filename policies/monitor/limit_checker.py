@@ -286,7 +286,6 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.exhausted[share] = event
 
     def answered(self, claim: BudgetAccount) -> bool:
-        """Whether the store has answered about it."""
         share = account_id(claim.budget, claim.key)
         return share in self.exhausted or share in self.granted
 
@@ -317,9 +316,7 @@ class BudgetChecker:
         return tuple(_claim(entry, key) for (_, key), entry in found.items())
 
     def passed_on(self, stack: Policy, context: RunContext) -> tuple[Policy, ...]:
-        """The budgets and prices of a run with this context, as policies for its child runs: they use the same
-        accounts, whatever their context.
-        """
+        """A run's budgets and prices, as policies for its child runs, which use the same accounts."""
         shares: dict[str, list[Budget]] = {}
         for entry, key in self._shares(context):
             window = None if entry.budget.window == "session" else entry.budget.window
@@ -369,7 +366,6 @@ class BudgetChecker:
 
 
 def account_id(budget: str, key: str) -> str:
-    """The id of a budget's account."""
     return f"{budget} {key}" if key else budget
 
 

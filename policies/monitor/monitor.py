@@ -50,9 +50,7 @@ from .violations import id_in_use, of_rule, unreadable
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
-    """The decision on a call: its strictest violations come first, and those that deny it carry the text for the
-    model.
-    """
+    """The decision on a call: its strictest violations first; those that deny it carry the text for the model."""
     action = violations[0].action if violations else "allow"
     text = None
     if action not in ("allow", "warn"):

@@ -269,11 +269,9 @@ class Program:
         return self.with_rules(sorted((*self.rules, rule), key=lambda each: each.number))
 
     def without(self, number: int) -> Self:
-        """This policy without one of its rules."""
         return self.with_rules(r for r in self.rules if r.number != number)
 
     def with_rules(self, rules: Iterable[CompiledRule]) -> Self:
-        """This policy with these rules in place of its own."""
         return type(self)(self.policy, tuple(rules), self.limits, self.budgets, self.tools)
 
     def for_tools(self, tools: tuple[Tool, ...]) -> Self:

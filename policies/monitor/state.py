@@ -102,9 +102,7 @@ class MonitorState:
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
     def relate(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> Relation:
-        """The relation of a call to the other calls of its run. `turn` is the client's number; for a requested call,
-        0 is the current response.
-        """
+        """The relation of a call to others of its run; `turn` is the client's, 0 for the current response."""
         session = self.session
         if turn > 0:
             turn = session.session_turn(turn)
@@ -182,7 +180,6 @@ class MonitorState:
         return bound
 
     def bound(self, plan: CallPlan) -> BoundPlan:
-        """A plan bound to this session."""
         return BoundPlan(plan, self.states, self.rules, self.session.failed_rules)
 
     def evaluate(
@@ -256,7 +253,6 @@ class MonitorState:
         )
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
-        """Mark the rules of these violations as violated."""
         session = self.session
         for violation in violations:
             rule = self.program.named(violation.policy, violation.rule)
@@ -370,7 +366,6 @@ class MonitorState:
         self.calls.finish(call)
 
     def on_failed(self, event: ev.ToolCallFailed) -> list[Violation]:
-        """A call failed."""
         call = self.calls.get(event.tool_call_id)
         return self.ended(call, "failed") if call is not None and call.status in SPENT else []
 

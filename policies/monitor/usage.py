@@ -192,9 +192,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         return source.usd(unpaid)
 
     def _unpaid(self, event: TokenUsageUpdated) -> Tokens:
-        """The tokens that a report adds, by kind of token. Each kind is counted by itself, so that a contradictory
-        report is never priced too low.
-        """
+        """The tokens that a report adds, each kind by itself, so that nothing is priced too low."""
         now = _kinds(event)
         if event.scope == "delta":
             self.paid = tuple(map(sum, zip(self.paid, now, strict=True)))

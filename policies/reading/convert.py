@@ -12,24 +12,6 @@ from ..rules.rule import Rule
 from ..values.model_base import Base, Record
 from . import schema
 from .rewriting import as_written
-from .schema import (
-    AnyRule,
-    Boolean,
-    Choice,
-    Items,
-    MapOf,
-    Number,
-    OfRecord,
-    OneOf,
-    Open,
-    PythonCode,
-    Shape,
-    Text,
-    did_you_mean,
-    either,
-    fields_of,
-    wanted,
-)
 from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, describe, join
 
 INVALID: Any = object()
@@ -58,7 +40,7 @@ def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
     return node.span, node.path
 
 
-def fits(option: Shape, node: Node) -> bool:
+def fits(option: schema.Shape, node: Node) -> bool:
     """Whether a node is of the kind that a shape expects, whatever its content."""
     if isinstance(node, MapNode):
         return isinstance(option, schema.OfRecord | schema.MapOf | schema.AnyRule | schema.Open)
@@ -75,7 +57,7 @@ def fits(option: Shape, node: Node) -> bool:
     return isinstance(option, schema.Open) or (isinstance(option, schema.PythonCode) and callable(node.value))
 
 
-def ungrouped(shape: Shape, node: Node) -> Node:
+def ungrouped(shape: schema.Shape, node: Node) -> Node:
     """The number in a text like `8_000`, where a number is expected."""
     options = options_of(shape)
     value = node.value if isinstance(node, Scalar) else None
@@ -83,23 +65,23 @@ def ungrouped(shape: Shape, node: Node) -> Node:
         return node
     if any(isinstance(option, schema.Text | schema.Choice | schema.Open) for option in options):
         return node
-    wanted = any(isinstance(option, schema.Number) for option in options)
-    return Scalar(int(value), node.span, node.path) if wanted else node
+    takes_numbers = any(isinstance(option, schema.Number) for option in options)
+    return Scalar(int(value), node.span, node.path) if takes_numbers else node
 
 
-def options_of(shape: Shape) -> tuple[Shape, ...]:
+def options_of(shape: schema.Shape) -> tuple[schema.Shape, ...]:
     """The shapes that a value may have."""
     return shape.options if isinstance(shape, schema.OneOf) else (shape,)
 
 
-def record_of(shape: Shape, text: str) -> str:
+def record_of(shape: schema.Shape, text: str) -> str:
     """A text as the one required key of the only record that is expected in its place; empty if there is none."""
     keys = [own_keys(option.cls) for option in options_of(shape) if isinstance(option, schema.OfRecord)]
     texts = any(isinstance(option, schema.Text) for option in options_of(shape))
     return f"{{{keys[0][0]}: {text}}}" if len(keys) == 1 and len(keys[0]) == 1 and not texts else ""
 
 
-def spelling_hint(shape: Shape, node: Node) -> str:
+def spelling_hint(shape: schema.Shape, node: Node) -> str:
     """A suggestion, if only quotes or brackets are wrong, or a key is left out."""
     options = options_of(shape)
     value = node.value if isinstance(node, Scalar) else None
@@ -134,7 +116,7 @@ def number_complaint(shape: schema.Number, value: float) -> str:
     return ""
 
 
-def stand_in(shape: Shape) -> Any:
+def stand_in(shape: schema.Shape) -> Any:
     """A harmless value for a broken field, so that the fields beside it can still be checked."""
     if isinstance(shape, schema.OneOf):
         return stand_in(shape.options[0])
@@ -162,7 +144,7 @@ class Converter:
             got = f"a `{node.record.__name__}`" if node.record else "a mapping"
             self._report.add(f"expected a `{cls.__name__}`, got {got}", node.span, node.path)
             return INVALID
-        fields = fields_of(cls)
+        fields = schema.fields_of(cls)
         tag_field = cls.__struct_config__.tag_field
         values: dict[str, Any] = {}
         broken: set[str] = set()
@@ -185,7 +167,7 @@ class Converter:
     def _settled(self, cls: type[Base], node: MapNode, values: dict[str, Any], broken: set[str]) -> Any:
         """Build the record and report its own issues; for a broken record, only those of its sound fields."""
         for key in broken:
-            field = fields_of(cls)[key]
+            field = schema.fields_of(cls)[key]
             if field.required:
                 if not issubclass(cls, Rule):
                     return INVALID
@@ -202,46 +184,50 @@ class Converter:
 
     def _unknown_key(self, cls: type[Base], key: str, node: MapNode) -> None:
         keys = [
-            *(written for written, plain in spellings({**LIMITS, **BUDGETS}).items() if plain in fields_of(cls)),
-            *fields_of(cls),
+            *(
+                written
+                for written, plain in spellings({**LIMITS, **BUDGETS}).items()
+                if plain in schema.fields_of(cls)
+            ),
+            *schema.fields_of(cls),
         ]
-        hint = did_you_mean(key, keys) or f"expected one of: {', '.join(keys)}"
+        hint = schema.did_you_mean(key, keys) or f"expected one of: {', '.join(keys)}"
         self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
-    def value(self, shape: Shape, node: Node) -> Any:
+    def value(self, shape: schema.Shape, node: Node) -> Any:
         """Convert a node to a value of a shape, or to INVALID."""
         node = ungrouped(shape, node)
-        if isinstance(shape, Open):
+        if isinstance(shape, schema.Open):
             return self._open(node)
-        if isinstance(shape, OneOf):
+        if isinstance(shape, schema.OneOf):
             return self._one_of(shape, node)
         if isinstance(node, MapNode):
             return self._from_mapping(shape, node)
         if isinstance(node, ListNode):
-            return self._list(shape, node) if isinstance(shape, Items) else self._wrong(shape, node)
-        if isinstance(shape, Text):
+            return self._list(shape, node) if isinstance(shape, schema.Items) else self._wrong(shape, node)
+        if isinstance(shape, schema.Text):
             return self._text(shape, node)
-        if isinstance(shape, Number):
+        if isinstance(shape, schema.Number):
             return self._number(shape, node)
-        if isinstance(shape, Choice):
+        if isinstance(shape, schema.Choice):
             return self._choice(shape, node, shape)
-        if isinstance(shape, Boolean) and isinstance(node.value, bool):
+        if isinstance(shape, schema.Boolean) and isinstance(node.value, bool):
             return node.value
-        if isinstance(shape, PythonCode) and callable(node.value):
+        if isinstance(shape, schema.PythonCode) and callable(node.value):
             return node.value
         return self._wrong(shape, node)
 
-    def _wrong(self, shape: Shape, node: Node, hint: str = "") -> Any:
-        message = f"expected {wanted(shape)}, got {describe(node)}"
+    def _wrong(self, shape: schema.Shape, node: Node, hint: str = "") -> Any:
+        message = f"expected {schema.wanted(shape)}, got {describe(node)}"
         self._report.add(message, node.span, node.path, hint or spelling_hint(shape, node))
         return INVALID
 
-    def _from_mapping(self, shape: Shape, node: MapNode) -> Any:
-        if isinstance(shape, AnyRule):
+    def _from_mapping(self, shape: schema.Shape, node: MapNode) -> Any:
+        if isinstance(shape, schema.AnyRule):
             return self._rule(node)
-        if isinstance(shape, OfRecord):
+        if isinstance(shape, schema.OfRecord):
             return self.record(shape.cls, node)
-        if isinstance(shape, MapOf):
+        if isinstance(shape, schema.MapOf):
             return self._table(shape, node)
         return self._wrong(shape, node)
 
@@ -257,16 +243,16 @@ class Converter:
             return INVALID
         name = tag.value if isinstance(tag, Scalar) else None
         if not isinstance(name, str):
-            return self._wrong(Text(), tag)
+            return self._wrong(schema.Text(), tag)
         if name not in self._rules:
             python = "a `check` is written in Python, not in a file" if name == "check" else ""
-            hint = python or did_you_mean(name, self._rules) or f"one of: {', '.join(self._rules)}"
+            hint = python or schema.did_you_mean(name, self._rules) or f"one of: {', '.join(self._rules)}"
             self._report.add(f"unknown rule type `{name}`", tag.span, tag.path, hint)
             return INVALID
         return self.record(self._rules[name], node)
 
-    def _table(self, shape: MapOf, node: MapNode) -> Any:
-        free = isinstance(shape.value, Open)  # metadata, which nothing is compared with
+    def _table(self, shape: schema.MapOf, node: MapNode) -> Any:
+        free = isinstance(shape.value, schema.Open)  # metadata, which nothing is compared with
         values = {
             key: self._open(child, free=True) if free else self.value(shape.value, child)
             for key, child in node.entries.items()
@@ -277,14 +263,14 @@ class Converter:
                 values[key] = INVALID
         return INVALID if any(value is INVALID for value in values.values()) else values
 
-    def _list(self, shape: Items, node: ListNode) -> Any:
+    def _list(self, shape: schema.Items, node: ListNode) -> Any:
         if shape.filled and not node.items:
             self._report.add("must not be empty", node.span, node.path, "leave it out if nothing is meant")
             return INVALID
         values = tuple(self.value(shape.item, child) for child in node.items)
         return INVALID if any(value is INVALID for value in values) else values
 
-    def _text(self, shape: Text, node: Scalar) -> Any:
+    def _text(self, shape: schema.Text, node: Scalar) -> Any:
         if not isinstance(node.value, str):
             return self._wrong(shape, node)
         if shape.filled and not node.value.strip():
@@ -292,7 +278,7 @@ class Converter:
             return INVALID
         return node.value
 
-    def _number(self, shape: Number, node: Scalar) -> Any:
+    def _number(self, shape: schema.Number, node: Scalar) -> Any:
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             return self._wrong(shape, node)
@@ -302,28 +288,28 @@ class Converter:
             return INVALID
         return int(value) if shape.whole else value
 
-    def _choice(self, shape: Choice, node: Scalar, all_options: Shape) -> Any:
+    def _choice(self, shape: schema.Choice, node: Scalar, all_options: schema.Shape) -> Any:
         for value in shape.values:
             if node.value == value and isinstance(node.value, bool) == isinstance(value, bool):
                 return value
         if isinstance(node.value, str) and node.value in map(str, shape.values):
             return self._wrong(shape, node, "remove the quotes")
-        hint = did_you_mean(node.value, map(str, shape.values)) if isinstance(node.value, str) else ""
+        hint = schema.did_you_mean(node.value, map(str, shape.values)) if isinstance(node.value, str) else ""
         return self._wrong(all_options, node, hint)
 
-    def _one_of(self, shape: OneOf, node: Node) -> Any:
+    def _one_of(self, shape: schema.OneOf, node: Node) -> Any:
         fitting = [option for option in shape.options if fits(option, node)]
         if not fitting:
             return self._wrong(shape, node)
-        if isinstance(fitting[0], Choice) and isinstance(node, Scalar):
+        if isinstance(fitting[0], schema.Choice) and isinstance(node, Scalar):
             return self._choice(fitting[0], node, shape)
         if len(fitting) == 1 or not isinstance(node, MapNode):
             return self.value(fitting[0], node)
         return self._one_record(fitting, node)
 
-    def _one_record(self, options: list[Shape], node: MapNode) -> Any:
+    def _one_record(self, options: list[schema.Shape], node: MapNode) -> Any:
         """Convert to the record of a union whose own key the mapping has."""
-        records = [option.cls for option in options if isinstance(option, OfRecord)]
+        records = [option.cls for option in options if isinstance(option, schema.OfRecord)]
         if node.record in records:
             return self.record(node.record, node)
         own = {cls: own_keys(cls) for cls in records}
@@ -337,20 +323,19 @@ class Converter:
             return INVALID
         names = [keys[0] for keys in own.values() if keys]
         if not self._misspelt(names, node):
-            choice = either(f"`{name}`" for name in names)
+            choice = schema.either(f"`{name}`" for name in names)
             self._report.add(f"expected one of the keys {choice}", node.span, node.path)
         return INVALID
 
     def _misspelt(self, names: list[str], node: MapNode) -> bool:
         """Report a misspelt key that would have identified the record."""
         for key in node.entries:
-            if hint := did_you_mean(key, names):
+            if hint := schema.did_you_mean(key, names):
                 self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
                 return True
         return False
 
     def _open(self, node: Node, *, free: bool = False) -> Any:
-        """Any JSON value."""
         if isinstance(node, MapNode):
             values = {key: self._open(child, free=free) for key, child in node.entries.items()}
             return INVALID if any(value is INVALID for value in values.values()) else values
@@ -365,7 +350,7 @@ class Converter:
             )
             return INVALID
         if isinstance(value, int | float) and not isinstance(value, bool):
-            complaint = number_complaint(Number(), value)
+            complaint = number_complaint(schema.Number(), value)
             if complaint:
                 self._report.add(complaint, node.span, node.path)
                 return INVALID

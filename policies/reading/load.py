@@ -156,10 +156,8 @@ def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]
 
 
 def check_policy(policy: Policy) -> None:
-    """Check a policy made in Python as strictly as one read from text; of a stack, each policy once.
-
-    Raises:
-        PolicyError: it is not a policy, or not a valid one.
+    """Check a policy made in Python as strictly as one read from text; of a stack, each policy once. Raises
+    PolicyError: it is not a policy, or not a valid one.
     """
     if not isinstance(policy, Policy):
         raise PolicyError(wrong_type("a policy", policy))
@@ -250,11 +248,7 @@ def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
 
 
 def policy_files(folder: Path) -> list[Path]:
-    """The policy files of a directory, in name order.
-
-    Raises:
-        PolicyError: there is none.
-    """
+    """The policy files of a directory, in name order. Raises PolicyError: there is none."""
     files = sorted(each for each in folder.iterdir() if _is_policy_file(each))
     if not files:
         suffixes = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
@@ -270,10 +264,8 @@ def _is_policy_file(path: Path) -> bool:
 
 
 def policies_among(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """The policy files of a directory that hold policies, and the others, each with what it is instead.
-
-    Raises:
-        PolicyError: no file holds a policy.
+    """The policy files of a directory that hold policies, and the others, each with what it is instead. Raises
+    PolicyError: no file holds a policy.
     """
     files = policy_files(folder)
     others = {path: kind for path in files if (kind := _other_than_policy(path))}

@@ -63,7 +63,6 @@ class Comments:
 
 
 def _comments(text: str) -> list[_Comment]:
-    """The comments of a YAML text."""
     found = []
     at = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
@@ -93,7 +92,6 @@ _BLOCKS = ("policies", "tool_rules", "rules", "nets", "virtual_tools")
 
 
 def to_yaml(root: MapNode, comments: Comments) -> str:
-    """The YAML text of a tree, comments included."""
     lines = [*comments.heading, *_map_lines(root, 0, comments), *comments.left()]
     return "\n".join(lines) + "\n"
 

@@ -162,9 +162,7 @@ _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 
 def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
-    """A policy with durations in milliseconds and percentages of an allowance as amounts; the node itself if it has
-    neither.
-    """
+    """A policy with durations in ms and percentages of an allowance as amounts; itself if it has neither."""
     limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
     changed: dict[str, Node] = {}
     if _has_durations(limits, _OF_LIMITS):

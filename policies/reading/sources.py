@@ -41,17 +41,11 @@ class CommentInJsonError(Unreadable):
 
 
 def read_json(text: str, report: ProblemReport) -> Node:
-    """Read a JSON text; duplicate keys go to `report`.
-
-    Raises:
-        Unreadable: not JSON, empty, or nested beyond measure.
-    """
+    """Read a JSON text; duplicate keys go to `report`. Raises Unreadable: not JSON, empty, or nested too deep."""
     return _JsonReader(text, report).document()
 
 
 class _Cursor:
-    """A place in a text."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
@@ -71,8 +65,6 @@ class _Cursor:
 
 
 class _JsonReader(_Cursor):
-    """Reads a JSON text."""
-
     def __init__(self, text: str, report: ProblemReport) -> None:
         super().__init__(text)
         self._report = report
@@ -215,10 +207,8 @@ def read_source(
 
 
 def read_text(text: str, report: ProblemReport, format: str | None) -> list[Node]:
-    """Read text in a format: `yaml`, `json` or `toml`; with None, JSON if it is JSON, else YAML.
-
-    Raises:
-        Unreadable: it is not text of that format, or no such format.
+    """Read text in a format: `yaml`, `json` or `toml`; with None, JSON if it is JSON, else YAML. Raises Unreadable:
+    it is not text of that format, or no such format.
     """
     if len(text) > MAX_TEXT:
         raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", TextSpan(1, 1), "split it")
@@ -291,11 +281,7 @@ _OPENING = re.compile(r"[\[{]")
 
 
 def read_toml(text: str) -> Node:
-    """Read a TOML text.
-
-    Raises:
-        Unreadable: not TOML, or nested beyond measure.
-    """
+    """Read a TOML text. Raises Unreadable: not TOML, or nested beyond measure."""
     import tomllib  # few policies are in it, and every command would read it in
 
     try:
@@ -349,7 +335,6 @@ class _Places(_Cursor):
         self._lengths: dict[_Place, int] = {}
 
     def find(self) -> None:
-        """Read the text from its start to its end."""
         table: _Place = ()
         while True:
             self._step_over(_GAP)

@@ -112,11 +112,7 @@ class ProblemReport:
         self.problems.setdefault(problem)
 
     def raise_if_any(self) -> None:
-        """Raise every problem noted, in the order of the text.
-
-        Raises:
-            PolicyError: if there is one.
-        """
+        """Raise every problem noted, in the order of the text. Raises PolicyError: if there is one."""
         if self.problems:
             raise PolicyError(sorted(self.problems, key=lambda problem: (problem.line, problem.column)))
 
@@ -215,11 +211,7 @@ def _check_characters(text: str) -> None:
 
 
 def record_node(value: msgspec.Struct, depth: int = 0) -> MapNode:
-    """The tree of a record; fields with their default are left out.
-
-    Raises:
-        Unreadable: nested beyond measure.
-    """
+    """The tree of a record; fields with their default are left out. Raises Unreadable: nested beyond measure."""
     entries: dict[str, Node] = {}
     tag = value.__struct_config__.tag
     if isinstance(tag, str) and value.__struct_config__.tag_field:

@@ -39,10 +39,8 @@ _MAX_DIGITS = 400
 
 
 def resolve(text: str) -> Any:
-    """The value of an unquoted word: null, a boolean, a number, or else text; no dates, no base 60.
-
-    Raises:
-        Unreadable: the number has too many digits, or begins with 0, as the text of a file's mode does.
+    """The value of an unquoted word: null, a boolean, a number, or else text; no dates, no base 60. Raises
+    Unreadable: the number has too many digits, or begins with 0, as the text of a file's mode does.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -60,22 +58,14 @@ def resolve(text: str) -> Any:
 
 
 def integer(text: str) -> int:
-    """The whole number a text spells.
-
-    Raises:
-        Unreadable: it has too many digits.
-    """
+    """The whole number a text spells. Raises Unreadable: it has too many digits."""
     if len(text) > _MAX_DIGITS:
         raise Unreadable("a number has too many digits")
     return int(text, 10 if _INTEGER.fullmatch(text) else 0)
 
 
 def whole_characters(text: str) -> str:
-    """The text with surrogate pairs joined.
-
-    Raises:
-        Unreadable: half a pair stands alone, which no text may hold.
-    """
+    """The text with surrogate pairs joined. Raises Unreadable: half a pair stands alone, which no text may hold."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
@@ -105,10 +95,8 @@ _APART = re.compile(
 def read_yaml(text: str, report: ProblemReport) -> list[Node]:
     """Read the documents of a YAML text, empty ones left out; duplicate keys go to `report`.
 
-    A text that the fast parser rejects is read again by the slow one, so that all errors are the slow one's.
-
-    Raises:
-        Unreadable: not YAML, empty, or nested or repeated beyond measure.
+    A text that the fast parser rejects is read again by the slow one, so that all errors are the slow one's. Raises
+    Unreadable: not YAML, empty, or nested or repeated beyond measure.
     """
     if _FAST is not None and not _APART.search(text):
         with suppress(yaml.YAMLError, ValueError, Unreadable):

@@ -67,7 +67,6 @@ class ToolReturn(msgspec.Struct, gc=False):
 
     @property
     def text(self) -> str:
-        """The output as text."""
         return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
 
 
@@ -132,7 +131,6 @@ class EvaluatedCall(msgspec.Struct, gc=False):
 
     @property
     def names(self) -> CallNames:
-        """The call's names."""
         return self.memory.tools.names(self.kind)
 
     @property
@@ -142,7 +140,6 @@ class EvaluatedCall(msgspec.Struct, gc=False):
 
     @property
     def context(self) -> RunContext:
-        """The run's context."""
         return self.memory.context
 
     @property

@@ -192,9 +192,7 @@ class NetState(RuleState):
 
 
 class _View(NamedTuple):
-    """A net under one name of a call: masks that say whether the name is free, whether transitions name it, and which
-    of them admit it.
-    """
+    """A net under one name of a call, as masks: is the name free, do transitions name it, which of them admit it."""
 
     free: int
     named: int
@@ -271,9 +269,7 @@ class NetMachine(Machine):
         return _View(free, named, admits)
 
     def _looks(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
-        """The net under each name of a call, with the slots that the call matches under it. Raises what the mapper
-        raises.
-        """
+        """The net under each name of a call, with the slots it matches there. Raises as the mapper does."""
         for view in self._views:
             yield view, mask
         if call is not None and self.mapper is not None:
@@ -397,9 +393,7 @@ class NetMachine(Machine):
         return None
 
     def firing(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall | None = None) -> list[int] | None:
-        """The transitions that a call fires, or None if it is blocked under a name; without `call` no mapper is
-        called.
-        """
+        """The transitions that a call fires, None if it is blocked under a name; no `call`: no mapper."""
         firing: list[int] = []
         left = dict(marking)
         for view, met in self._looks(call, mask):

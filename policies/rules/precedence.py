@@ -116,7 +116,6 @@ class BeforeMachine(Machine, evaluates=Before):
         self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 
     def evaluate(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse `then` while `first` has not come."""
         if state.satisfied:
             return None
         names = listed(self.slots[0].names)
@@ -164,7 +163,6 @@ class ImmediatelyBeforeMachine(Machine, evaluates=ImmediatelyBefore):
         return now > 0 and state.last_first == now
 
     def evaluate(self, state: AdjacentState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse `then` unless the previous call is `first`."""
         if self._ready(state, now):
             return None
         names = listed(self.slots[0].names)

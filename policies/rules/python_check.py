@@ -183,7 +183,6 @@ class CheckMachine(Machine, evaluates=Check):
             return False  # a tool that could still be called stays in sight, and the gate judges its calls
 
     def evaluate(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
-        """Refuse what the callable refuses."""
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:

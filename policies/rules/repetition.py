@@ -228,7 +228,6 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
         state.consecutive = 0
 
     def failed(self, state: BreakerState, call: EvaluatedCall, mask: int) -> Finding | None:
-        """Count a failure, which may trip it."""
         state.consecutive += 1
         state.total += 1
         if state.open:

@@ -77,7 +77,6 @@ class Roles(NamedTuple):
     admits: tuple[Selector, ...] = ()
 
     def all(self) -> tuple[Selector, ...]:
-        """Every selector."""
         return (*self.admits, *self.others, *self.evidence, *self.restricts)
 
 
@@ -111,9 +110,7 @@ class ComparedPath(NamedTuple):
 
 
 class PriorOutput(NamedTuple):
-    """Earlier calls that a rule looks at: what it asks of their output, and where in it the values are that it
-    compares, by path or by pattern.
-    """
+    """Earlier calls that a rule looks at: what it asks of their output, and where the compared values are there."""
 
     tool: Selector
     output: Sequence[Condition] = ()

@@ -219,7 +219,6 @@ class ForbiddenSequenceMachine(Machine, evaluates=ForbiddenSequence):
         )
 
     def started(self, state: ForbiddenState, call: EvaluatedCall, mask: int, now: int) -> None:
-        """Lengthen the prefixes that the call continues."""
         before = self._prefixes(state, now)
         longer = ((before << 1) | 1) & mask
         state.prefixes = longer if self.strict else before | longer

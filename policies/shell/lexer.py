@@ -46,7 +46,6 @@ class Scanner(Cursor):
     dynamic: Callable[[str, str], None]
 
     def word(self) -> Word:
-        """The word that starts here."""
         start = self.pos
         builder = WordBuilder()
         while (char := self.peek()) and (char not in META or self._at_process_substitution()):

@@ -246,7 +246,6 @@ class Grammar:
         self._commands = SimpleCommands(self.scan, collector, self._redirections)
 
     def read(self) -> None:
-        """Read all of it."""
         self._list()
         if self.scan.peek() or self._redirections.pending:
             self.scan.fail()
@@ -533,10 +532,8 @@ def read_commands(line: str, shell: Shell = "bash") -> Commands:
 
 
 def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
-    """Every part of a command line, in the order of the text, those of nested lines included.
-
-    Raises:
-        UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
+    """Every part of a command line, in the order of the text, those of nested lines included. Raises
+    UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
     """
     if len(line) > MAX_LENGTH:
         raise UnjudgeableLineError(f"the command line has more than {MAX_LENGTH:,} characters")

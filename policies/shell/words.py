@@ -94,7 +94,6 @@ class WordBuilder:
         self._shapes.append(shape)
 
     def build(self, source: str) -> Word:
-        """The word."""
         if self._exact:
             return Word(source, text := "".join(self._texts), re.escape(text), text)
         if self._splits:
@@ -161,7 +160,6 @@ class Cursor:
         return found
 
     def fail(self, why: str = "") -> NoReturn:
-        """Reject the line."""
         here = self.text[self.pos : self.pos + 30].partition("\n")[0]
         place = f"at `{here}`" if here else "at the end of a line"
         raise UnjudgeableLineError(f"the command line cannot be parsed: {place}{why and f': {why}'}")

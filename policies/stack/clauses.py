@@ -80,7 +80,6 @@ class Clause(NamedTuple):
 
     @property
     def roles(self) -> Roles:
-        """Its selectors, by role."""
         return self.record.roles()
 
     @property

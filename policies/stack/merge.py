@@ -53,7 +53,6 @@ class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> LimitKind:
-        """The facts about its kind."""
         return LIMITS[self.name]
 
 
@@ -134,7 +133,6 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> str:
-        """The amount it counts."""
         return self.budget.kind.counts
 
     @property
@@ -213,7 +211,6 @@ def unit_of(stack: Policy, limit: str) -> str:
 
 
 def budget_in_words(entry: BudgetEntry) -> str:
-    """A budget in words."""
     budget = entry.budget
     whose = f" per {' and '.join(entry.paths)}" if entry.paths else ""
     when = f" in {budget.window}" if budget.window and budget.window != "session" else ""
@@ -256,10 +253,8 @@ def _check_size(members: Iterable[Policy]) -> None:
 
 
 def checked_stack(policy: Policy) -> Stack:
-    """The stack of a policy, or the stack itself; checked once only.
-
-    Raises:
-        PolicyError: it is not a policy, or not a valid one.
+    """The stack of a policy, or the stack itself; checked once only. Raises PolicyError: it is not a policy, or not a
+    valid one.
     """
     return merge_policies(list(members_of(policy)))
 
@@ -360,7 +355,6 @@ def caps_cost(member: Policy) -> bool:
 
 
 def price_tables(policy: Policy) -> PriceTables:
-    """The tables of a policy or a stack."""
     unlocked: dict[str, Price] = {}
     locked = []
     for member in members_of(policy):

@@ -53,9 +53,7 @@ def _has_repr(error: Exception) -> bool:
 
 
 def error_text(error: object, how: Callable[[object], str] = str) -> str:
-    """The text of an exception or another foreign object, halves of characters escaped, as no record holds them; if
-    it raises, a text that says so.
-    """
+    """The text of an exception or foreign object, half characters escaped; one that says so if it raises."""
     try:
         return isolated(how, error).encode("utf-8", "backslashreplace").decode()
     except Exception:

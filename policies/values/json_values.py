@@ -157,9 +157,7 @@ def order(left: Any, right: Any, loose: bool) -> int | None:
 
 
 def as_compared(returned: Any, operand: Any) -> Any:
-    """An operand from a call's input as it meets a value that a tool returned: as the number it is the text of,
-    or as the text of the number it is.
-    """
+    """An operand of an input as it meets a returned value: a number as its text, a text as the number it is."""
     if is_number(returned) and type(operand) is str:
         number = number_of(operand, loose=True)
         return operand if number is None else number

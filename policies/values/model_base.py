@@ -25,10 +25,8 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The base of every written record: lists given in Python become the tuples the record holds.
-
-    Raises:
-        PolicyError: a field that takes one of a few words has another.
+    """The base of every written record: lists given in Python become the tuples the record holds. Raises PolicyError:
+    a field that takes one of a few words has another.
     """
 
     def __post_init__(self) -> None:

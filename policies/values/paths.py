@@ -197,9 +197,7 @@ _SAME_ROOTS = (("private",), ("System", "Volumes", "Data"))
 
 
 class PathPlace(NamedTuple):
-    """Where a text leads: from the root (`/`), the workspace (`.`) or the home directory (`~`), so many levels up,
-    then down.
-    """
+    """Where a text leads: from the root (`/`), the workspace (`.`) or home (`~`), so many levels up, then down."""
 
     start: str
     up: int

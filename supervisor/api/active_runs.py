@@ -121,9 +121,7 @@ class ActiveRuns:
             del self._starting[id(missed)]
 
     def add(self, running: ActiveRun, start: Callable[[], None]) -> None:
-        """Add a run and call `start`, which starts the task that calls `remove` at its end. If `start` raises, the
-        run is not added.
-        """
+        """Add a run and call `start`, which starts the task that calls `remove`; not added if it raises."""
         self._running[running.run_id] = running
         try:
             start()
@@ -148,9 +146,7 @@ class ActiveRuns:
             await self._idle.wait()
 
     async def drained_for_sure(self) -> None:
-        """Wait until no run is left, even if this task is cancelled by asyncio's own `Task.cancel`, which no shield
-        of anyio holds off.
-        """
+        """Wait until no run is left, even if asyncio's `Task.cancel` comes, which passes shields."""
         interrupted: BaseException | None = None
         while self._running:
             try:
@@ -166,7 +162,6 @@ class ActiveRuns:
         self._order(lambda running: running.cancel(reason, person=person))
 
     def deliver(self, command: Command) -> None:
-        """Deliver a command to the runs it is for."""
         self._order(lambda running: running.deliver(command))
 
     def _order(self, do: Late) -> None:
@@ -193,7 +188,6 @@ class ActiveRuns:
                 running.actor.answer(approval_id, given)
 
     def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
-        """The counts."""
         return Statistics(
             running=len(self._running),
             approvals=sum(len(running.actor.requests) for running in self),

@@ -211,7 +211,6 @@ class Starting:
             raise
 
     async def claim(self, info: RunInfo, end_orphans: EndOrphans | None) -> RunInfo:
-        """Claim a created run for the supervisor."""
         owner = await self.ownership.owner()
         return await claim_created(self.store, info, epoch=owner.epoch, end_orphans=end_orphans)
 

@@ -43,7 +43,6 @@ async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
 
 
 def requested_at(request: ApprovalRequest) -> datetime:
-    """When an approval was requested."""
     return request.requested_at or datetime.min.replace(tzinfo=UTC)
 
 

@@ -25,9 +25,7 @@ LONGEST_PAUSE_S = 4.0
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The runs that a command covers: one `run`, those of a `session`, a `tenant` or a `label` (`key=value`), or
-    `all`.
-    """
+    """The runs that a command covers: one `run`, a `session`, a `tenant`, a `label` (`key=value`), or `all`."""
 
     kind: Literal["run", "session", "tenant", "label", "all"]
     value: str = ""

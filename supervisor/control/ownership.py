@@ -129,9 +129,7 @@ class CommandReader:
         self._closed = False
 
     async def run(self, after: int) -> None:
-        """Deliver the commands with a number > after, until cancelled or the store is closed; after an error, read
-        again.
-        """
+        """Deliver the commands with a number > after until cancelled or the store is closed, despite errors."""
         self._after = after
         while not self._closed:
             try:
@@ -191,9 +189,7 @@ async def reap_run(store: Store, run: RunInfo, *, end_orphans: EndOrphans | None
 
 
 async def withdraw_run(store: Store, run: RunInfo, *, reason: str, by: str) -> bool:
-    """End one created run that nobody is about to start, with a `run_cancelled`; False if an owner has it. Raises
-    StoreError.
-    """
+    """End one created run that nobody is about to start; False if an owner has it. Raises StoreError."""
     async with passing_owner(store) as owner:
         return await end_unowned(store, run, epoch=owner.epoch, reason=reason, by=by)
 

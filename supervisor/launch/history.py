@@ -120,11 +120,8 @@ _WHOSE: Final = ("user_role", "tenant", "user", "labels")
 
 
 async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
-    """The record of a new run: a child run's, if the agent of another run creates it.
-
-    Raises:
-        UsageError: its parent's budgets are in another store, where nobody could count what it uses.
-        StoreError: that cannot be looked up.
+    """The record of a new run: a child run's, if the agent of another run creates it. Raises UsageError: its parent's
+    budgets are in another store, where nobody could count what it uses; StoreError: that cannot be looked up.
     """
     above = parent()
     policies = () if above is None else above.compiled.budgets.passed_on(above.compiled.policy, above.context)

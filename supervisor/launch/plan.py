@@ -140,9 +140,7 @@ class Plans:
         self._plans: dict[tuple[object, ...], Plan] = {}
 
     async def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
-        """The plan for these very objects and the adapter's capabilities. It keeps the objects, as it knows them by
-        their `id()`.
-        """
+        """The plan for these very objects, which it keeps, as it knows them by `id()`, and these capabilities."""
         hooks = hooks or NetHooks()
         key = (id(adapter), capabilities_of(adapter), *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)

@@ -17,22 +17,8 @@ from proctor.policies.values.foreign_code import as_error, error_text, isolated,
 
 from ..errors import ProviderError
 from ..store.records import ENDINGS
-from . import event_factory
+from . import event_factory, interface
 from .gate import GateKeeper
-from .interface import (
-    AdapterEnded,
-    BoundFlush,
-    CancelAsked,
-    Effect,
-    Finish,
-    Outcome,
-    PolicyReport,
-    Reserved,
-    Retried,
-    RetryRecord,
-    Settled,
-    reported_action,
-)
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import Budgets
 from .run_state import CancelCause, CancelDue, EndDue, RunState, cancel_reason, sized, within_bounds
@@ -42,8 +28,8 @@ BROKEN = ("store", "fault", "lost")
 
 
 def terminal_event_and_outcome(
-    state: RunState, reports: ProviderEvents, adapter_end: AdapterEnded, notes: Mapping[str, Any]
-) -> tuple[Event, Outcome]:
+    state: RunState, reports: ProviderEvents, adapter_end: interface.AdapterEnded, notes: Mapping[str, Any]
+) -> tuple[Event, interface.Outcome]:
     """The terminal event, still to be recorded, and the outcome; the monitor is finished by then."""
     cause, end = state.cause, reports.end
     event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.monitor.usage)
@@ -53,7 +39,7 @@ def terminal_event_and_outcome(
         found = [*state.monitor.observe(terminal)]
         settled = state.monitor.finish()
         state.enforce(new_violations([*found, *settled.violations], state.findings), ended=True)
-    outcome = Outcome(
+    outcome = interface.Outcome(
         status=ENDINGS[type(terminal)],
         policy=report_of(state, settled, notes),
         usage=msgspec.structs.replace(state.monitor.usage),
@@ -71,9 +57,9 @@ def end_without(refused: Exception, end: Event | None = None) -> Event:
     return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
 
 
-def aborted(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
+def aborted(state: RunState, reports: ProviderEvents, error: Exception) -> interface.Outcome:
     """The outcome of a run whose shell ends before the run could."""
-    return Outcome(
+    return interface.Outcome(
         status="failed",
         policy=report_of(state, None, {}),
         usage=msgspec.structs.replace(state.monitor.usage),
@@ -89,7 +75,6 @@ def terminal_event(
     evidence: dict[str, Any],
     usage: Usage,
 ) -> Event:
-    """The event that ends the run."""
     used = msgspec.to_builtins(usage)
     if cause is not None and cause.kind in BROKEN:
         return RunFailed(error=described(cause.error), usage=used)
@@ -126,16 +111,16 @@ def caller_error(
     return None
 
 
-def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any]) -> PolicyReport:
+def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any]) -> interface.PolicyReport:
     """The policies' report on a run; after a fault of the monitor, only what it found before."""
     findings = tuple(state.findings)
-    action = reported_action(findings, refused=state.refusal is not None, approved=state.approved)
+    action = interface.reported_action(findings, refused=state.refusal is not None, approved=state.approved)
     if settled is None:
-        return PolicyReport(action=action, violations=findings, metadata={**notes})
+        return interface.PolicyReport(action=action, violations=findings, metadata={**notes})
     rules = dict(settled.rules)
     idle = [rule_id for rule_id, rule in rules.items() if rule.status == "not_exercised"]
     metadata = {**notes, **state.monitor.metadata, "not_exercised": idle}
-    return PolicyReport(action=action, violations=findings, metadata=metadata, rules=rules)
+    return interface.PolicyReport(action=action, violations=findings, metadata=metadata, rules=rules)
 
 
 def described(error: BaseException | None) -> dict[str, Any]:
@@ -185,12 +170,12 @@ class RunEnding:
     notes: Mapping[str, Any]
     _stopping: bool = False
     _end: Event | None = None
-    _outcome: Outcome | None = None
+    _outcome: interface.Outcome | None = None
     _error: Exception | None = None
     _lacking: Exception | None = None
     _replaced: bool = False
 
-    def cancel_asked(self, input: CancelAsked) -> None:
+    def cancel_asked(self, input: interface.CancelAsked) -> None:
         """Cancel the run by request, unless it is ending already."""
         state = self.state
         if state.ending is not None or self.reports.end is not None or state.cause is not None:
@@ -225,10 +210,10 @@ class RunEnding:
         self._stopping = True
         self.gate.deny_open(cause.reason, decision="cancel")
         state = self.state
-        state.outbox.at_once(BoundFlush())
+        state.outbox.at_once(interface.BoundFlush())
         state.outbox.after_record(CancelDue(cause.reason))
 
-    def adapter_ended(self, input: AdapterEnded) -> None:
+    def adapter_ended(self, input: interface.AdapterEnded) -> None:
         """The agent has ended: end the run once its shared budgets are settled."""
         if self.state.ending is None:
             self.state.ending = input
@@ -238,22 +223,21 @@ class RunEnding:
             else:
                 self.budgets.settle()
 
-    def reserved(self, input: Reserved) -> None:
+    def reserved(self, input: interface.Reserved) -> None:
         """The store has answered a reservation of shared budgets."""
         assert self.budgets is not None
         self.budgets.reserved(input.results, input.error)
         if self.state.ending is not None:
             self.budgets.settle()
 
-    def settled(self, input: Settled) -> None:
+    def settled(self, input: interface.Settled) -> None:
         """The shared budgets are settled: end the run."""
         assert self.budgets is not None
         if self.state.ending is not None:
             self.budgets.settled(input.results)
             self._conclude(self.state.ending)
 
-    def retried(self, retry: Retried) -> None:
-        """The store was retried."""
+    def retried(self, retry: interface.Retried) -> None:
         if retry.refused is not None and not self._replaced:
             end_refused = self._lacking is not None
             self._lacking = self._lacking or retry.refused
@@ -262,29 +246,29 @@ class RunEnding:
         self._error = retry.error and (self._error or retry.error)
         self.state.outbox.at_once(self._finished())
 
-    def due(self) -> Effect:
+    def due(self) -> interface.Effect:
         """All events are stored, or the store has failed: finish the run, or retry the store."""
         assert self._end is not None
-        return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
+        return interface.RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
 
-    def _conclude(self, input: AdapterEnded) -> None:
+    def _conclude(self, input: interface.AdapterEnded) -> None:
         """Record the end of the run; the run finishes when it is stored."""
         self.state.record_warnings()
         end, outcome = terminal_event_and_outcome(self.state, self.reports, input, self.notes)
         self._end, self._outcome = end, outcome
         outbox = self.state.outbox
         outbox.put(*sized(end))
-        outbox.at_once(BoundFlush())
+        outbox.at_once(interface.BoundFlush())
         outbox.after_record(EndDue())
 
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end
         self._end = self.state.stamp(end)
         self.state.outbox.put(*sized(self._end))
-        self.state.outbox.at_once(RetryRecord(end=self._end))
+        self.state.outbox.at_once(interface.RetryRecord(end=self._end))
 
-    def _finished(self) -> Finish:
+    def _finished(self) -> interface.Finish:
         assert self._outcome is not None
         status = "failed" if self._replaced else self._outcome.status
         error = self._lacking or self._error
-        return Finish(outcome=msgspec.structs.replace(self._outcome, status=status, store_error=error))
+        return interface.Finish(outcome=msgspec.structs.replace(self._outcome, status=status, store_error=error))

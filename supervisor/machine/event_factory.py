@@ -56,7 +56,6 @@ def request_for(
 
 
 def requested(request: ApprovalRequest) -> ev.ToolApprovalRequested:
-    """The event of an approval request."""
     return ev.ToolApprovalRequested(
         **_about(request),
         held=request.held,
@@ -71,7 +70,6 @@ def requested(request: ApprovalRequest) -> ev.ToolApprovalRequested:
 
 
 def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ev.ToolApprovalGranted:
-    """The event of a grant."""
     return ev.ToolApprovalGranted(**_about(request), by=by, reason=reason)
 
 
@@ -154,12 +152,10 @@ def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
 
 
 def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
-    """The same violation with its enforcement."""
     return msgspec.structs.replace(violation, enforcement=enforcement)
 
 
 def violated(violation: Violation, *, escalated: bool = False) -> ev.PolicyViolated:
-    """The event of a violation."""
     return ev.PolicyViolated(**{name: getattr(violation, name) for name in _RECORDED}, escalated=escalated)
 
 
@@ -209,7 +205,6 @@ class PriorSession:
         self._grants: dict[str, ev.ToolApprovalGranted] = {}
 
     def apply(self, event: ev.Event) -> None:
-        """Read the next event."""
         self.last_seq = max(self.last_seq, event.seq)
         if event.run_id != self._of and isinstance(event, (ev.TurnEvent, ev.ToolEvent)):
             self.turns = max(self.turns, event.turn)
@@ -220,14 +215,11 @@ class PriorSession:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The latest calls that ran."""
         return tuple(map(call_of, self._calls))
 
     @property
     def grants(self) -> list[ev.ToolApprovalGranted]:
-        """The grants that hold for a later run: those that cover the session, and unused ones given after their run
-        had ended.
-        """
+        """The grants that hold for a later run: of the session, and unused ones given after their run's end."""
         return list(self._grants.values())
 
     def _granted(self, event: ev.ToolApprovalGranted) -> None:

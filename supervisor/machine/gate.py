@@ -66,7 +66,6 @@ class GateKeeper:
             budgets.on_reserved = self._on_reserved
 
     def proposed(self, key: int, call: object) -> None:
-        """A call is proposed."""
         if not isinstance(call, ToolCall):
             self._deny_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
         elif (wrong := validation_error(call)) is not None:
@@ -121,7 +120,6 @@ class GateKeeper:
             self._reserve(proposal, answers)
 
     def answered(self, approval_id: str, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None) -> None:
-        """Somebody answered a held call."""
         held = self.held_calls.answered(approval_id, answer)
         if held is None:
             return

@@ -29,7 +29,6 @@ from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
 from .ending import RunEnding
 from .gate import GateKeeper
-from .interface import ArmDeadline, CancelAdapter, Effect, Outcome
 from .provider_events import ProviderEvents
 from .reservations import BudgetLine, Budgets
 from .resume import Recollection, past_of, read_snapshot, restore, snapshot
@@ -142,7 +141,7 @@ class RunMachine:
         """The monitor of its session; a net that joins or leaves it counts from the next call on."""
         return self._state.monitor
 
-    def handle(self, input: interface.Input) -> Sequence[Effect]:
+    def handle(self, input: interface.Input) -> Sequence[interface.Effect]:
         """Handle one input and return effects, which are to be carried out in order, before the next input. The
         events it recorded are among `unwritten`.
         """
@@ -217,34 +216,32 @@ class RunMachine:
 
     @property
     def cancelling(self) -> bool:
-        """Whether the run is being cancelled."""
         return self._state.cause is not None
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """The pending approval requests."""
         return self._gate.held_calls.requests()
 
-    def aborted(self, error: Exception) -> Outcome:
+    def aborted(self, error: Exception) -> interface.Outcome:
         """The outcome of a run whose shell ends before it; nothing is recorded."""
         return ending.aborted(self._state, self._reports, error)
 
-    def _armed(self, effects: Sequence[Effect]) -> Sequence[Effect]:
+    def _armed(self, effects: Sequence[interface.Effect]) -> Sequence[interface.Effect]:
         deadline = self._next_deadline()
         if deadline == self._deadline:
             return effects
         self._deadline = deadline
-        return [*effects, ArmDeadline(at_ms=deadline)]
+        return [*effects, interface.ArmDeadline(at_ms=deadline)]
 
-    def _due(self, ready: Sequence[Effect | Deferred]) -> Sequence[Effect]:
-        effects: list[Effect] = []
+    def _due(self, ready: Sequence[interface.Effect | Deferred]) -> Sequence[interface.Effect]:
+        effects: list[interface.Effect] = []
         for each in ready:
-            effect = each if isinstance(each, Effect) else self._effect_of(each)
+            effect = each if isinstance(each, interface.Effect) else self._effect_of(each)
             if effect is not None:
                 effects.append(effect)
         return effects
 
-    def _effect_of(self, deferred: Deferred) -> Effect | None:
+    def _effect_of(self, deferred: Deferred) -> interface.Effect | None:
         """The effect that was deferred until now; None if it is not needed any more."""
         match deferred:
             case AnswerDue(key=key):
@@ -252,7 +249,7 @@ class RunMachine:
             case ApprovalDue(approval_id=approval_id):
                 return self._gate.held_calls.shown(approval_id)
             case CancelDue(reason=reason):
-                return None if self._state.ending else CancelAdapter(reason=reason)
+                return None if self._state.ending else interface.CancelAdapter(reason=reason)
             case EndDue():
                 return self._run_ending.due()
 

@@ -107,7 +107,6 @@ class HeldCalls:
 
     @property
     def grants(self) -> list[ToolApprovalGranted]:
-        """The grants for later calls."""
         return [*(self._earlier_grants or {}).values(), *chain.from_iterable((self._covering or {}).values())]
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:

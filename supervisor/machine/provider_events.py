@@ -28,9 +28,7 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderEvents:
-    """Records a provider's events; ignores those after its end, and all but its end once the record of the run is
-    full.
-    """
+    """Records a provider's events; ignores those after its end, and all but its end in a full record."""
 
     __slots__ = ("_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
 
@@ -123,9 +121,7 @@ class ProviderEvents:
         self._state.record(self._state.numbered(event))
 
     def changed_input(self, event: ev.ToolCallStarted) -> None:
-        """Record the start of a call whose input was changed after its decision, evaluate it as it ran, and cancel
-        the run.
-        """
+        """Record a call that ran with another input than decided, evaluate it, cancel the run."""
         self._started(event)
         self._state.enforce([input_changed(event)])
 

@@ -42,16 +42,13 @@ class BudgetLine(msgspec.Struct, eq=False, rename={"reserved": "held", "granted"
     granted: bool | None = None
 
     def record_use(self, used: float) -> None:
-        """Note the use so far."""
         if used > self.seen:
             self.largest = max(self.largest, used - self.seen)
             self.seen = used
 
     @property
     def must_reserve(self) -> bool:
-        """Whether to ask the store: more was used than it knows of or reserved, or a call with a reservation did not
-        run.
-        """
+        """Whether to ask the store: it knows of less use, or a call with a reservation did not run."""
         beyond, kind = self.seen - self.recorded, self.claim.kind
         if kind.at_once:
             return False
@@ -101,7 +98,6 @@ class Budgets:
                 line.granted = event.granted
 
     def begun(self, at_ms: int) -> None:
-        """The run began at this moment."""
         self._since_ms = at_ms
 
     def begin(self) -> None:
@@ -118,9 +114,7 @@ class Budgets:
             self._reserve()
 
     def wait_for_reservation(self, key: int) -> bool:
-        """Whether a call has to wait for the store before it is decided; `on_reserved` is called when the store has
-        answered.
-        """
+        """Whether a call waits for the store's answer, upon which `on_reserved` is called."""
         if self._is_over:
             return False
         if not (self._awaiting or self._asks_first()):
@@ -137,7 +131,6 @@ class Budgets:
         )
 
     def reserved(self, results: Sequence[ReservationResult], error: Exception | None) -> None:
-        """The store has answered."""
         self._awaiting = False
         if error is not None:
             reason = f"nothing can be reserved of the budgets: {error_text(error)}"

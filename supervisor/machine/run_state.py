@@ -74,7 +74,6 @@ class Outbox:
     _stored: int = 0
 
     def drain_record(self) -> list[ev.Event]:
-        """The events to store next."""
         taken, lines = self.unwritten, self._lines
         self.unwritten, self._lines, self.unwritten_bytes = [], [], 0
         self._taken += len(taken)
@@ -146,7 +145,6 @@ class CancelCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lost(error: Exception) -> CancelCause:
-    """The run's owner is gone."""
     return CancelCause(kind="lost", reason=str(error), error=error)
 
 

@@ -127,9 +127,7 @@ def window_at(window: str, now_ms: int) -> Window:
 
 
 def allocate(reservation: Reservation, *, used: float, own: float, others: float) -> float | None:
-    """The amount to reserve from a budget, given its use, the run's earlier reservation and those of others; None:
-    not granted.
-    """
+    """The amount to reserve, given a budget's use, the run's reservation and those of others; None: not granted."""
     if reservation.claim.kind.at_once and own >= reservation.want > 0:
         return reservation.want  # a place is kept to the end, also when runs with a larger amount have taken more
     left = round(reservation.claim.max - used - others, DIGITS)

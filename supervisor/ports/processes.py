@@ -40,7 +40,6 @@ def process_mark(run_id: str, store_id: str) -> str:
 
 
 def run_of(mark: str) -> str:
-    """The run that a mark is for."""
     return mark.rpartition("@")[0] or mark
 
 
@@ -90,9 +89,7 @@ def is_owner(pid: int) -> bool:
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether the owner's process ran on this machine and runs no more, or the owner has left it; False where that
-    cannot be known.
-    """
+    """Whether the owner's process ran here and is gone, or the owner has left; False where that cannot be known."""
     if owner.pid <= 0 or not owner.started or owner.machine != machine():
         return False
     if owner.pid == os.getpid() and owner.owner_id in _here:

@@ -386,7 +386,6 @@ class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):
     """A command that lifts the block of exactly its scope and value, or every block if its scope is all."""
 
     def lifts(self, block: Block) -> bool:
-        """Whether this lifts that block."""
         return self.scope == "all" or (self.scope, self.value) == (block.scope, block.value)
 
 

@@ -14,26 +14,6 @@ from proctor.policies.monitor.monitor import Monitor
 
 from ..log import RunLog
 from ..machine import interface
-from ..machine.interface import (
-    NO_CALL,
-    AnswerGate,
-    ArmDeadline,
-    BoundFlush,
-    CancelAdapter,
-    CloseApproval,
-    DropApproval,
-    Effect,
-    Finish,
-    Outcome,
-    RequestApproval,
-    Reserve,
-    RetryRecord,
-    RunChecks,
-    RunResult,
-    Settle,
-    conclude,
-    log_line,
-)
 from ..machine.machine import RunMachine
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
@@ -106,7 +86,7 @@ class RunActor:
         self._callbacks: CallbackRunner | None = None
         self._epoch = epoch
         self._has_priority = False
-        self._outcome: Outcome | None = None
+        self._outcome: interface.Outcome | None = None
         self._has_outcome = OneShotEvent()
         self.task_finished = OneShotEvent()
 
@@ -125,11 +105,11 @@ class RunActor:
                 self.task_finished.set()
                 on_finished()
 
-    def result(self) -> RunResult:
+    def result(self) -> interface.RunResult:
         """The result of a finished run. Raises as `conclude` does."""
         assert self._outcome is not None
         kept = self._recorder.events
-        return conclude(
+        return interface.conclude(
             self._outcome,
             run_id=self._launch.run_id,
             session_id=self._launch.session_id,
@@ -149,18 +129,16 @@ class RunActor:
         return self._reader.released
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> interface.Outcome | None:
         """How the run ended, once it has."""
         return self._outcome
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """The calls that are pending approval."""
         return self._machine.requests
 
     @property
     def monitor(self) -> Monitor:
-        """The monitor of its session."""
         return self._machine.monitor
 
     def cancel(self, input: interface.CancelAsked) -> None:
@@ -244,28 +222,35 @@ class RunActor:
             pass_on(self._machine.signal)
             self._machine.signal = None
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: interface.Effect) -> None:
         start = self._background.start
         match effect:
-            case ArmDeadline():
+            case interface.ArmDeadline():
                 self._alarm.set(effect.at_ms)
-            case AnswerGate():
+            case interface.AnswerGate():
                 self._waiters.answer(effect.key, effect.answer)
                 if not effect.answer.allowed:
                     self._log.log("info", "call.refused", effect.call, rules=list(effect.rules))
-            case Reserve() | Settle() | RunChecks() | RequestApproval() | DropApproval() | CloseApproval():
+            case (
+                interface.Reserve()
+                | interface.Settle()
+                | interface.RunChecks()
+                | interface.RequestApproval()
+                | interface.DropApproval()
+                | interface.CloseApproval()
+            ):
                 self._callback_runner().carry_out(effect)
-            case BoundFlush():
+            case interface.BoundFlush():
                 self._acquire_priority()
                 start(self._recorder.hurry)
-            case RetryRecord():
+            case interface.RetryRecord():
                 start(self._recorder.retry)
-            case CancelAdapter():
+            case interface.CancelAdapter():
                 self._log.log("info", "run.cancelling", reason=effect.reason)
                 start(self._end_agent)
-            case Finish():
+            case interface.Finish():
                 self._outcome = self._outcome or effect.outcome
-                level, fields = log_line(effect.outcome)
+                level, fields = interface.log_line(effect.outcome)
                 self._log.log(level, "run.finished", **fields)
                 self._has_outcome.set()
 
@@ -329,7 +314,7 @@ class GateWaiters:
 
     async def propose(self, proposed: Any) -> GateAnswer:
         """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call."""
-        call = proposed if isinstance(proposed, ToolCall) else NO_CALL
+        call = proposed if isinstance(proposed, ToolCall) else interface.NO_CALL
         if self._closed:
             return _refusal(call)
         self._key += 1

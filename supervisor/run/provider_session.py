@@ -258,9 +258,7 @@ def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
 
 
 def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
-    """The adapter's function that ends the remains of its runs, if it has one. Raises what it raises, as an
-    Exception.
-    """
+    """The adapter's function that ends the remains of its runs, if it has one. Raises as `_member` does."""
     found: EndOrphans | None = isolated_member("end_orphans", lambda: getattr(adapter, "end_orphans", None))
     return found
 

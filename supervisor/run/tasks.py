@@ -117,11 +117,9 @@ class OneShotEvent:
                 future.set_result(None)
 
     def is_set(self) -> bool:
-        """Whether `set` was called."""
         return self._set
 
     async def wait(self) -> None:
-        """Return once `set` was called."""
         if self._set:
             await checkpoint()
         elif current_async_library() == "asyncio":
@@ -176,7 +174,6 @@ class DetachedTask(Generic[T]):
         spawn(partial(self._run, call))
 
     def cancel(self) -> None:
-        """Cancel it."""
         if not self.done.is_set():
             self._scope.cancel()
 
@@ -218,7 +215,6 @@ class BackgroundTasks:
         self._going = (*self._going, DetachedTask(call, over=self._is_over))
 
     def cancel(self) -> None:
-        """Cancel those that run."""
         for task in self._going:
             task.cancel()
 

@@ -123,12 +123,10 @@ def no_owner(epoch: int) -> StoreError:
 
 
 def no_run(run_id: str) -> StoreError:
-    """The error for a run that was never registered."""
     return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
 
 
 def run_over(run_id: str, status: str) -> StoreError:
-    """The error for a run that has ended."""
     return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
 
 
@@ -153,7 +151,6 @@ def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:
 
 
 def no_approval(approval_id: str) -> StoreError:
-    """The error for an approval that nobody requested."""
     return StoreError(f"there is no approval `{approval_id}`", kind="no_approval")
 
 

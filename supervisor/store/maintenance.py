@@ -276,7 +276,6 @@ class _Import:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Store what was taken."""
         batch, self._batch = self._batch, []
         for event, stored in zip(batch, await self._store.append(batch) if batch else (), strict=True):
             if stored.seq != event.seq:
@@ -318,7 +317,6 @@ class _Import:
             raise _conflict(event)
 
     async def aclose(self) -> None:
-        """Close the readers of the store."""
         for reader in self._readers.values():
             await _close(reader)
 

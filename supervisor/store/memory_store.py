@@ -335,7 +335,6 @@ class _Counter:
         self.shares: dict[str, _Share] = {}
 
     def used(self, since: int) -> float:
-        """The amount used since a moment."""
         return round(sum(amount for part, amount in self.parts.items() if part >= since), DIGITS)
 
     def oldest(self, since: int) -> int | None:
@@ -343,7 +342,6 @@ class _Counter:
         return min((part for part, amount in self.parts.items() if part >= since), default=None)
 
     def add(self, window: Window, amount: float) -> None:
-        """Add to the use of the present part."""
         if amount:
             self.parts[window.part] = round(self.parts.get(window.part, 0.0) + amount, DIGITS)
             for part in sorted(self.parts)[:-PARTS_KEPT]:
@@ -380,7 +378,6 @@ class Ledger:
         return found
 
     def budgets(self) -> Iterator[BudgetInfo]:
-        """Every budget that was used."""
         now_ms = self._now_ms()
         for _, counter in sorted(self._counters.items()):
             claim = counter.claim

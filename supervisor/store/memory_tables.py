@@ -110,9 +110,7 @@ class SessionRecords:
 
 
 class _Stretch:
-    """Consecutive new events of one run, session and provider: their lines, and those that change more than the
-    record.
-    """
+    """New events in a row of one run, session and provider: their lines, and those that change more than that."""
 
     __slots__ = ("data", "notable", "run_id")
 
@@ -339,7 +337,6 @@ class Claims:
         self._open: dict[str, str] = {}  # the claimed run of each session, while it is not over
 
     def register(self, owner: Owner, lease_s: float) -> Owner:
-        """Register an owner."""
         new = replace(owner, epoch=len(self._owners) + 1, gone=False)
         self._owners[new.epoch] = new
         self._until[new.epoch] = _lease(lease_s)
@@ -352,7 +349,6 @@ class Claims:
         self._until[epoch] = _lease(lease_s)
 
     def release(self, epoch: int) -> None:
-        """Release an owner."""
         self._until.pop(epoch, None)
 
     def check_fence(self, run_id: str, epoch: int) -> None:
@@ -394,7 +390,6 @@ class Claims:
         self._epochs[run.run_id] = epoch
 
     def unclaim(self, run: RunInfo) -> None:
-        """Undo a run's claim."""
         self._epochs.pop(run.run_id, None)
         self._open.pop(run.session_id, None)
 

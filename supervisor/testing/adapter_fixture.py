@@ -38,7 +38,6 @@ class Driven(msgspec.Struct, kw_only=True):
 
     @property
     def events(self) -> list[ev.Event]:
-        """The stream."""
         return [item for item in self.log if isinstance(item, ev.Event)]
 
     @property
@@ -48,11 +47,9 @@ class Driven(msgspec.Struct, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """The types of the events."""
         return [event.type for event in self.events]
 
     def outcomes(self, call_id: str) -> list[ev.ToolOutcome]:
-        """The outcomes of a call."""
         return [e for e in self.events if isinstance(e, ev.ToolOutcome) and e.tool_call_id == call_id]
 
 
@@ -101,7 +98,6 @@ class Drive:
         return self.done
 
     def cancel(self) -> None:
-        """Run the cancel steps now."""
         self._cancelled.set()
 
     async def _read(self, provider: Provider) -> None:
@@ -195,11 +191,8 @@ class AdapterChecks(Evidence):
     without: frozenset[str] = frozenset()
 
     def lacking(self, agent: str, *, declares: bool = False) -> None:
-        """Skip a test that has no agent; a test that shows a declared capability cannot be skipped.
-
-        Raises:
-            AssertionError: `declares`: the adapter says that it can do what only this agent shows.
-            unittest.SkipTest: `without` does not name the agent.
+        """Skip a test that has no agent; a test that shows a declared capability cannot be skipped. Raises
+        AssertionError: `declares`: the adapter says that it can do what only this agent shows.
         """
         assert not declares, f"declared, and nothing shows it: provide `{agent}`"
         if agent not in self.without:
@@ -224,9 +217,7 @@ class AdapterChecks(Evidence):
         return None
 
     def erring(self) -> Agent | None:
-        """An agent whose one call runs and fails, proposed first if the client asks about any; None if its calls
-        cannot fail.
-        """
+        """An agent whose one call fails, proposed first if it asks about any; None if none can fail."""
         return None
 
     def staying(self) -> Agent | None:
@@ -250,9 +241,7 @@ class AdapterChecks(Evidence):
         return None
 
     def garbling(self, *files: str) -> Agent | None:
-        """Like `making`, with a client that also writes lines that are not messages; None if it writes no
-        messages.
-        """
+        """Like `making`, with a client that also writes what are no messages; None if it writes none."""
         return None
 
     def truncating(self, *, lives: bool = False) -> Agent | None:
@@ -300,7 +289,6 @@ class AdapterChecks(Evidence):
 
 
 def terminals(done: Driven) -> list[ev.Event]:
-    """The terminal events of a stream."""
     return [event for event in done.events if isinstance(event, ev.TERMINAL)]
 
 
@@ -317,7 +305,6 @@ def has_failed(done: Driven) -> bool:
 
 
 def completed(done: Driven) -> list[str]:
-    """The ids of the calls that completed."""
     return [event.tool_call_id for event in done.events if isinstance(event, ev.ToolCallCompleted)]
 
 
@@ -333,7 +320,6 @@ def mentions(call: ToolCall | ev.ToolCallStarted, file: str) -> bool:
 
 
 def total(done: Driven) -> Usage:
-    """The sum of the usage reports of a stream."""
     used = Usage()
     for event in done.events:
         if isinstance(event, ev.TokenUsageUpdated):

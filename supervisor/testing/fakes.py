@@ -294,7 +294,6 @@ class FakePublisher:
 
     @property
     def types(self) -> list[str]:
-        """The types of the events it got."""
         return [event.type for event in self.events]
 
 

@@ -32,7 +32,6 @@ def message(session_id: str, text: str, *, run_id: str = "", event_id: str = "")
 
 
 def texts(events: Sequence[Event]) -> list[Any]:
-    """The contents of messages."""
     return [event.content for event in events if isinstance(event, MessageReceived)]
 
 
@@ -54,14 +53,12 @@ async def at_once(work: Callable[[T], Coroutine[Any, Any, object]], each: Iterab
 
 
 async def run_of(store: Store, run_id: str) -> RunInfo:
-    """A run that exists."""
     run = await store.run(run_id)
     assert run is not None
     return run
 
 
 async def status_of(store: Store, run_id: str) -> str:
-    """The status of a run that exists."""
     return (await run_of(store, run_id)).status
 
 
@@ -94,9 +91,7 @@ def _with_store(test: Any) -> Any:
 
 
 class FaultyStore(MemoryStore):
-    """Keeps everything in memory, but append number `fails_at` (and, with `stays_broken`, every later one)
-    raises StoreError.
-    """
+    """In memory; append number `fails_at` (with `stays_broken`, every later one too) raises StoreError."""
 
     def __init__(self, fails_at: int, *, stays_broken: bool = False) -> None:
         super().__init__()

@@ -271,7 +271,6 @@ def unit(start: int, *events: ev.Event) -> list[ev.Event]:
 
 
 def start(call_id: str = "c", **input: Any) -> ev.Event:
-    """The start of a call."""
     return ev.ToolCallStarted(tool_call_id=call_id, tool_name="t", tool_input=input, **_IDS)
 
 

@@ -26,7 +26,6 @@ async def owner(store: Store, name: str = "o", *, lease_s: float = LONG_S) -> in
 
 
 def started(run_id: str, session_id: str = "s") -> ev.RunStarted:
-    """A run's beginning."""
     return ev.RunStarted(run_id=run_id, session_id=session_id)
 
 

@@ -64,7 +64,6 @@ class Buffer:
         self.come.set()
 
     def pop(self) -> LogEntry | None:
-        """The next entry, if there is one."""
         if not self._entries:
             return None
         entry = self._entries.popleft()
@@ -103,7 +102,6 @@ class LogFollower:
 
     @property
     def buffers(self) -> int:
-        """How many buffers have joined."""
         return len(self._of_all) + sum(map(len, self._of_session.values()))
 
     async def join(self, buffer: Buffer) -> None:
@@ -131,9 +129,7 @@ class LogFollower:
             self._own.clear()
 
     def publish(self, events: Sequence[Event], size: int) -> None:
-        """Keep events that this process has just stored, of about so many bytes, so that the next read need not
-        decode them.
-        """
+        """Keep events that this process has just stored, so that the next read need not decode them."""
         if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
             self._own_bytes = self._own_bytes + size if self._own else size
             if len(self._own) + len(events) > KEPT or self._own_bytes > KEPT_BYTES:

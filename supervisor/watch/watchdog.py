@@ -53,7 +53,6 @@ class Watchdog:
             _thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         _watched.discard(self)
 
     def check(self) -> None:

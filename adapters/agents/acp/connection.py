@@ -58,9 +58,7 @@ KNOWN: Final[dict[str, AgentTraits]] = {
 
 
 def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
-    """An agent's environment with the settings of its traits. Raises UsageError for a switch that is not a JSON
-    object.
-    """
+    """An agent's environment with its traits' settings. Raises UsageError for a switch that is no JSON object."""
     set_so: dict[str, str] = {}
     for name, members in traits.switches.items():
         try:

@@ -58,11 +58,8 @@ async def probe(make: Callable[[Path], Adapter], folder: Path) -> ProbeReport:
     """Have an agent act and report what it asked about.
 
     `make` makes the adapter for a folder: one of its own for each run, in `folder`, which is empty. What was seen in
-    the first `TIMEOUT_S` seconds of a run counts.
-
-    Raises:
-        UsageError: the folder is not an empty one.
-        ProviderError: the agent cannot be started, or failed.
+    the first `TIMEOUT_S` seconds of a run counts. Raises UsageError: the folder is not an empty one; ProviderError:
+    the agent cannot be started, or failed.
     """
     allowed_in, refused_in = _two_folders(folder)
     allowing, refusing = _Watch(allowed_in, allow=True), _Watch(refused_in, allow=False)

@@ -222,7 +222,6 @@ class AmpSession(ClientSession):
         self._silent = True
 
     def attach(self, client: ClientProcess) -> None:
-        """Set the running client."""
         self._client = client
 
     @property

@@ -365,9 +365,7 @@ class _Reader:
             self.log.add(message_kind("user"), at=record.at, role=role, content=content)
 
     def _role(self, record: LogRecord, passed_on: bool) -> str:
-        """The author of a line marked `user`: text that the client added is not the user's, and the model wrote a
-        subagent's prompt.
-        """
+        """The author of a `user` line: the client may have added it, and the model writes a subagent's prompt."""
         if record.is_subagent:
             return "assistant"
         line = record.envelope

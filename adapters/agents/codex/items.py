@@ -72,7 +72,6 @@ _BOOKKEEPING: Final = frozenset({"id", "type", "status", "durationMs", "result",
 
 
 def is_call(item: CodexItem) -> bool:
-    """Whether an item is a tool call."""
     if item.get("type") == "subAgentActivity":
         return item.get("kind") in _AGENT_ACTIVITIES
     return item.get("type") not in NO_CALLS
@@ -91,7 +90,6 @@ def starts_agents(item: CodexItem) -> bool:
 
 
 def tool_name(item: CodexItem) -> str:
-    """The tool name of an item that is a call."""
     kind = str(item.get("type"))
     if kind == "collabAgentToolCall":
         tool = str(item.get("tool"))
@@ -106,7 +104,6 @@ def tool_name(item: CodexItem) -> str:
 
 
 def tool_input(item: CodexItem) -> dict[str, Any]:
-    """The input of an item that is a call."""
     match item.get("type"):
         case "commandExecution":
             return {"command": bare_command(str(item.get("command"))), "cwd": item.get("cwd")}

@@ -110,7 +110,6 @@ class Rollouts:
         self._rollouts: dict[str, Rollout] = {}
 
     async def of(self, thread_id: str) -> Rollout:
-        """The record of one thread."""
         if thread_id not in self._rollouts:
             self.add(thread_id, await self._find(thread_id))
         return self._rollouts[thread_id]
@@ -120,5 +119,4 @@ class Rollouts:
         return list(self._rollouts)
 
     def add(self, thread_id: str, path: Path | None) -> None:
-        """Add the path of a thread's record."""
         self._rollouts.setdefault(thread_id, Rollout(path))

@@ -37,14 +37,11 @@ class Turn:
         self._begun.set()
 
     def on_finished(self) -> None:
-        """Note that it is over."""
         self.over = True
         self._begun.set()
 
     async def interrupt(self, connection: CodexConnection) -> dict[str, Any]:
-        """Interrupt it once it has begun, unless it is over; returns what ended it. Raises ProviderError,
-        TimeoutError.
-        """
+        """Interrupt it once begun, unless over; returns what ended it. Raises ProviderError, TimeoutError."""
         # a second interrupt of one turn is never answered, one before the client says that it began is refused
         if self.interrupted_by is None and not self.over:
             self.interrupted_by = "ladder"

@@ -97,7 +97,6 @@ class AllowedCalls:
         self._running[call.id] = call.name
 
     async def completed(self, call_id: str, result: Any) -> None:
-        """Report a call as completed."""
         name = self._running.pop(call_id, None)
         if name is not None:
             output = to_jsonable(result)
@@ -106,7 +105,6 @@ class AllowedCalls:
             )
 
     def failed(self, call_id: str, error: BaseException | str) -> None:
-        """Report a call as failed."""
         name = self._running.pop(call_id, None)
         if name is not None:
             self._stream.send_nowait(
@@ -164,10 +162,8 @@ class Arguments:
         return found
 
     def change(self, tool_input: Mapping[str, Any]) -> None:
-        """Take the values of another input; unchanged ones keep their Python objects.
-
-        Raises:
-            UsageError: the function has no such parameter.
+        """Take the values of another input; unchanged ones keep their Python objects. Raises UsageError: the function
+        has no such parameter.
         """
         before = self.as_input()
         for name, value in tool_input.items():
@@ -182,12 +178,10 @@ class Arguments:
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The positional arguments."""
         return self._bound.args
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments."""
         return self._bound.kwargs
 
 

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 class SupervisedRun:
-    """The hooks and settings of every run of the SDK inside one supervised run; `model_of` names the model of an
-    agent, if known.
-    """
+    """Hooks and settings of the SDK's runs inside one supervised run; `model_of` names an agent's model, if known."""
 
     def __init__(self, gate: LoopGate, model_of: Callable[[Agent[Any]], str | None], *, narrows: bool) -> None:
         self._gate = gate

@@ -55,7 +55,6 @@ class Parallel(Record, frozen=True, kw_only=True):
     parallel: tuple[Call, ...]
 
     def problems(self) -> Iterator[Issue]:
-        """There are calls."""
         if not self.parallel:
             yield ("parallel",), "a `parallel` step is a list of calls; it has none"
 

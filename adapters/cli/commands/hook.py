@@ -96,9 +96,7 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
 
 
 class WantedHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent's hooks are to do. With `hold_s` None, an agent that cannot ask its person waits as long as it
-    may.
-    """
+    """What an agent's hooks do. With `hold_s` None, an agent that cannot ask its person waits as long as it may."""
 
     policies: tuple[str, ...]
     agent: str

@@ -140,9 +140,7 @@ def _capabilities(name: str) -> Capabilities:
 
 
 def _launch_options(name: str, merged: Policy) -> LaunchOptions | None:
-    """The launch options that the policy becomes; None if the adapter cannot be made here without options of its
-    own.
-    """
+    """The launch options that the policy becomes; None for an adapter that needs options of its own."""
     from proctor.supervisor import ProviderUnavailableError, UsageError
     from proctor.supervisor.run.provider_session import launch_options
 

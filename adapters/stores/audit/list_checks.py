@@ -145,9 +145,7 @@ class _Run:
                 self._meter.add(event, None)
 
     def _check_usage(self, end: ev.Event) -> None:
-        """Note each figure of the end that is not the sum of the reports. A stated cost may be higher: it can come
-        from prices.
-        """
+        """Note each figure of the end that is not the reports' sum; a cost may be higher, by prices."""
         for name, stated in zip(FIGURES, self.delta.settled, strict=True):
             counted = getattr(self._meter.run, name)
             close = _CLOSE * max(1.0, counted)

@@ -171,9 +171,7 @@ class Recorder(Transaction):
         self._after: list[tuple[str, Sequence[Any]]] = []
 
     def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Begin a transaction: lock and read the rows of these sessions and runs; with `make`, missing sessions are
-        created.
-        """
+        """Begin a transaction: lock and read these sessions' and runs' rows; with `make`, missing ones are made."""
         sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
         self._number += 1
         connection = self._link.connection

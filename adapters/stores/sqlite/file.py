@@ -372,11 +372,8 @@ _ALL_PAGES = -1
 def copy_store(path: Path, target: Path) -> int:
     """Copy a store to a new file, readable for its owner only; returns its size in bytes.
 
-    The copy is a complete store, or does not exist. Writers do not wait.
-
-    Raises:
-        StoreError: the store cannot be read, or the copy cannot be written; `kind` says why.
-        UsageError: there is something at `target` already.
+    The copy is a complete store, or does not exist. Writers do not wait. Raises StoreError: the store cannot be read,
+    or the copy cannot be written; `kind` says why; UsageError: there is something at `target` already.
     """
     if target.exists() or target.is_symlink():
         raise UsageError(f"`{target}` exists; name a new file")
@@ -474,9 +471,7 @@ class SameFile:
         self.found()
 
     def found(self) -> os.stat_result:
-        """The file's current state. Raises StoreError if it, or a file that SQLite keeps beside it, was removed or
-        replaced.
-        """
+        """The file's state now. Raises StoreError if it, or one that SQLite keeps beside it, was replaced."""
         found = _stat(self._file)
         if found is None:
             raise self._gone("was removed")

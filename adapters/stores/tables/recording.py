@@ -156,9 +156,7 @@ class Transaction(ABC):
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Queue a write that changes the rows of `runs`; with `in_order` it follows the events, while nobody else
-        writes.
-        """
+        """Queue a write to the rows of `runs`; with `in_order` it follows the events, nobody else writing."""
 
     @abstractmethod
     def lock(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:

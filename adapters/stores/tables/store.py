@@ -70,9 +70,7 @@ class TableStore(ABC):
         self._closed = False
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """Store events as one unit; see `Store.append`. If cancelled, they may still be stored, all of them
-        or none.
-        """
+        """Store events as one unit; see `Store.append`. If cancelled, all may be stored, or none."""
         self._check_open()
         if not events:
             return []
