@@ -23,22 +23,9 @@ if TYPE_CHECKING:
     from .agents.scripted.adapter import ScriptedAdapter
     from .agents.shell import ShellAdapter
 
-__all__ = [
-    "AcpAdapter",
-    "AmpAdapter",
-    "ClaudeAdapter",
-    "CodexAdapter",
-    "FallbackAdapter",
-    "FunctionAdapter",
-    "LoopGate",
-    "OpenAIAgentsAdapter",
-    "PydanticAIAdapter",
-    "ReplayAdapter",
-    "ScriptedAdapter",
-    "ShellAdapter",
-    "ToolRefused",
-    "supervise",
-]
+__all__ = ["AcpAdapter", "AmpAdapter", "ClaudeAdapter", "CodexAdapter", "FallbackAdapter", "FunctionAdapter"]
+__all__ += ["LoopGate", "OpenAIAgentsAdapter", "PydanticAIAdapter", "ReplayAdapter", "ScriptedAdapter"]
+__all__ += ["ShellAdapter", "ToolRefused", "supervise"]
 
 __getattr__, __dir__ = lazily(
     __name__,

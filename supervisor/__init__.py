@@ -52,68 +52,16 @@ if TYPE_CHECKING:
     from .store.memory_store import MemoryStore
     from .watch.subscriptions import Subscription
 
-__all__ = [
-    "Adapter",
-    "AnswerGiven",
-    "ApprovalAnswer",
-    "ApprovalError",
-    "ApprovalRequest",
-    "Approver",
-    "Block",
-    "Cancel",
-    "CancelStep",
-    "Command",
-    "EventError",
-    "GateAnswer",
-    "ImportReport",
-    "KillOutcome",
-    "KillSwitch",
-    "Launch",
-    "LaunchOptions",
-    "MemoryStore",
-    "Owner",
-    "OwnerLostError",
-    "PolicyError",
-    "PolicyReport",
-    "PolicyViolationError",
-    "ProctorError",
-    "Provider",
-    "ProviderError",
-    "ProviderUnavailableError",
-    "PruneReport",
-    "Publisher",
-    "RecordOptions",
-    "Redaction",
-    "RunFilter",
-    "RunHandle",
-    "RunInfo",
-    "RunOptions",
-    "RunResult",
-    "SessionInfo",
-    "StartOptions",
-    "StartsBlockedError",
-    "Statistics",
-    "Store",
-    "StoreError",
-    "StoreSize",
-    "StoredApproval",
-    "Subscription",
-    "Supervisor",
-    "UnknownSessionError",
-    "UsageError",
-    "all_runs",
-    "answer",
-    "cancel_for_approval",
-    "create_run",
-    "execute_run",
-    "export_lines",
-    "import_lines",
-    "pending",
-    "prune",
-    "run_once",
-    "run_once_sync",
-    "withdraw_created",
-]
+__all__ = ["Adapter", "AnswerGiven", "ApprovalAnswer", "ApprovalError", "ApprovalRequest", "Approver", "Block"]
+__all__ += ["Cancel", "CancelStep", "Command", "EventError", "GateAnswer", "ImportReport", "KillOutcome"]
+__all__ += ["KillSwitch", "Launch", "LaunchOptions", "MemoryStore", "Owner", "OwnerLostError", "PolicyError"]
+__all__ += ["PolicyReport", "PolicyViolationError", "ProctorError", "Provider", "ProviderError"]
+__all__ += ["ProviderUnavailableError", "PruneReport", "Publisher", "RecordOptions", "Redaction", "RunFilter"]
+__all__ += ["RunHandle", "RunInfo", "RunOptions", "RunResult", "SessionInfo", "StartOptions", "StartsBlockedError"]
+__all__ += ["Statistics", "Store", "StoreError", "StoreSize", "StoredApproval", "Subscription", "Supervisor"]
+__all__ += ["UnknownSessionError", "UsageError", "all_runs", "answer", "cancel_for_approval", "create_run"]
+__all__ += ["execute_run", "export_lines", "import_lines", "pending", "prune", "run_once", "run_once_sync"]
+__all__ += ["withdraw_created"]
 
 
 def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

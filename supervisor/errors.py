@@ -19,21 +19,9 @@ from typing import Any, ClassVar
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
 from proctor.policies.values.foreign_code import as_error
 
-__all__ = [
-    "ApprovalError",
-    "EventError",
-    "OwnerLostError",
-    "PolicyError",
-    "PolicyViolationError",
-    "ProctorError",
-    "ProviderError",
-    "ProviderUnavailableError",
-    "StartsBlockedError",
-    "StoreError",
-    "UnknownSessionError",
-    "UsageError",
-    "as_error",
-]
+__all__ = ["ApprovalError", "EventError", "OwnerLostError", "PolicyError", "PolicyViolationError", "ProctorError"]
+__all__ += ["ProviderError", "ProviderUnavailableError", "StartsBlockedError", "StoreError", "UnknownSessionError"]
+__all__ += ["UsageError", "as_error"]
 
 
 class UsageError(ProctorError, ValueError):

@@ -11,23 +11,9 @@ if TYPE_CHECKING:
     from .judge import DecisionRecord, EvalSummary, SessionReport, ViolationRecord, judge_session, judge_sessions
     from .reports import JUnitReport, SarifReport, failure_reports, summary_table
 
-__all__ = [
-    "CallChange",
-    "DecisionRecord",
-    "DiffSummary",
-    "EvalSummary",
-    "JUnitReport",
-    "SarifReport",
-    "SessionChange",
-    "SessionReport",
-    "ViolationRecord",
-    "compare_sessions",
-    "diff_table",
-    "failure_reports",
-    "judge_session",
-    "judge_sessions",
-    "summary_table",
-]
+__all__ = ["CallChange", "DecisionRecord", "DiffSummary", "EvalSummary", "JUnitReport", "SarifReport"]
+__all__ += ["SessionChange", "SessionReport", "ViolationRecord", "compare_sessions", "diff_table", "failure_reports"]
+__all__ += ["judge_session", "judge_sessions", "summary_table"]
 __getattr__, __dir__ = lazily(
     __name__,
     {

@@ -19,19 +19,7 @@ from proctor.policies.limits import Limits
 from proctor.policies.values.amounts import counted
 
 from ..kit.display_text import escape_control
-from .judge import (
-    CallLine,
-    EvalSummary,
-    FailOn,
-    RuleTally,
-    SessionReport,
-    ViolationRecord,
-    by_call,
-    call_lines,
-    fails,
-    in_words,
-    whose,
-)
+from . import judge
 
 if TYPE_CHECKING:
     from ..traces import TraceSession
@@ -40,29 +28,29 @@ if TYPE_CHECKING:
 _OTHERWISE = "change the call, or allow it in the rule"
 
 
-def is_limit(violation: ViolationRecord) -> bool:
+def is_limit(violation: judge.ViolationRecord) -> bool:
     """Whether a limit was exceeded: by a call, or by what an event in between reports."""
     return violation.kind in Limits.__struct_fields__
 
 
-def place(violation: ViolationRecord) -> str:
+def place(violation: judge.ViolationRecord) -> str:
     """Where it is, in words: a call, an event, or the end of the session."""
     if violation.tool_call_id is not None:
         return f"event {violation.seq}: {violation.tool_name} ({violation.tool_call_id})"
     return f"event {violation.seq}" if is_limit(violation) else "the end of the session"
 
 
-def expected(violation: ViolationRecord) -> str:
+def expected(violation: judge.ViolationRecord) -> str:
     """The state the rule expected, in words."""
     return str(violation.details.get("expected") or f"`{violation.rule}` to hold")
 
 
-def actual(violation: ViolationRecord) -> str:
+def actual(violation: judge.ViolationRecord) -> str:
     """The actual state, in words."""
     return str(violation.message or violation.details.get("actual") or "it did not")
 
 
-def suggestion(violation: ViolationRecord) -> str:
+def suggestion(violation: judge.ViolationRecord) -> str:
     """A way to fix it: the rule's own suggestion, or a general one."""
     return str(violation.details.get("suggestion") or _OTHERWISE)
 
@@ -73,30 +61,34 @@ _SHOWN = 12
 """How many calls are shown at most."""
 
 
-def failure_reports(session: TraceSession, report: SessionReport, *, fail_on: FailOn = "deny") -> Iterator[Text]:
+def failure_reports(
+    session: TraceSession, report: judge.SessionReport, *, fail_on: judge.FailOn = "deny"
+) -> Iterator[Text]:
     """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure."""
-    lines = call_lines(session.events)
-    by_rule: dict[tuple[str, str], list[ViolationRecord]] = {}
+    lines = judge.call_lines(session.events)
+    by_rule: dict[tuple[str, str], list[judge.ViolationRecord]] = {}
     for violation in report.violations:
         by_rule.setdefault((violation.policy, violation.rule), []).append(violation)
     for violations in by_rule.values():
-        failed = fails((violation.action for violation in violations), fail_on)
+        failed = judge.fails((violation.action for violation in violations), fail_on)
         yield _report(session, violations, lines, failed=failed)
 
 
-def _report(session: TraceSession, violations: list[ViolationRecord], lines: list[CallLine], *, failed: bool) -> Text:
+def _report(
+    session: TraceSession, violations: list[judge.ViolationRecord], lines: list[judge.CallLine], *, failed: bool
+) -> Text:
     first = violations[0]
     text = Text()
     text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
     text.append(f" {escape_control(first.rule)} ({first.kind})\n", "bold")
     append_field(text, "session", session.id)
-    if of := in_words(whose(session)):
+    if of := judge.in_words(judge.whose(session)):
         append_field(text, "whose", of)
     append_field(text, "policy", f"{first.policy}, action {first.action}")
     append_field(text, "expected", expected(first))
     append_field(text, "actual", actual(first))
-    offending = by_call(violations, lines)
-    if position := next(iter(by_call([first], lines))):
+    offending = judge.by_call(violations, lines)
+    if position := next(iter(judge.by_call([first], lines))):
         append_field(text, "at", f"call {position} of {len(lines)}")
     if len(violations) > 1:
         append_field(text, "violations", f"{len(violations)}; the first is described here")
@@ -113,7 +105,7 @@ def append_field(text: Text, name: str, value: str) -> None:
     text.append(f"{escape_control(value)}\n")
 
 
-def _trace(text: Text, lines: list[CallLine], first: ViolationRecord, offending: set[int]) -> None:
+def _trace(text: Text, lines: list[judge.CallLine], first: judge.ViolationRecord, offending: set[int]) -> None:
     text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
     last = 0
     for line in _around(lines, offending, first):
@@ -127,7 +119,7 @@ def _trace(text: Text, lines: list[CallLine], first: ViolationRecord, offending:
     append_gap(text, len(lines) - last)
 
 
-def _around(lines: list[CallLine], offending: set[int], first: ViolationRecord) -> list[CallLine]:
+def _around(lines: list[judge.CallLine], offending: set[int], first: judge.ViolationRecord) -> list[judge.CallLine]:
     """The offending calls with their neighbours or, where no call is to blame, the calls before."""
     marks = [index for index, line in enumerate(lines) if line.position in offending]
     if not marks:
@@ -137,7 +129,7 @@ def _around(lines: list[CallLine], offending: set[int], first: ViolationRecord) 
     return chosen[:_SHOWN]
 
 
-def append_call(text: Text, line: CallLine, *, mark: str = "") -> None:
+def append_call(text: Text, line: judge.CallLine, *, mark: str = "") -> None:
     """A call of a trace with its position; what is marked stands out, with the mark behind it."""
     fate = f" [{line.fate}]" if line.fate else ""
     head, style, tail = (">", "bold red", f"  <-- {mark}\n") if mark else (" ", "", "\n")
@@ -182,22 +174,22 @@ class JUnitReport:
     was broken less strictly than `fail_on` as passed.
     """
 
-    def __init__(self, name: str = "proctor", fail_on: FailOn = "deny") -> None:
+    def __init__(self, name: str = "proctor", fail_on: judge.FailOn = "deny") -> None:
         self._fail_on = fail_on
         self._root = Element("testsuites", {"name": _clean(name)})
         self._suites: dict[str, Element] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
-    def add(self, session: TraceSession, report: SessionReport) -> None:
+    def add(self, session: TraceSession, report: judge.SessionReport) -> None:
         suite = self._suite(session.source)
         counts = self._counts[session.source]
-        broken: dict[str, list[ViolationRecord]] = {}
+        broken: dict[str, list[judge.ViolationRecord]] = {}
         for violation in report.violations:
             broken.setdefault(violation.rule, []).append(violation)
         for rule in {**report.rules, **broken}:
             counts["tests"] += 1
             case = SubElement(suite, "testcase", {"classname": _clean(session.id), "name": _clean(rule)})
-            if rule in broken and fails((violation.action for violation in broken[rule]), self._fail_on):
+            if rule in broken and judge.fails((violation.action for violation in broken[rule]), self._fail_on):
                 counts["failures"] += 1
                 _failure(case, broken[rule])
             elif rule not in broken and (reason := _NOT_RUN.get(report.rules[rule])) is not None:
@@ -231,13 +223,13 @@ class JUnitReport:
         return self._suites[source]
 
 
-def _failure(case: Element, violations: list[ViolationRecord]) -> None:
+def _failure(case: Element, violations: list[judge.ViolationRecord]) -> None:
     first = violations[0]
     failure = SubElement(case, "failure", {"type": _clean(first.kind), "message": _clean(actual(first))})
     failure.text = _clean("\n".join(_lines(violations)))
 
 
-def _lines(violations: list[ViolationRecord]) -> list[str]:
+def _lines(violations: list[judge.ViolationRecord]) -> list[str]:
     first = violations[0]
     places = [f"at {place(violation)}" for violation in violations]
     details = [f"expected: {expected(first)}", f"actual: {actual(first)}"]
@@ -269,7 +261,7 @@ class SarifReport:
         self._rules: dict[tuple[str, str], dict[str, Any]] = {}
         self._results: list[dict[str, Any]] = []
 
-    def add(self, session: TraceSession, report: SessionReport) -> None:
+    def add(self, session: TraceSession, report: judge.SessionReport) -> None:
         self._results.extend(self._result(session, violation) for violation in report.violations)
 
     def add_case(self, case: Case) -> None:
@@ -296,7 +288,7 @@ class SarifReport:
         run = {"tool": {"driver": driver}, "results": self._results, "columnKind": "utf16CodeUnits"}
         return msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
-    def _result(self, session: TraceSession, violation: ViolationRecord) -> dict[str, Any]:
+    def _result(self, session: TraceSession, violation: judge.ViolationRecord) -> dict[str, Any]:
         key = violation.policy, violation.rule
         if key not in self._rules:
             self._rules[key] = _rule(violation)
@@ -322,7 +314,7 @@ def _uri(source: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(source)
 
 
-def _rule(violation: ViolationRecord) -> dict[str, Any]:
+def _rule(violation: judge.ViolationRecord) -> dict[str, Any]:
     about = f"{violation.kind} rule `{violation.rule}` of policy `{violation.policy}`"
     return {
         "id": rule_name(violation.policy, violation.rule),
@@ -335,7 +327,7 @@ def _rule(violation: ViolationRecord) -> dict[str, Any]:
 _STATUSES = ("violated", "held", "not_exercised", "pending")
 
 
-def summary_table(summary: EvalSummary, *, failed_shown: int = 20) -> RenderableType:
+def summary_table(summary: judge.EvalSummary, *, failed_shown: int = 20) -> RenderableType:
     """A table of the rules and one of the sessions that failed, at most `failed_shown` of them.
 
     Everything it says is in words and figures; colour only repeats it.
@@ -343,7 +335,7 @@ def summary_table(summary: EvalSummary, *, failed_shown: int = 20) -> Renderable
     return Group(*_parts(summary, failed_shown))
 
 
-def _parts(summary: EvalSummary, failed_shown: int) -> Iterator[RenderableType]:
+def _parts(summary: judge.EvalSummary, failed_shown: int) -> Iterator[RenderableType]:
     yield _rules(summary)
     if summary.failed and failed_shown:
         yield Text()
@@ -355,7 +347,7 @@ def _parts(summary: EvalSummary, failed_shown: int) -> Iterator[RenderableType]:
     yield _verdict(summary)
 
 
-def _rules(summary: EvalSummary) -> Table:
+def _rules(summary: judge.EvalSummary) -> Table:
     table = _table("rules, in sessions")
     table.add_column("rule", overflow="fold")
     for heading in ("violated", "held", "not exercised", "pending", "violations"):
@@ -369,14 +361,14 @@ def _table(title: str) -> Table:
     return Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
-def _rule_cells(rule: RuleTally) -> list[Text]:
+def _rule_cells(rule: judge.RuleTally) -> list[Text]:
     style = "red" if rule.violations else ""
     counts = [Text(str(rule.sessions[status])) for status in _STATUSES]
     counts[0].style = style
     return [Text(escape_control(rule.rule), style), *counts, Text(str(rule.violations), style)]
 
 
-def _sessions(summary: EvalSummary, shown: int) -> Table:
+def _sessions(summary: judge.EvalSummary, shown: int) -> Table:
     table = _table("sessions that failed")
     table.add_column("session", overflow="fold", ratio=3)
     table.add_column("rules violated", overflow="fold", ratio=2)
@@ -390,7 +382,7 @@ def _sessions(summary: EvalSummary, shown: int) -> Table:
     return table
 
 
-def _verdict(summary: EvalSummary) -> Text:
+def _verdict(summary: judge.EvalSummary) -> Text:
     failed = summary.sessions - summary.passed
     text = f"{counted(summary.sessions, 'session')}: {summary.passed} passed, {failed} failed"
     style = "bold red" if failed else "bold green"

@@ -27,51 +27,13 @@ if TYPE_CHECKING:
     from .transcript import MessageCall, conversation, extract_calls, replay_prompt, text_of
     from .values import import_object, to_jsonable
 
-__all__ = [
-    "ByteLines",
-    "CallBook",
-    "CallGate",
-    "ClientCall",
-    "ClientProcess",
-    "ClientSession",
-    "CommandResult",
-    "EndlessLineError",
-    "EventStream",
-    "MessageCall",
-    "Peer",
-    "ProcessTree",
-    "RpcClient",
-    "RpcClosedError",
-    "RpcError",
-    "RpcHandler",
-    "RpcSession",
-    "Subprocesses",
-    "TaskProvider",
-    "Turns",
-    "allow_lists",
-    "at_work",
-    "check_growth",
-    "conversation",
-    "denied",
-    "dollars",
-    "extract_calls",
-    "helpers",
-    "import_object",
-    "marked_environment",
-    "options_for",
-    "policy_parts",
-    "process_cancel_steps",
-    "provider_error",
-    "replay_prompt",
-    "run_limits",
-    "run_logger",
-    "start_client",
-    "text_of",
-    "to_jsonable",
-    "tokens",
-    "trace_of",
-    "uncounted",
-]
+__all__ = ["ByteLines", "CallBook", "CallGate", "ClientCall", "ClientProcess", "ClientSession", "CommandResult"]
+__all__ += ["EndlessLineError", "EventStream", "MessageCall", "Peer", "ProcessTree", "RpcClient", "RpcClosedError"]
+__all__ += ["RpcError", "RpcHandler", "RpcSession", "Subprocesses", "TaskProvider", "Turns", "allow_lists", "at_work"]
+__all__ += ["check_growth", "conversation", "denied", "dollars", "extract_calls", "helpers", "import_object"]
+__all__ += ["marked_environment", "options_for", "policy_parts", "process_cancel_steps", "provider_error"]
+__all__ += ["replay_prompt", "run_limits", "run_logger", "start_client", "text_of", "to_jsonable", "tokens"]
+__all__ += ["trace_of", "uncounted"]
 
 __getattr__, __dir__ = lazily(
     __name__,

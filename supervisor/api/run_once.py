@@ -18,16 +18,7 @@ from sniffio import AsyncLibraryNotFoundError, current_async_library
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.events.run_context import RunContext
 
-from ..arguments import (
-    ExecuteOptions,
-    OnceOptions,
-    check_adapter,
-    check_options,
-    check_seconds,
-    check_store,
-    check_text,
-    parted,
-)
+from .. import arguments
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parent_with_store
 from ..launch.launch import new_id, run_info
@@ -53,7 +44,7 @@ async def run_once(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
-    **options: Unpack[OnceOptions],
+    **options: Unpack[arguments.OnceOptions],
 ) -> RunResult:
     """Run a prompt under policies and return the result.
 
@@ -76,8 +67,8 @@ async def run_once(
         StoreError: the store cannot be written.
         ProviderError: the agent failed; its own errors are raised unchanged.
     """
-    check_options("run_once", options, OnceOptions, *_SERVICES)
-    of_run, bounds = parted(options)
+    arguments.check_options("run_once", options, arguments.OnceOptions, *_SERVICES)
+    of_run, bounds = arguments.parted(options)
     above = parent_with_store() if store is None else None
     approver = above.approver if approver is None and above is not None else approver
     answerable = approver is not None or store is not None or (above is not None and above.answerable)
@@ -117,7 +108,7 @@ async def create_run(
     Raises:
         StoreError: the id is taken, or the store cannot be written.
     """
-    check_store(store)
+    arguments.check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
     info = await as_sub_run(info, store)
     await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
@@ -132,7 +123,7 @@ async def execute_run(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
-    **options: Unpack[ExecuteOptions],
+    **options: Unpack[arguments.ExecuteOptions],
 ) -> RunResult:
     """Run what `create_run` created, and return the result.
 
@@ -149,8 +140,8 @@ async def execute_run(
         UsageError: there is no such run, it was started before, or an argument is wrong.
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
-    check_options("execute_run", options, ExecuteOptions, *_SERVICES[1:])
-    of_run, bounds = parted(options)
+    arguments.check_options("execute_run", options, arguments.ExecuteOptions, *_SERVICES[1:])
+    of_run, bounds = arguments.parted(options)
     async with Supervisor(
         store, approver=approver, publishers=publishers, redaction=redaction, **bounds
     ) as supervisor:
@@ -188,11 +179,11 @@ async def cancel_for_approval(
     Raises:
         UsageError: there is no such run, it is not running, or it did not end in time.
     """
-    check_store(store)
-    check_text(run_id=run_id, by=by)
-    check_seconds(timeout_s=timeout_s)
+    arguments.check_store(store)
+    arguments.check_text(run_id=run_id, by=by)
+    arguments.check_seconds(timeout_s=timeout_s)
     if not isinstance(target, RunHandle):
-        check_adapter(target)
+        arguments.check_adapter(target)
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
@@ -248,7 +239,7 @@ def run_once_sync(
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
     timeout_s: float | None = None,
-    **options: Unpack[OnceOptions],
+    **options: Unpack[arguments.OnceOptions],
 ) -> RunResult:
     """Like `run_once`, but blocks until the run has ended. If an event loop already runs in this thread, it is
     blocked too.
@@ -270,9 +261,9 @@ def run_once_sync(
         TimeoutError: it took longer than `timeout_s`.
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
-    check_options("run_once_sync", options, OnceOptions, *_SERVICES, "timeout_s")
+    arguments.check_options("run_once_sync", options, arguments.OnceOptions, *_SERVICES, "timeout_s")
     if timeout_s is not None:
-        check_seconds(timeout_s=timeout_s)
+        arguments.check_seconds(timeout_s=timeout_s)
 
     async def within() -> RunResult:
         with anyio.fail_after(timeout_s):

@@ -15,21 +15,7 @@ import msgspec
 
 from proctor.policies.errors import PolicyViolationError
 
-from ..arguments import (
-    CheckedOptions,
-    RecordOptions,
-    RunOptions,
-    StartOptions,
-    check_adapter,
-    check_count,
-    check_named,
-    check_observers,
-    check_options,
-    check_store,
-    check_text,
-    checked_options,
-    record_bounds,
-)
+from .. import arguments
 from ..control import approval_inbox as inbox
 from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
@@ -272,14 +258,14 @@ class Supervisor:
         publishers: Sequence[Publisher] = (),
         answerable: bool = True,
         redaction: Redaction | None = None,
-        **bounds: Unpack[RecordOptions],
+        **bounds: Unpack[arguments.RecordOptions],
     ) -> None:
-        check_options("Supervisor", bounds, RecordOptions, *_OPTIONS)
-        check_store(store)
-        check_observers(approver, publishers)
+        arguments.check_options("Supervisor", bounds, arguments.RecordOptions, *_OPTIONS)
+        arguments.check_store(store)
+        arguments.check_observers(approver, publishers)
         if approver is not None and not answerable:
             raise UsageError("an `approver` was given with `answerable=False`; leave one of them out")
-        check_count("max_running", max_running)
+        arguments.check_count("max_running", max_running)
         self._store = store
         self._approver = approver
         self._redactor = Redactor(redaction)
@@ -297,7 +283,7 @@ class Supervisor:
             check_open=self._check_open,
         )
         self._answerable = answerable
-        self._bounds = record_bounds(bounds)
+        self._bounds = arguments.record_bounds(bounds)
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
         self._publishers = Publishers(self._subscriptions.follower, publishers, self._log)
@@ -352,7 +338,7 @@ class Supervisor:
                     with anyio.CancelScope(shield=True):
                         await self._tasks.end()
 
-    async def start(self, adapter: Adapter, prompt: str, **options: Unpack[StartOptions]) -> RunHandle:
+    async def start(self, adapter: Adapter, prompt: str, **options: Unpack[arguments.StartOptions]) -> RunHandle:
         """Start a run and return once it has started; waits while `max_running` others are running.
 
         `options` are those of `RunOptions`, and `session_id`, `run_id` and `metadata` of a run that nobody created
@@ -362,8 +348,8 @@ class Supervisor:
         UsageError for invalid arguments, StoreError if the store cannot be written.
         """
         self._check_open()
-        check_adapter(adapter)
-        given = checked_options("start", options, StartOptions)
+        arguments.check_adapter(adapter)
+        given = arguments.checked_options("start", options, arguments.StartOptions)
         info = run_info(
             prompt,
             run_id=options.get("run_id"),
@@ -374,7 +360,7 @@ class Supervisor:
         )
         return await self._start(adapter, await as_sub_run(info, self._store), given, created=False)
 
-    async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[RunOptions]) -> RunHandle:
+    async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[arguments.RunOptions]) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
         Raises UsageError if it does not exist or was started before; otherwise raises as `start` does. A run that
@@ -383,8 +369,8 @@ class Supervisor:
         self._check_open()
         info = await self._created(run_id)
         try:
-            check_adapter(adapter)
-            given = checked_options("execute", options, RunOptions)
+            arguments.check_adapter(adapter)
+            given = arguments.checked_options("execute", options, arguments.RunOptions)
             check_context(info, given.context)
             return await self._start(adapter, info, given, created=True)
         except BaseException:
@@ -419,7 +405,7 @@ class Supervisor:
         """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
         answer does not count.
         """
-        check_text(tell=tell or "")
+        arguments.check_text(tell=tell or "")
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
     def approvals(self) -> list[ApprovalRequest]:
@@ -430,7 +416,7 @@ class Supervisor:
         """Cancel every run of this supervisor and wait until they have ended; `by` is the person who ordered it, if
         any. A run that is starting ends as soon as it has started.
         """
-        check_text(reason=reason, by=by)
+        arguments.check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
         for running in ending:
@@ -464,7 +450,9 @@ class Supervisor:
         dropped = self._publishers.dropped
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
-    async def _start(self, adapter: Adapter, info: RunInfo, given: CheckedOptions, *, created: bool) -> RunHandle:
+    async def _start(
+        self, adapter: Adapter, info: RunInfo, given: arguments.CheckedOptions, *, created: bool
+    ) -> RunHandle:
         with log_refusals(self._log, info):
             if given.no_policy:
                 why = "`policies=()`: proctor records every call and denies none"
@@ -483,7 +471,7 @@ class Supervisor:
             raise UsageError("the supervisor is not open; use `async with`")
 
     async def _created(self, run_id: str) -> RunInfo:
-        check_text(run_id=run_id)
+        arguments.check_text(run_id=run_id)
         info = await self._store.run(run_id)
         if info is None:
             raise UsageError(f"there is no run `{run_id}`; create it first")
@@ -503,8 +491,8 @@ class Supervisor:
         self._runs.cancel_all(f"the supervisor failed: {type(error).__name__}")
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        check_text(approval_id=approval_id, by=given.by)
-        check_named(by=given.by)
+        arguments.check_text(approval_id=approval_id, by=given.by)
+        arguments.check_named(by=given.by)
         approval = await inbox.record_answer(self._store, approval_id, given, self._redactor)
         self._runs.answer(approval_id, given)
         await inbox.wait_recorded(self._store, approval)

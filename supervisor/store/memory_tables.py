@@ -28,24 +28,8 @@ from ..ports.stored_types import (
     StoredApproval,
     UnblockStarts,
 )
-from . import invariants
+from . import invariants, records
 from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
-from .records import (
-    AFTER_THE_END,
-    CALLS,
-    COUNTED,
-    NEWS,
-    SIZE,
-    CallsInFlight,
-    RunDelta,
-    from_record,
-    head_below,
-    lines_of,
-    links,
-    root,
-    status_after,
-    to_record,
-)
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
@@ -80,12 +64,12 @@ class SessionRecords:
 
     def digest(self, seq: int) -> bytes:
         """The digest of the chain at that seq; computed on first use, as most are never used."""
-        made = len(self._digests) // SIZE
+        made = len(self._digests) // records.SIZE
         if made < seq:
-            before = self.digest(made) if made else root(self.info.session_id)
-            for digest in links(before, self.data[made:seq]):
+            before = self.digest(made) if made else records.root(self.info.session_id)
+            for digest in records.links(before, self.data[made:seq]):
                 self._digests += digest
-        return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
+        return bytes(self._digests[(seq - 1) * records.SIZE : seq * records.SIZE])
 
     def leave_out(self, count: int) -> None:
         """Drop the first records, as pruned."""
@@ -97,7 +81,7 @@ class SessionRecords:
         """Begin after records that another store pruned, up to that seq; `head` is the digest of the last."""
         self.leave_out(seq)
         self.places = array("q", [-1] * seq)
-        self._digests = bytearray(SIZE * (seq - 1)) + head
+        self._digests = bytearray(records.SIZE * (seq - 1)) + head
 
     def note(self, event: Event) -> None:
         """Update the session's row by an event."""
@@ -120,7 +104,7 @@ class _Stretch:
         self.notable = [first]
 
 
-NOTABLE = NEWS | COUNTED
+NOTABLE = records.NEWS | records.COUNTED
 """Events that change the line of a session, a run or an approval."""
 
 
@@ -129,10 +113,10 @@ class _Admission:
 
     __slots__ = ("_before", "_runs", "calls", "ended")
 
-    def __init__(self, runs: Mapping[str, RunInfo], before: Mapping[str, CallsInFlight]) -> None:
+    def __init__(self, runs: Mapping[str, RunInfo], before: Mapping[str, records.CallsInFlight]) -> None:
         self._runs = runs
         self._before = before
-        self.calls: dict[str, CallsInFlight] = {}
+        self.calls: dict[str, records.CallsInFlight] = {}
         self.ended: dict[str, str] = {}
 
     def check(self, event: Event) -> None:
@@ -140,14 +124,16 @@ class _Admission:
         run_id, kind = event.run_id, type(event)
         run = self._runs.get(run_id)
         status = self.ended.get(run_id) or ("created" if run is None else run.status)
-        if status not in GOING_ON and kind not in AFTER_THE_END:
+        if status not in GOING_ON and kind not in records.AFTER_THE_END:
             raise invariants.run_over(run_id, status)
-        if kind in CALLS:
+        if kind in records.CALLS:
             if run_id not in self.calls:
-                self.calls[run_id] = CallsInFlight(self._before[run_id].text if run_id in self._before else "")
+                self.calls[run_id] = records.CallsInFlight(
+                    self._before[run_id].text if run_id in self._before else ""
+                )
             self.calls[run_id].observe(event)
         elif kind in TERMINAL:
-            self.ended[run_id] = status_after(event)
+            self.ended[run_id] = records.status_after(event)
 
 
 class Records:
@@ -160,7 +146,7 @@ class Records:
         self.sessions: dict[str, SessionRecords] = {}
         self.runs: dict[str, RunInfo] = {}
         self.log: list[SessionRecords] = []
-        self._calls: dict[str, CallsInFlight] = {}
+        self._calls: dict[str, records.CallsInFlight] = {}
         self._noted = noted
 
     def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
@@ -175,7 +161,7 @@ class Records:
         run_id = session_id = provider = None
         stretch: _Stretch | None = None
         admission = _Admission(self.runs, self._calls)
-        for event, line in zip(events, lines_of(events), strict=True):
+        for event, line in zip(events, records.lines_of(events), strict=True):
             if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
                 if event.run_id and event.run_id is not run_id:
                     check(event.run_id)
@@ -186,7 +172,7 @@ class Records:
                 result.append(earlier)
                 continue
             seq = next_seq.get(session_id) or self._next_seq(event)
-            stored, data = to_record(event, seq, line)
+            stored, data = records.to_record(event, seq, line)
             if run_id:
                 admission.check(stored)
             next_seq[session_id] = seq + 1
@@ -243,7 +229,7 @@ class Records:
         session = self.sessions.get(session_id)
         for n in range(start - 1, len(session.data) if session is not None else 0):
             if session is not None and session.data[n] and session.run_ids[n] == run_id:
-                yield from_record(session.data[n], session_id=session_id, seq=n + 1)
+                yield records.from_record(session.data[n], session_id=session_id, seq=n + 1)
 
     def session(self, session_id: str) -> SessionRecords:
         """A session, created if missing."""
@@ -277,23 +263,23 @@ class Records:
         seq = session.seq_of.get(event.event_id)
         if seq is None:
             return None
-        return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
+        return records.from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
 
     def _keep(self, stretch: _Stretch) -> None:
         first, run_id = stretch.notable[0], stretch.run_id
         session = self._note(first)
         if not session.data and first.seq > 1:
-            session.begin_after(first.seq - 1, head_below(first, root(first.session_id)))
+            session.begin_after(first.seq - 1, records.head_below(first, records.root(first.session_id)))
         session.add(stretch.data, run_id, len(self.log))
         self.log += [session] * len(stretch.data)
-        delta: RunDelta | None = None
+        delta: records.RunDelta | None = None
         for event in stretch.notable:
-            if event is not first and type(event) in NEWS:
+            if event is not first and type(event) in records.NEWS:
                 self._note(event)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
-            if run_id and type(event) in COUNTED:
-                delta = delta or RunDelta()
+            if run_id and type(event) in records.COUNTED:
+                delta = delta or records.RunDelta()
                 delta.count(event)
         if delta is not None:
             self.runs[run_id] = delta.applied(self.runs[run_id])
@@ -314,7 +300,7 @@ class Records:
             run = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
         elif run.status not in GOING_ON:
             return
-        status = status_after(event)
+        status = records.status_after(event)
         provider = run.provider or event.provider
         if status != run.status or provider != run.provider:
             run = msgspec.structs.replace(run, status=status, provider=provider)

@@ -3,19 +3,8 @@
 from .fakes import Ask, Crash, FakeAdapter, FakeApprover, FakeProvider, FakePublisher, Pause, Step, Stop, Together
 from .store_fixture import FaultyStore
 
-__all__ = [
-    "Ask",
-    "Crash",
-    "FakeAdapter",
-    "FakeApprover",
-    "FakeProvider",
-    "FakePublisher",
-    "FaultyStore",
-    "Pause",
-    "Step",
-    "Stop",
-    "Together",
-]
+__all__ = ["Ask", "Crash", "FakeAdapter", "FakeApprover", "FakeProvider", "FakePublisher", "FaultyStore", "Pause"]
+__all__ += ["Step", "Stop", "Together"]
 
 ROOMS = (
     "damaged_output",

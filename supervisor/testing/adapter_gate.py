@@ -21,25 +21,13 @@ from ..api.run_once import run_once
 from ..errors import ProviderError, UnknownSessionError
 from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, GateAnswer, Launch
-from .adapter_fixture import (
-    AdapterChecks,
-    Agent,
-    Answering,
-    Driven,
-    completed,
-    ends_once,
-    has_failed,
-    mentions,
-    terminals,
-    total,
-    ungated,
-)
+from . import adapter_fixture
 from .fakes import PATIENCE_S
 
 _OURS = (ev.ApprovalEvent, ev.PolicyViolated, ev.BudgetReserved, ev.BudgetWarned, ev.ToolCallDenied)
 
 
-class GatingChecks(AdapterChecks):
+class GatingChecks(adapter_fixture.AdapterChecks):
     """Order, completeness, and the gate before the effect. Ungated calls are only reported."""
 
     async def test_a_run_holds_its_calls_reports_them_in_order_and_ends_once(self) -> None:
@@ -51,20 +39,20 @@ class GatingChecks(AdapterChecks):
 
         async def hold(call: ToolCall) -> GateAnswer:
             self.processes()  # takes a while, in which an agent that does not wait would act
-            assert not [file for file in self.made() if mentions(call, file)]
+            assert not [file for file in self.made() if adapter_fixture.mentions(call, file)]
             return GateAnswer(allowed=True)
 
         done = await self.run(agent, answer=hold)
 
         assert done.error is None
         assert self.made() == self.effects(*files)
-        assert [type(event) for event in terminals(done)] == [ev.RunCompleted]
-        assert ends_once(done)
+        assert [type(event) for event in adapter_fixture.terminals(done)] == [ev.RunCompleted]
+        assert adapter_fixture.ends_once(done)
         assert all((event.run_id, event.session_id, event.seq) == ("", "", 0) for event in done.events)
         assert not any(isinstance(event, _OURS) for event in done.events)
         self._assert_in_order(done, files)
         gate = agent.adapter.capabilities.gate
-        assert (not done.proposed) if gate == "none" else (not ungated(done)), f"the gate is `{gate}`"
+        assert (not done.proposed) if gate == "none" else (not adapter_fixture.ungated(done)), f"the gate is `{gate}`"
         if gate != "some":
             self.saw(agent.adapter.capabilities, gate=gate)
 
@@ -79,18 +67,18 @@ class GatingChecks(AdapterChecks):
         done = await self.run(agent)
 
         assert self.made() == self.effects("alpha")
-        began = ungated(done)
+        began = adapter_fixture.ungated(done)
         assert began
         assert not {call.tool_call_id for call in began} & {call.id for call in done.proposed}
         assert [len(done.outcomes(call.tool_call_id)) for call in began] == [1] * len(began)
-        assert [mentions(call, "alpha") for call in done.proposed] == [True]
+        assert [adapter_fixture.mentions(call, "alpha") for call in done.proposed] == [True]
         self.saw(agent.adapter.capabilities, gate="some")
 
     async def test_a_client_that_fails_says_so_once(self) -> None:
         agent = self.failing()
         if agent is None:
             return self.lacking("failing")
-        assert has_failed(await self.run(agent))
+        assert adapter_fixture.has_failed(await self.run(agent))
 
     async def test_a_call_that_fails_is_reported_as_failed_once(self) -> None:
         agent = self.erring()
@@ -98,16 +86,16 @@ class GatingChecks(AdapterChecks):
             return self.lacking("erring")
         done = await self.run(agent)
 
-        begun = [call.id for call in done.proposed] or [call.tool_call_id for call in ungated(done)]
+        begun = [call.id for call in done.proposed] or [call.tool_call_id for call in adapter_fixture.ungated(done)]
         assert begun
         assert [[each.type for each in done.outcomes(call_id)] for call_id in begun] == [["tool_call_failed"]] * len(
             begun
         )
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
 
-    def _assert_in_order(self, done: Driven, files: list[str]) -> None:
+    def _assert_in_order(self, done: adapter_fixture.Driven, files: list[str]) -> None:
         """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
-        begun: list[ToolCall | ev.ToolCallStarted] = [*(done.proposed or ungated(done))]
+        begun: list[ToolCall | ev.ToolCallStarted] = [*(done.proposed or adapter_fixture.ungated(done))]
         ids = [call.id if isinstance(call, ToolCall) else call.tool_call_id for call in begun]
         assert len(set(ids)) == len(ids)
         turns = [call.turn for call in begun]
@@ -118,7 +106,9 @@ class GatingChecks(AdapterChecks):
         if self.all_or_nothing:  # calls stand beside the one that they are parts of
             assert any(outcomes)
         else:
-            assert [mentions(call, file) for call, file in zip(begun, files, strict=True)] == [True] * len(files)
+            assert [adapter_fixture.mentions(call, file) for call, file in zip(begun, files, strict=True)] == [
+                True
+            ] * len(files)
             assert [len(found) for found in outcomes] == [1] * len(files)
         for call, found in zip(begun, outcomes, strict=True):
             assert [outcome.type for outcome in found] in ([], ["tool_call_completed"])
@@ -128,7 +118,7 @@ class GatingChecks(AdapterChecks):
                 assert all(done.log.index(outcome) < done.log.index(later) for outcome in found)
 
 
-class RefusingChecks(AdapterChecks):
+class RefusingChecks(adapter_fixture.AdapterChecks):
     """Refusals, and the pairing of calls with outcomes, for the calls that are proposed to the gate."""
 
     async def test_a_refused_call_has_no_effect_and_no_outcome(self) -> None:
@@ -138,10 +128,10 @@ class RefusingChecks(AdapterChecks):
             return
         done = await self.run(agent, answer=_refusing(0))
 
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
         assert done.outcomes(done.proposed[0].id) == []
         assert "alpha" not in self.made()
-        went_on = bool(completed(done))
+        went_on = bool(adapter_fixture.completed(done))
         assert self.made() == (self.effects("beta") if went_on else [])
         self.saw(agent.adapter.capabilities, deny_ends_turn=not went_on)
 
@@ -153,11 +143,11 @@ class RefusingChecks(AdapterChecks):
             return
         done = await self.run(agent, answer=_refusing(1))
 
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
         if not self.in_order:
-            files.sort(key=lambda file: [mentions(call, file) for call in done.proposed].index(True))
-        assert all(mentions(call, file) for call, file in zip(done.proposed, files, strict=False))
-        ran = [call.id in completed(done) for call in done.proposed]
+            files.sort(key=lambda file: [adapter_fixture.mentions(call, file) for call in done.proposed].index(True))
+        assert all(adapter_fixture.mentions(call, file) for call, file in zip(done.proposed, files, strict=False))
+        ran = [call.id in adapter_fixture.completed(done) for call in done.proposed]
         assert self.made() == self.effects(*itertools.compress(files, ran))
         assert done.outcomes(done.proposed[1].id) == []
         assert max(len(done.outcomes(call.id)) for call in done.proposed) <= 1
@@ -173,7 +163,7 @@ class RefusingChecks(AdapterChecks):
 
         assert len(done.proposed) == 1
         _assert_nothing_ran(done, self.made())
-        assert len(terminals(done)) <= 1
+        assert len(adapter_fixture.terminals(done)) <= 1
 
     async def test_a_gate_that_raises_permits_nothing_and_is_not_passed_over(self) -> None:
         """Without an answer there is no permission, and the run does not end as if there had been one."""
@@ -187,7 +177,7 @@ class RefusingChecks(AdapterChecks):
         done = await self.run(agent, answer=broken)
 
         _assert_nothing_ran(done, self.made())
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
 
     async def test_an_input_of_the_gates_own_is_what_runs_or_nothing_does(self) -> None:
         agent = self._proposing("original")
@@ -200,24 +190,24 @@ class RefusingChecks(AdapterChecks):
 
         done = await self.run(agent, answer=other)
 
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
         rewritten = self.made() == ["rewritten"]
         assert rewritten or self.made() == []
-        assert bool(completed(done)) is rewritten
+        assert bool(adapter_fixture.completed(done)) is rewritten
         self.saw(agent.adapter.capabilities, rewrite=rewritten)
 
-    def _proposing(self, *files: str, together: bool = False) -> Agent | None:
+    def _proposing(self, *files: str, together: bool = False) -> adapter_fixture.Agent | None:
         agent = self.making(*files, together=together)
         return None if agent.adapter.capabilities.gate == "none" else agent
 
 
-def _assert_nothing_ran(done: Driven, made: list[str]) -> None:
+def _assert_nothing_ran(done: adapter_fixture.Driven, made: list[str]) -> None:
     assert made == []
-    assert completed(done) == []
+    assert adapter_fixture.completed(done) == []
     assert done.types[-1:] != ["run_completed"]
 
 
-def _refusing(n: int, *, stop: bool = False) -> Answering:
+def _refusing(n: int, *, stop: bool = False) -> adapter_fixture.Answering:
     """A gate that refuses the n-th call it is asked for, from 0."""
     counted = itertools.count()
 
@@ -237,7 +227,7 @@ def _replaced(value: Any, old: str, new: str) -> Any:
     return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
 
 
-class ShowingChecks(AdapterChecks):
+class ShowingChecks(adapter_fixture.AdapterChecks):
     """Each capability is shown to be exactly what is declared."""
 
     def test_it_is_an_adapter_with_a_name(self) -> None:
@@ -256,7 +246,7 @@ class ShowingChecks(AdapterChecks):
         agent, expected = reporting
         done = await self.run(agent)
 
-        assert total(done) == expected
+        assert adapter_fixture.total(done) == expected
         reports = [event for event in done.events if isinstance(event, ev.TokenUsageUpdated)]
         counting = [event for event in reports if event.input_tokens or event.output_tokens]
         turns = [event for event in done.events if isinstance(event, ev.TurnStarted)]
@@ -275,7 +265,7 @@ class ShowingChecks(AdapterChecks):
         done = await self.run(self.making("later"), resume=sessions[0])
 
         assert _sessions(done.events) == sessions
-        assert ends_once(done)
+        assert adapter_fixture.ends_once(done)
         assert isinstance(done.events[-1], ev.RunCompleted)
         assert self.made() == self.effects("earlier", "later")
         self.saw(agent.adapter.capabilities, resume=True)
@@ -314,7 +304,7 @@ class ShowingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, narrow="hidden" not in offered)
 
 
-def _launch(agent: Agent, *, resume: str) -> Launch:
+def _launch(agent: adapter_fixture.Agent, *, resume: str) -> Launch:
     async def refuse(call: ToolCall) -> GateAnswer:
         return GateAnswer(allowed=False, stop=True)
 
@@ -325,7 +315,7 @@ def _sessions(events: list[ev.Event]) -> list[str]:
     return [e.provider_session_id for e in events if isinstance(e, ev.SessionStarted) and e.provider_session_id]
 
 
-class CompilingChecks(AdapterChecks):
+class CompilingChecks(adapter_fixture.AdapterChecks):
     """The gate allows everything here: it is the client itself that refuses."""
 
     def test_it_compiles_purely(self) -> None:
@@ -379,7 +369,7 @@ class CompilingChecks(AdapterChecks):
             if not any(isinstance(event, ev.RunCompleted) for event in done.events):
                 self.saw_compiled(agent.adapter.capabilities, part)
 
-    async def _compiled(self, agent: Agent, policy: Policy) -> Driven:
+    async def _compiled(self, agent: adapter_fixture.Agent, policy: Policy) -> adapter_fixture.Driven:
         options = agent.adapter.compile(policy)
         assert options.unexpressed == (), f"{options.unexpressed} is not compiled"
         return await self.run(agent, options=options)
@@ -400,7 +390,7 @@ ONE_CALL: Final = Policy(name="one-call", limits=Limits(max_tool_calls=Limit(max
 FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
 
 
-class SupervisingChecks(AdapterChecks):
+class SupervisingChecks(adapter_fixture.AdapterChecks):
     """The adapter under the real supervisor."""
 
     async def test_a_denied_call_is_prevented_or_interrupted_as_the_gate_allows(self) -> None:
@@ -465,7 +455,7 @@ class SupervisingChecks(AdapterChecks):
         assert self.processes() == []
 
 
-async def _supervised(agent: Agent, policy: Policy) -> RunResult:
+async def _supervised(agent: adapter_fixture.Agent, policy: Policy) -> RunResult:
     with anyio.fail_after(PATIENCE_S):
         try:
             return await run_once(agent.adapter, agent.prompt, policies=[policy])

@@ -14,18 +14,7 @@ import msgspec
 from proctor.policies import events as ev
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, tokens
-from .items import (
-    ASKED,
-    RESOURCE_SERVER,
-    CodexItem,
-    agent_threads,
-    exited,
-    is_call,
-    outcome,
-    starts_agents,
-    tool_input,
-    tool_name,
-)
+from . import items
 
 
 class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +55,14 @@ class Threads:
         """The client's turn id of a thread; "" before its turn began."""
         return self._turn_ids.get(thread_id, "")
 
-    def add_call(self, item: CodexItem, thread_id: str, turn: int) -> str:
+    def add_call(self, item: items.CodexItem, thread_id: str, turn: int) -> str:
         """Add a call, with the subagents that it mentions (the first call that mentions one has started it); returns
         its id. `turn` is the agent's, for which the thread's calls count.
         """
         call_id = str(item.get("id"))
         self._thread_of[call_id] = thread_id
-        for started in agent_threads(item):
-            new = starts_agents(item)
+        for started in items.agent_threads(item):
+            new = items.starts_agents(item)
             agent = SubAgent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
             self._agents.setdefault(started, agent)
         return call_id
@@ -151,7 +140,7 @@ class CodexCall(ClientCall, kw_only=True):
     `asked_for` the input that the client asked about, until it is over.
     """
 
-    item: CodexItem = {}
+    item: items.CodexItem = {}
     running: bool = False
     asked_for: dict[str, Any] | None = None
 
@@ -191,7 +180,7 @@ class CodexTranslation:
         """The client's turn id of this run; "" before the turn began."""
         return self.threads.turn_id(self.threads.own)
 
-    def announced(self, thread_id: str) -> list[CodexItem]:
+    def announced(self, thread_id: str) -> list[items.CodexItem]:
         """The calls that the client announced in a thread and has not asked about yet."""
         waiting = (call for call in self.calls if call.running and not call.proposed)
         return [call.item for call in waiting if self.threads.thread_of(call.id) == thread_id]
@@ -242,7 +231,7 @@ class CodexTranslation:
         """
         for call_id, text in outputs.items():
             call = self.calls.get(call_id)
-            if call is not None and (ended := exited(call.item, text)) is not None:
+            if call is not None and (ended := items.exited(call.item, text)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             yield from self._used(thread_id, usage.get("thread_token_usage") or {}, usage.get("usage") or {})
@@ -254,11 +243,11 @@ class CodexTranslation:
             self._retrying = None
         yield from self.turns.begin()
 
-    def _started(self, item: CodexItem, thread: str) -> Iterator[ev.Event]:
+    def _started(self, item: items.CodexItem, thread: str) -> Iterator[ev.Event]:
         kind = item.get("type")
-        if self.threads.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
+        if self.threads.is_own(thread) and (items.is_call(item) or kind in ("agentMessage", "reasoning")):
             yield from self.response_begins()
-        if not is_call(item):
+        if not items.is_call(item):
             return
         call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
         call = self.calls.request(call_id)
@@ -267,16 +256,16 @@ class CodexTranslation:
             call = self.calls.begin(call_id, running=True, asked_for=call.asked_for)
         call.item = item
         runs_already = kind == "commandExecution" and item.get("processId") is not None
-        own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
-        if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
+        own_tool = kind == "mcpToolCall" and item.get("server") == items.RESOURCE_SERVER
+        if runs_already or own_tool or (kind not in items.ASKED and kind != "webSearch"):
             yield self._start_unasked(call, item)
 
-    def _completed(self, item: CodexItem, thread: str) -> Iterator[ev.Event]:
+    def _completed(self, item: items.CodexItem, thread: str) -> Iterator[ev.Event]:
         if item.get("type") == "agentMessage" and self.threads.is_own(thread):
             self.output = str(item.get("text", ""))
             yield from self.response_begins()
             yield ev.MessageReceived(content=self.output)
-        if not is_call(item):
+        if not items.is_call(item):
             return
         call_id = self.threads.add_call(item, thread, self.turn_and_parent(thread)[0])
         call = self.calls.request(call_id)
@@ -291,11 +280,11 @@ class CodexTranslation:
             if self.threads.is_own(thread):
                 yield from self.response_begins()
             yield self._start_unasked(call, item)
-        yield outcome(item)
+        yield items.outcome(item)
 
-    def _start_unasked(self, call: CodexCall, item: CodexItem) -> ev.ToolCallStarted:
+    def _start_unasked(self, call: CodexCall, item: items.CodexItem) -> ev.ToolCallStarted:
         call.turn, call.parent = self.turn_and_parent(self.threads.thread_of(call.id))
-        call.name, call.input = tool_name(item), tool_input(item)
+        call.name, call.input = items.tool_name(item), items.tool_input(item)
         return call.started()
 
     def _total(self, params: dict[str, Any], thread: str) -> Iterator[ev.Event]:

@@ -16,21 +16,9 @@ from proctor.policies.values.json_values import NOT_JSON
 
 from ...agents.claude.session_log import OTHERS, WOKEN, ClaudeUsageLog, logs_below
 from ...kit.client_tools import HOOKED
-from ..messages import (
-    NEVER_SET,
-    STOPPED,
-    BatchCall,
-    ClientSettings,
-    HookAnswer,
-    HookClient,
-    HookInput,
-    Kind,
-    decoded,
-    hook_input,
-    kept_empty,
-)
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
     "PreToolUse": "call",
     "PermissionRequest": "permission",
@@ -67,7 +55,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     tool_use_id: str = ""
     tool_response: Any = None
     error: Any = None
-    tool_calls: tuple[BatchCall, ...] = ()
+    tool_calls: tuple[messages.BatchCall, ...] = ()
     last_assistant_message: str | None = None
     reason: str = ""
     source: str = ""
@@ -79,12 +67,12 @@ _PERSONS: Final = ("", "user", "sdk")
 _AGENTS: Final = ("subagent", "workflow")
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CLAUDE)
+    message: _Input = messages.decoded(data, _Input, CLAUDE)
     if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
-    return hook_input(
+    return messages.hook_input(
         CLAUDE,
         message,
         by_person=message.source in _PERSONS and not message.prompt.startswith(OTHERS),
@@ -94,13 +82,13 @@ def read(data: bytes) -> HookInput:
     )
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The hook's output; empty when there is nothing to say."""
     fields: dict[str, Any] = {}
     if answer.notes:
         fields["systemMessage"] = "\n".join(answer.notes)
     if answer.stop:
-        fields |= {"continue": False, "stopReason": STOPPED}
+        fields |= {"continue": False, "stopReason": messages.STOPPED}
     if (answer.verdict != "allow" or answer.reason) and given.kind == "call":
         fields["hookSpecificOutput"] = {
             "hookEventName": given.event,
@@ -120,7 +108,7 @@ LOWEST: Final = "2.1.295"
 LOWEST_KEY: Final = "requiredMinimumVersion"
 TIMEOUT_S: Final = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
-UNSET: Final = (*NEVER_SET, "CLAUDE_CODE_SHELL_PREFIX")
+UNSET: Final = (*messages.NEVER_SET, "CLAUDE_CODE_SHELL_PREFIX")
 """The variables that a settings file of a repository must not set."""
 GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
@@ -152,7 +140,7 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
 
     A project's own settings go before those its repository brings: variables that are not used here are empty.
     """
-    return {**GUARDS, "env": kept_empty(UNSET, environment)}
+    return {**GUARDS, "env": messages.kept_empty(UNSET, environment)}
 
 
 def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:
@@ -236,7 +224,7 @@ _MARKS: Final = (b"toolDenialKind", _REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16
 """Of subagents, those that wrote last."""
-CLAUDE: Final = HookClient(
+CLAUDE: Final = messages.HookClient(
     name="claude",
     title="Claude Code",
     by="claude-code",
@@ -244,7 +232,7 @@ CLAUDE: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".claude/settings.local.json",
         user=".claude/settings.json",
         managed="/etc/claude-code/managed-settings.json",

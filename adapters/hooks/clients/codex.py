@@ -9,19 +9,9 @@ import msgspec
 
 from ...agents.codex.session_log import CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of
-from ..messages import (
-    STOPPED,
-    ClientSettings,
-    HookAnswer,
-    HookClient,
-    HookInput,
-    Kind,
-    as_object,
-    decoded,
-    hook_input,
-)
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
     "PreToolUse": "call",
     "PermissionRequest": "permission",
@@ -53,19 +43,19 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     reason: str = ""
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CODEX)
-    tool_input = as_object(message.tool_input)
+    message: _Input = messages.decoded(data, _Input, CODEX)
+    tool_input = messages.as_object(message.tool_input)
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     changed: dict[str, Any] = {"tool_input": tool_input, "transcript_path": message.transcript_path or ""}
     if message.agent_id:  # a sub-agent has turns of its own
         changed["prompt_id"] = ""
-    return hook_input(CODEX, message, **changed)
+    return messages.hook_input(CODEX, message, **changed)
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The hook's output; a field that Codex does not know would make it go on as if there were no hook."""
     fields: dict[str, Any] = {}
     if answer.notes:
@@ -83,7 +73,7 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     elif given.kind == "prompt" and answer.verdict == "deny":
         fields |= {"decision": "block", "reason": answer.reason}
     if answer.stop and given.kind == "completed":
-        fields |= {"continue": False, "stopReason": STOPPED}
+        fields |= {"continue": False, "stopReason": messages.STOPPED}
     return fields
 
 
@@ -99,7 +89,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"hooks": [{"type": "command", "command": line, "timeout": timeout_s}]}
 
 
-CODEX: Final = HookClient(
+CODEX: Final = messages.HookClient(
     name="codex",
     title="Codex",
     by="codex",
@@ -107,7 +97,7 @@ CODEX: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=_entry
     ),
     opens="permission",

@@ -10,20 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from ...kit.client_tools import HOOKED
-from ..messages import (
-    NEVER_SET,
-    STOPPED,
-    ClientSettings,
-    HookAnswer,
-    HookClient,
-    HookInput,
-    Kind,
-    decoded,
-    hook_input,
-    kept_empty,
-)
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "BeforeAgent": "prompt",
     "BeforeTool": "call",
     "AfterTool": "completed",
@@ -49,12 +38,12 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     reason: str = ""
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, GEMINI)
+    message: _Input = messages.decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
     error = _error(result) if kind == "completed" and isinstance(result, dict) else None
-    return hook_input(GEMINI, message, kind="failed" if error else kind, error=error)
+    return messages.hook_input(GEMINI, message, kind="failed" if error else kind, error=error)
 
 
 _FAILED: Final = re.compile(r"(Exit Code|Signal): (?!(0|\(none\))$)|Command was (automatically )?cancelled")
@@ -68,13 +57,13 @@ def _error(result: Mapping[str, Any]) -> Any:
     return result.get("error") or (text if failed else None)
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The hook's output; `allow` is not said, as the client asks its person all the same."""
     fields: dict[str, Any] = {}
     if answer.notes:
         fields["systemMessage"] = "\n".join(answer.notes)
     if answer.stop:
-        fields |= {"continue": False, "stopReason": STOPPED}
+        fields |= {"continue": False, "stopReason": messages.STOPPED}
     if given.kind in ("call", "prompt") and answer.verdict != "allow":
         fields |= {"decision": answer.verdict, "reason": answer.reason}
         if answer.verdict == "ask":
@@ -86,12 +75,12 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
     # A folder's `.env` may set what is not set.
-    env = kept_empty(NEVER_SET, environment)
+    env = messages.kept_empty(messages.NEVER_SET, environment)
     hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 
 
-GEMINI: Final = HookClient(
+GEMINI: Final = messages.HookClient(
     name="gemini",
     title="Gemini CLI",
     by="gemini",
@@ -99,7 +88,7 @@ GEMINI: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".gemini/settings.json",
         user=".gemini/settings.json",
         managed="/etc/gemini-cli/settings.json",

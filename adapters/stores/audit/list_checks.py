@@ -19,18 +19,9 @@ from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import GOING_ON, AnswerGiven, ApprovalAnswer, RunInfo, StoredApproval
 from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.store import records
 from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import ApprovalTable
-from proctor.supervisor.store.records import (
-    AFTER_THE_END,
-    CALLS,
-    COUNTED,
-    ENDINGS,
-    CallsInFlight,
-    RunDelta,
-    owners,
-    status_after,
-)
 
 from ..tables.batches import run_digest, run_mark
 from .verify import StoredRecord, Verifier
@@ -38,13 +29,13 @@ from .verify import StoredRecord, Verifier
 _TYPES = {
     name
     for name, kind in ev.EVENT_TYPES.items()
-    if kind in COUNTED
-    or kind in CALLS
+    if kind in records.COUNTED
+    or kind in records.CALLS
     or kind is ev.MessageSent
     or issubclass(kind, (ev.ApprovalEvent, ev.SessionEvent))
 }
 _ENDS = {name for name, kind in ev.EVENT_TYPES.items() if kind in ev.TERMINAL}
-_ANSWERS = {name for name, kind in ev.EVENT_TYPES.items() if kind in AFTER_THE_END}
+_ANSWERS = {name for name, kind in ev.EVENT_TYPES.items() if kind in records.AFTER_THE_END}
 _PLACEHOLDER = b"[redacted:"
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
 """Names that a start adds to the caller's metadata."""
@@ -103,12 +94,12 @@ class _Run:
         self._meter = meter
         meter.new_run("")
         self.first_seq = first_seq
-        self.delta = RunDelta()
+        self.delta = records.RunDelta()
         self.status = "running" if first_seq else "created"
         self.provider = ""
         self.given: dict[str, frozenset[bytes]] = {}
         self.flaws: list[tuple[str, int, str]] = []
-        self._calls = CallsInFlight()
+        self._calls = records.CallsInFlight()
         self._late = False
 
     def note_late(self, record: StoredRecord) -> None:
@@ -125,7 +116,7 @@ class _Run:
         return self.status not in GOING_ON
 
     def apply(self, event: ev.Event) -> None:
-        if type(event) in CALLS:
+        if type(event) in records.CALLS:
             try:
                 self._calls.observe(event)
             except StoreError:
@@ -136,7 +127,7 @@ class _Run:
         if isinstance(event, ev.RunStarted):
             self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
         self.delta.count(event)
-        status = status_after(event)
+        status = records.status_after(event)
         if not self.ended and status not in GOING_ON:
             self.status = status
             self._check_usage(event)
@@ -293,7 +284,7 @@ class Lists:
             differs += _differences(run, read, created)
         seq = run["ended_seq"]
         place = {"session_id": run["session_id"], "seq": seq if isinstance(seq, int) else 0}
-        if not read.ended and run["status"] in ENDINGS.values() and read.session_id not in gone:
+        if not read.ended and run["status"] in records.ENDINGS.values() and read.session_id not in gone:
             message = f"run `{run['run_id']}` has {run['status']}, and its end is not there"
             verifier.find("completeness", "end_missing", message, **place)
             return
@@ -339,7 +330,7 @@ def _created(run: ListedRun) -> RunInfo | None:
         if fits(run["seal"], partial(run_digest, *ids, row, *whose)):
             with suppress(*NOT_JSON, TypeError):
                 spec = _spec(run["spec"])
-                tenant, labels = owners(spec)
+                tenant, labels = records.owners(spec)
                 return RunInfo(
                     run_id=ids[0], session_id=ids[1], provider=provider, spec=spec, tenant=tenant, labels=labels
                 )

@@ -12,21 +12,9 @@ from typing import Any, NamedTuple
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ..sqlite.file import Connection, check_version, connect, store_error
+from ..tables import schema
 from ..tables.batches import Tables, all_marks, command_mark, note_mark, owner_mark, owner_row, row_digest, store_mark
 from ..tables.budgets import marked_rows, orphans
-from ..tables.schema import (
-    BUDGETS,
-    COMMANDS,
-    NOTES,
-    OWNERS,
-    SEALS,
-    SQLITE,
-    STORE,
-    SchemaDialect,
-    columns,
-    schema_version,
-    statements,
-)
 from .list_checks import ListedApproval, ListedRun, fits
 from .verify import StoredRecord
 
@@ -62,9 +50,9 @@ class AuditSource(NamedTuple):
     seals: dict[str, int]
 
 
-def runs_of(tables: Tables, dialect: SchemaDialect) -> Iterator[ListedRun]:
+def runs_of(tables: Tables, dialect: schema.SchemaDialect) -> Iterator[ListedRun]:
     """The rows of runs, by column, each with the id of its session."""
-    names = [name for name in columns("runs", dialect) if name != "session_key"]
+    names = [name for name in schema.columns("runs", dialect) if name != "session_key"]
     wanted = ", ".join(f"runs.{name}" for name in names)
     session = "coalesce(CAST(session_id AS TEXT), '')"
     sql = f"SELECT {session}, {wanted} FROM runs LEFT JOIN sessions ON key = session_key ORDER BY number"
@@ -78,7 +66,7 @@ def seals_of(tables: Tables) -> dict[str, int]:
 
 def source_of(
     tables: Tables,
-    dialect: SchemaDialect,
+    dialect: schema.SchemaDialect,
     *,
     stored: int,
     records: Iterable[StoredRecord],
@@ -105,31 +93,31 @@ def source_of(
 def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Iterator[str]:
     """Changed rows that no event covers, except runs; `notes` are what hooks keep beside sessions."""
     ids = [str(row[0]) for row in tables.rows("SELECT store_id FROM store")]
-    found = {STORE: all_marks(map(store_mark, ids)) if len(ids) == 1 else None}
+    found = {schema.STORE: all_marks(map(store_mark, ids)) if len(ids) == 1 else None}
     owners = tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners")
     for digest, *row in owners:
         if not fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
             yield f"owner {row[0]} is another in the list than the one that registered, or its lease is"
-    found[OWNERS] = all_marks(owner_mark(epoch) for _, epoch, *_ in owners)
+    found[schema.OWNERS] = all_marks(owner_mark(epoch) for _, epoch, *_ in owners)
     for run_id, epoch in tables.rows(
         "SELECT run_id, epoch FROM runs WHERE epoch != 0 AND epoch NOT IN (SELECT epoch FROM owners)"
     ):
         yield f"run `{run_id}` has an owner {epoch} that is not there"
-    found[COMMANDS] = all_marks(command_mark(number, as_bytes(data)) for number, data in tables.rows(ORDERS))
-    found[NOTES] = all_marks(note_mark(session_id, name, as_bytes(data)) for session_id, name, data in notes)
-    found[BUDGETS] = yield from _budgets_changed(tables)
+    found[schema.COMMANDS] = all_marks(command_mark(number, as_bytes(data)) for number, data in tables.rows(ORDERS))
+    found[schema.NOTES] = all_marks(note_mark(session_id, name, as_bytes(data)) for session_id, name, data in notes)
+    found[schema.BUDGETS] = yield from _budgets_changed(tables)
     seals = seals_of(tables)
     yield from (message for name, message in _UNSEALED.items() if seals.get(name) != found[name])
-    if seals.keys() != {*SEALS}:
+    if seals.keys() != {*schema.SEALS}:
         yield "the list of seals is not the one that a store is created with"
 
 
 _UNSEALED = {
-    STORE: "the store does not have the id that it was created with",
-    OWNERS: "an owner is missing from the list, or was added to it by hand",
-    COMMANDS: "a command was changed, removed, or added by hand",
-    NOTES: "the state of hooks was changed, or part of it is missing",
-    BUDGETS: "the list of budgets was changed, or part of it is missing",
+    schema.STORE: "the store does not have the id that it was created with",
+    schema.OWNERS: "an owner is missing from the list, or was added to it by hand",
+    schema.COMMANDS: "a command was changed, removed, or added by hand",
+    schema.NOTES: "the state of hooks was changed, or part of it is missing",
+    schema.BUDGETS: "the list of budgets was changed, or part of it is missing",
 }
 
 
@@ -152,7 +140,7 @@ def _budgets_changed(tables: Tables) -> Generator[str, None, int | None]:
 
 def check_current(version: int, name: str) -> None:
     """Raises StoreError for a store that needs a migration."""
-    if version < schema_version():
+    if version < schema.schema_version():
         message = f"store `{name}` is of an older version; `proctor runs` brings it up to date"
         raise StoreError(message, kind="older_schema")
 
@@ -169,7 +157,7 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
         with _connected(path) as connection:
             yield source_of(
                 connection,
-                SQLITE,
+                schema.SQLITE,
                 stored=_counted(connection, "events"),
                 records=_records(connection),
                 planted=_planted(connection),
@@ -204,7 +192,7 @@ def _counted(connection: Connection, table: str) -> int:
 def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
     """The kinds and names of what differs from a new store."""
     with closing(sqlite3.connect(":memory:")) as new:
-        for statement in statements(SQLITE):
+        for statement in schema.statements(schema.SQLITE):
             new.execute(statement)
         made = set(new.execute(_MADE))
     found = set(connection.execute(_MADE))

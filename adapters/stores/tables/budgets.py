@@ -6,17 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from proctor.policies.limits import BudgetAccount
-from proctor.supervisor.ports.budget_ledger import (
-    DIGITS,
-    PARTS_KEPT,
-    BudgetInfo,
-    Reservation,
-    ReservationResult,
-    Window,
-    allocate,
-    grown,
-    window_at,
-)
+from proctor.supervisor.ports import budget_ledger
 from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
 
@@ -56,8 +46,8 @@ _NOTHING = _Held(0.0, 0.0, 0)
 
 
 def reserve(
-    recorder: Transaction, run_id: str, reservations: Sequence[Reservation], epoch: int, now_ms: Clock
-) -> list[ReservationResult]:
+    recorder: Transaction, run_id: str, reservations: Sequence[budget_ledger.Reservation], epoch: int, now_ms: Clock
+) -> list[budget_ledger.ReservationResult]:
     """Answer each reservation of a run; see `Store.reserve`."""
     now = _begin(recorder, run_id, epoch, now_ms)
     return [
@@ -68,25 +58,25 @@ def reserve(
 
 def settle(
     recorder: Transaction, run_id: str, used: Mapping[str, float], epoch: int, now_ms: Clock
-) -> list[ReservationResult]:
+) -> list[budget_ledger.ReservationResult]:
     """A run reserves no more; see `Store.settle`."""
     now = _begin(recorder, run_id, epoch, now_ms)
     found = []
     sql = f"SELECT counter, {_CLAIM} FROM budgets JOIN budget_shares USING (counter) WHERE run_id = ?"
     for counter, *row in recorder.rows(sql, (run_id,)):
         claim = _claim(row)
-        reservation = Reservation(claim=claim, used=used.get(claim.counts, 0.0))
+        reservation = budget_ledger.Reservation(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_reserve_one(recorder, (run_id, epoch), reservation, now, counter))
         gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
         _mark(recorder, counter, [_share_mark(_key(claim), run_id, *row) for row in gone])
     return found
 
 
-def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
+def listed(tables: Tables, now_ms: Clock) -> list[budget_ledger.BudgetInfo]:
     """Every budget in use so far, in as many queries however many there are."""
     rows = tables.rows(f"SELECT counter, {_CLAIM} FROM budgets ORDER BY {_KEY}")
     now = now_ms(tables) if rows else 0
-    windows = {period: window_at(period, now) for _, _, _, _, period, _ in rows}
+    windows = {period: budget_ledger.window_at(period, now) for _, _, _, _, period, _ in rows}
     used: dict[int, tuple[float, int | None]] = {}
     for period, window in windows.items():
         used |= {counter: found for counter, *found in tables.rows(_USED_OF_ALL, (period, window.since))}
@@ -97,14 +87,16 @@ def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
     ]
 
 
-def _shown(claim: BudgetAccount, window: Window, used: float, oldest: int | None, held: _Held) -> BudgetInfo:
-    return BudgetInfo(
+def _shown(
+    claim: BudgetAccount, window: budget_ledger.Window, used: float, oldest: int | None, held: _Held
+) -> budget_ledger.BudgetInfo:
+    return budget_ledger.BudgetInfo(
         budget=claim.budget,
         key=claim.key,
         counts=claim.counts,
         window=claim.window,
         max=claim.max,
-        used=round(used, DIGITS),
+        used=round(used, budget_ledger.DIGITS),
         reserved=held.all,
         runs=held.runs,
         resets_at=window.resets_at(oldest),
@@ -142,29 +134,29 @@ def _counter(recorder: Transaction, claim: BudgetAccount) -> int:
 
 
 def _reserve_one(
-    recorder: Transaction, whose: tuple[str, int], reservation: Reservation, now_ms: int, counter: int
-) -> ReservationResult:
+    recorder: Transaction, whose: tuple[str, int], reservation: budget_ledger.Reservation, now_ms: int, counter: int
+) -> budget_ledger.ReservationResult:
     run_id, epoch = whose
-    window = window_at(reservation.claim.window, now_ms)
+    window = budget_ledger.window_at(reservation.claim.window, now_ms)
     before, _ = _used(recorder, counter, window)
     rows = recorder.rows(f"SELECT epoch, used, held {_OF_RUN}", (counter, run_id))
     own = rows[0][1] if rows else 0.0
     key = _key(reservation.claim)
     marks = [_share_mark(key, run_id, *row) for row in rows]
-    if amount := grown(reservation.used, own):
+    if amount := budget_ledger.grown(reservation.used, own):
         of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
         changed = recorder.rows(*of_part)
         recorder.change(_ADD, (counter, window.part, amount))
         changed += recorder.rows(*of_part)
-        changed += recorder.change(_DROP_OLDEST, (counter, window.since, counter, PARTS_KEPT - 1))
+        changed += recorder.change(_DROP_OLDEST, (counter, window.since, counter, budget_ledger.PARTS_KEPT - 1))
         marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
-    held = allocate(reservation, used=used, own=was.mine, others=was.all - was.mine)
+    held = budget_ledger.allocate(reservation, used=used, own=was.mine, others=was.all - was.mine)
     share = (epoch, float(max(own, reservation.used)), float(held or 0.0))
     recorder.change(_SHARE, (counter, run_id, *share))
     _mark(recorder, counter, [*marks, _share_mark(key, run_id, *share)])
-    return ReservationResult(
+    return budget_ledger.ReservationResult(
         claim=reservation.claim,
         granted=held is not None,
         held=held or 0.0,
@@ -214,9 +206,9 @@ def orphans(tables: Tables) -> int:
     return int(found)
 
 
-def _used(tables: Tables, counter: int, window: Window) -> tuple[float, int | None]:
+def _used(tables: Tables, counter: int, window: budget_ledger.Window) -> tuple[float, int | None]:
     [(used, oldest)] = tables.rows(_USED, (counter, window.since))
-    return round(used, DIGITS), oldest
+    return round(used, budget_ledger.DIGITS), oldest
 
 
 def _held(tables: Tables, counter: int, run_id: str) -> _Held:
@@ -236,7 +228,9 @@ def _held_of_each(tables: Tables, run_id: str, where: str = "TRUE", *values: Any
         owner = owner_of(tables.dialect, tuple(row))
         if status == "running" or (owner is not None and not owner.gone):
             all, mine, runs = found.get(counter, _NOTHING)
-            found[counter] = _Held(round(all + held, DIGITS), round(mine + own, DIGITS), runs + count)
+            found[counter] = _Held(
+                round(all + held, budget_ledger.DIGITS), round(mine + own, budget_ledger.DIGITS), runs + count
+            )
     return found
 
 
