@@ -65,11 +65,8 @@ __all__ += ["withdraw_created"]
 
 
 def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
-
-    Args:
-        package: its `__name__`.
-        names: the public names, with blanks between them, by the module below it that has them.
+    """The `__getattr__` and `__dir__` of a package, by its `__name__`; `names` are its public names, with blanks
+    between them, by the module below it that has them.
     """
     module_of = {name: module for module, given in names.items() for name in given.split()}
 

@@ -216,15 +216,7 @@ class Opening:
     def decide(
         self, call: ToolCall, decision: Decision, admission: ListAdmission, mode: str, tool: Tool | None = None
     ) -> tuple[bool, str]:
-        """Whether a call that may run is opened, and why, or why it is left to the client.
-
-        Args:
-            call: the call.
-            decision: what was decided on it.
-            admission: whether allow lists admit it.
-            mode: the client's permission mode.
-            tool: what is known of its tool.
-        """
+        """Whether a call that may run is opened, and why, or why it is left to the client."""
         if (why := self._left(call, decision, mode, tool)) or (admission.unread and (why := admission.why_not)):
             return False, why
         if admission.rules:

@@ -40,15 +40,8 @@ SETTINGS_CHANGED = "settings that change during a session apply from the next se
 
 
 class Hook:
-    """One hook of one session, answered once.
-
-    Args:
-        client: whose hook it is.
-        hook_input: what the client sent.
-        session: the session so far.
-        record: where what follows is written.
-        at: now.
-        opening: what allowed calls are answered.
+    """One hook of one session, answered once; what follows is written to the `record`, and `opening` says what
+    allowed calls are answered.
     """
 
     def __init__(

@@ -140,15 +140,8 @@ def is_socket(descriptor: int) -> bool:
 
 
 def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
-    """See that the session's events come from its one client, and keep who that is.
-
-    Args:
-        origin: where this event comes from.
-        record: the session's.
-        over: the client ends the session with this event; another may go on with it.
-
-    Raises:
-        EventError: something else reports in the client's name.
+    """See that the session's events come from its one client, and keep who that is; if its session is `over` with
+    this event, another may go on with it. Raises EventError if something else reports in the client's name.
     """
     clients = {id: msgspec.json.decode(data, type=_SeenClient) for id, data in record.notes_of_all(_NOTE)}
     here, before = machine(), clients.get(record.session_id)

@@ -94,13 +94,9 @@ def _one_line(text: str) -> str:
 def tests_text(
     suggestion: Suggestion, sessions: Sequence[ObservedSession], policy: str, without: Collection[str]
 ) -> str:
-    """Tests of the policy: sessions it was learnt from, which it allows, and a call that each restriction stops.
-
-    Args:
-        suggestion: what the policy says.
-        sessions: what it was learnt from; those are tests that the policy allows, the fewest that use every tool.
-        policy: the policy's file, as seen from the folder of the tests.
-        without: the names of tests to leave out.
+    """Tests of the policy, which is in that file as seen from their folder: the fewest of the `sessions` it was
+    learnt from that use every tool, which it allows, and a call that each restriction stops; but those named in
+    `without`.
     """
     sourced = any(entry.part.get("type") == "provenance" for entry in suggestion.entries)
     lines = [f"policies: [{flow(policy)}]", "tests:"]

@@ -130,12 +130,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard:
-    """Admits requests to one of our own names, from our own page or no page at all, with a valid token.
-
-    Args:
-        app: the guarded application; it finds the identity in `scope["state"]["who"]`.
-        tokens: the valid ones.
-        origins: the URLs under which people reach this server, such as `http://127.0.0.1:8700`.
+    """Admits requests to one of our own names, from our own page or no page at all, with a valid token; the
+    application finds the identity in `scope["state"]["who"]`. `origins` are the URLs under which people reach this
+    server.
     """
 
     def __init__(self, app: ASGIApp, tokens: AccessTokens, origins: Collection[str]) -> None:

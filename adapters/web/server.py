@@ -48,13 +48,8 @@ OPERATIONS = tuple(
 
 
 def application(store: Store, tokens: AccessTokens, origins: Collection[str], *, closing: anyio.Event) -> ASGIApp:
-    """The page and the API on a store.
-
-    Args:
-        store: holds the runs; whoever opened it closes it.
-        tokens: the valid ones.
-        origins: the URLs under which people reach this server.
-        closing: set to end the streams.
+    """The page and the API on a store, which stays open; `origins` are the URLs under which people reach this server,
+    `closing` is set to end the streams.
     """
     service = OperatorService(store)
     described = msgspec.json.encode(openapi(OPERATIONS, _version()))

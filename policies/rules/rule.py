@@ -319,13 +319,8 @@ CheckAnswer: TypeAlias = bool | str | Refuse | None
 
 
 def refusal(answer: Any, *, expected: str, otherwise: str, details: dict[str, Any] | None = None) -> Finding | None:
-    """The finding for a check's answer; None if the call may run.
-
-    Args:
-        answer: what the function returned.
-        expected: what was expected, in words.
-        otherwise: what happened, if the answer does not say why.
-        details: details of the finding.
+    """The finding for a check's answer; None if the call may run. `otherwise` says what happened, if the answer does
+    not say why.
     """
     if answer is None or answer is True:
         return None

@@ -54,12 +54,7 @@ _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
 
 
 def changes_meaning(name: str, value: str | None) -> bool:
-    """Whether setting this variable can change which program a name runs.
-
-    Args:
-        name: the variable.
-        value: its new value; None if unknown.
-    """
+    """Whether setting this variable to that (None: unknown) can change which program a name runs."""
     if name in _COUNTING:
         return value is None or not re.fullmatch("[0-9]+", value)
     if re.fullmatch("LANG|LC_[A-Z]+", name):

@@ -284,12 +284,8 @@ _FILE = re.compile(r"~/.*|\"?\$(\{HOME\}|HOME)/.*|.*/[\w-]*\.[\w.-]*\"?", re.DOT
 
 
 class Redirections:
-    """Reads redirections; the here-documents they announce are `pending` until the end of their line.
-
-    Args:
-        scan: the text.
-        collector: collects the files that are written.
-        expand: reads a here-document that the shell expands.
+    """Reads redirections; the here-documents they announce are `pending` until the end of their line, and `expand`
+    reads one that the shell expands.
     """
 
     def __init__(self, scan: Scanner, collector: CommandCollector, expand: Callable[[str], None]) -> None:

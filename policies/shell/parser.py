@@ -30,13 +30,7 @@ def reserved(scan: Scanner) -> str | None:
 
 
 class SimpleCommands:
-    """Reads simple commands.
-
-    Args:
-        scan: the text.
-        collector: collects them.
-        redirections: reads those among their words.
-    """
+    """Reads simple commands into a collector, with the redirections among their words."""
 
     def __init__(self, scan: Scanner, collector: CommandCollector, redirections: Redirections) -> None:
         self._scan = scan

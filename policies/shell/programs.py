@@ -386,13 +386,7 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandCollector:
-    """Collects the parts of a line.
-
-    Args:
-        parts: the list to append them to.
-        shell: the shell that runs the line.
-        read: reads a nested line for that shell.
-    """
+    """Collects the parts of a line for a shell in the list `parts`; `read` reads a nested line for that shell."""
 
     def __init__(self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None]) -> None:
         self._parts = parts

@@ -130,12 +130,7 @@ def check_characters(text: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Goes over one text from left to right.
-
-    Args:
-        text: the text.
-        shell: which shell reads it.
-    """
+    """Goes over one text from left to right, as a shell reads it."""
 
     text: str
     shell: Shell

@@ -47,12 +47,7 @@ def used_of(unit: str, used: float, most: float) -> str:
 
 
 def amount_in(unit: str, amount: float) -> str:
-    """An amount with its unit, in the singular for one: $0.10, 1 tool call, 20,000 ms.
-
-    Args:
-        unit: as `Kind.unit` names it, in the plural.
-        amount: how much.
-    """
+    """An amount with its unit (as `Kind.unit` names it), in the singular for one: $0.10, 1 tool call, 20,000 ms."""
     if unit == "USD":
         return dollars(amount)
     return f"{figure(amount)} {unit if amount != 1 else _PLURAL.sub('', unit, count=1)}"

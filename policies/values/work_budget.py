@@ -16,12 +16,7 @@ class OutOfWork(Exception):  # noqa: N818 - it ends a check, nothing is wrong
 
 
 class Work:
-    """The steps that are left of one preflight.
-
-    Args:
-        steps: how many there are.
-        should_stop: asked now and then; once it says yes there are none left.
-    """
+    """The steps left of one preflight; none once `should_stop`, which is asked now and then, has said yes."""
 
     def __init__(self, steps: int = MAX_STEPS, should_stop: Callable[[], bool] | None = None) -> None:
         self._left = steps

@@ -350,12 +350,7 @@ class _Counter:
 
 
 class Ledger:
-    """Every budget of a store.
-
-    Args:
-        now_ms: the store's time.
-        holds: whether a run's reservation under an epoch counts.
-    """
+    """Every budget of a store; `holds` says whether a run's reservation under an epoch counts."""
 
     def __init__(self, now_ms: Callable[[], int], holds: Callable[[str, int], bool]) -> None:
         self._now_ms = now_ms

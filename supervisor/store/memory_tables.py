@@ -308,11 +308,8 @@ class Records:
 
 
 class Claims:
-    """Owners by epoch, and the epoch of each run; an owner's lease is timed by its own event loop's clock, which
-    tests make virtual.
-
-    Args:
-        runs: every run of the store, with the status of its events.
+    """Owners by epoch, and the epoch of each of a store's runs; an owner's lease is timed by its own event loop's
+    clock, which tests make virtual.
     """
 
     def __init__(self, runs: Mapping[str, RunInfo]) -> None:

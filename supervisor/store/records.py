@@ -280,11 +280,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class CallsInFlight:
-    """The calls of one run that were started and are not over, each with a digest of what it does.
-
-    Args:
-        text: an earlier value of `text`.
-    """
+    """The calls of one run that are not over, each with a digest of what it does; `text` is an earlier `text`."""
 
     # Most calls end in the append that they start in, and are never digested.
     __slots__ = ("_earlier", "_fresh")
@@ -338,15 +334,9 @@ def unit_start(events: Sequence[ev.Event]) -> int:
 
 
 def stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epoch: int) -> list[ev.Event | None]:
-    """For each event of a unit its stored record, or None: an unanswered append that is repeated is stored once.
-
-    Args:
-        events: the unit; an event with an `event_id` is left out, as its id identifies it.
-        stored: the run's events from the unit's first seq on.
-        epoch: of the owner.
-
-    Raises:
-        StoreError: the owner has stored something else there.
+    """For each event of a unit its record among those stored of the run from the unit's first seq on, or None: an
+    unanswered append that is repeated is stored once. An event with an `event_id` is left out, as that identifies it.
+    Raises StoreError if the owner has stored something else there.
     """
     left = [event for event in stored if not event.event_id]
     found: list[ev.Event | None] = []

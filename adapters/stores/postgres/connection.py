@@ -184,14 +184,8 @@ class Connection(psycopg.Connection[Any]):
 
 
 class Address:
-    """The address of a store: a database, a schema in it, and the role.
-
-    Args:
-        url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
-        schema: the schema of the store's tables.
-
-    Raises:
-        UsageError: an invalid URL or schema name.
+    """The address of a store: a database, by `postgresql://USER@HOST:PORT/DATABASE?...` as libpq has it, a schema in
+    it, and the role. Raises UsageError for an invalid URL or schema name.
     """
 
     def __init__(self, url: str, schema: str) -> None:
@@ -345,13 +339,9 @@ def tries(patience_s: float) -> Iterator[int]:
 
 
 class ServerLink:
-    """A connection to a store, opened again when it is lost; used by one thread.
-
-    Args:
-        address: where the store is.
-        patience_s: seconds for which a server that cannot be reached is tried again.
-        check: called with each new connection; raises StoreError if that leads to another store.
-        answer_s: seconds that an answer may take; None for no limit.
+    """A connection to a store, opened again when it is lost; used by one thread. A server that cannot be reached is
+    tried again for `patience_s` seconds, and an answer may take `answer_s` (None: any time). `check` is called with
+    each new connection; it raises StoreError if that leads to another store.
     """
 
     def __init__(

@@ -34,12 +34,8 @@ _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM
 
 
 class Listener:
-    """A thread that notifies of other processes' writes; it starts with the first waiter.
-
-    Args:
-        address: of the store.
-        notifier: notified of each write.
-        own: the payload of this store's own notices, which are ignored.
+    """A thread that notifies of other processes' writes, from the first waiter on; `own` is the payload of this
+    store's own notices, which are ignored.
     """
 
     def __init__(self, address: Address, notifier: Notifier, own: str) -> None:

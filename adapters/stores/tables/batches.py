@@ -78,14 +78,8 @@ class BatchPart:
 
 
 class Batch:
-    """One append: `events` with their seqs, and the parts they make.
-
-    Args:
-        events: the events to store.
-        next_seq: the seq of the next event of each session; by default that of its first event.
-
-    Raises:
-        StoreError: one of the events cannot be stored.
+    """One append: `events` with their seqs (`next_seq` of their session first, by default that of its first event),
+    and the parts they make. Raises StoreError for an event that cannot be stored.
     """
 
     __slots__ = ("_ended", "events", "first_seq", "parts", "unit_start")

@@ -241,11 +241,7 @@ ends an agent, also if no query is answered.
 
 
 class ReaderPool(ABC, Generic[ConnectionT]):
-    """A few idle connections; another is opened when all are in use, up to `_MOST`.
-
-    Args:
-        check: raises where no connection may be used.
-    """
+    """A few idle connections; more open while all are in use, up to `_MOST`; `check` raises where none may."""
 
     abandons: ClassVar[bool] = False
     """Whether a cancelled query is left to end by itself."""

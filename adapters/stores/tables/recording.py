@@ -111,12 +111,8 @@ def append_new(
     stored: Callable[[ev.Event], ev.Event | None],
     append: Callable[[list[ev.Event]], list[ev.Event]],
 ) -> list[ev.Event]:
-    """Append the events that are not stored yet, each id once; returns all as stored.
-
-    Args:
-        events: the events to store.
-        stored: the stored ones, by session and id.
-        append: appends the new ones, and returns them as they will be stored.
+    """Append the events that are not `stored` yet, each id once; returns all as stored, as `append` does for the new
+    ones.
     """
     found: dict[tuple[str, str], ev.Event] = {}
     fresh: list[ev.Event] = []

@@ -50,14 +50,8 @@ def _writes(work: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Tabl
 
 
 class TableStore(ABC):
-    """The common part of every store in a database. Each database adds how it is opened, watched, made smaller and
-    closed.
-
-    Args:
-        writer: the thread that writes.
-        readers: what answers queries.
-        notifier: notified when something was stored.
-        now_ms: the time for the windows of budgets.
+    """The common part of every store in a database, which adds how it is opened, watched, made smaller and closed;
+    `now_ms` gives the time for the windows of budgets.
     """
 
     def __init__(
@@ -194,11 +188,6 @@ class Job(Generic[T]):
 class Writer(ABC, Generic[RecorderT]):
     """Owns the connection that writes. Each caller waits for its own job, so that the queue has at most one job of
     each.
-
-    Args:
-        recorder: writes the jobs.
-        name: the store's displayed name.
-        notifier: notified when something was stored.
     """
 
     conflict: ClassVar[type[Exception]]
