@@ -3,8 +3,6 @@
 Importing an adapter imports nothing of the others: the names below are looked up when they are used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

@@ -3,8 +3,6 @@
 `python -m proctor.adapters.matrix docs/agents/index.md` writes the table into a page of the documentation.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence

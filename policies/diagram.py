@@ -1,7 +1,5 @@
 """A policy as a picture: the order of calls, the nets, and a session's state in them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap

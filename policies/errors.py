@@ -7,8 +7,6 @@ ProctorError                    .code
 └── PolicyViolationError        policy_violation   a policy that refuses: preflight, or a run
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 

@@ -1,7 +1,5 @@
 """Limits of a run, budgets that runs share, and durations as people write them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

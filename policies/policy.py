@@ -5,8 +5,6 @@ calls it and adds file, line and column; `compile_policy` calls it for policies 
 written once, beside its record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 

@@ -1,7 +1,5 @@
 """The arguments of the public functions: the options of a run, and their checks before anything starts."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -12,8 +12,6 @@ ProctorError
     └── UnknownSessionError       unknown_session       it does not have the session to resume
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError

@@ -4,8 +4,6 @@ Each kind stands beside what must be in a text before its patterns are looked fo
 triggers is all that most texts cost.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Every agent, in the order of the matrix, and its adapter made by name; nothing of an agent is imported before."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

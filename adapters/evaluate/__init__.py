@@ -1,7 +1,5 @@
 """Recorded sessions evaluated under policies, and what is reported of it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

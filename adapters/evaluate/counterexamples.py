@@ -1,7 +1,5 @@
 """A counterexample as it is kept: as events, as a recorded session, or as a policy test."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Recorded runs judged once more: every decision with its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

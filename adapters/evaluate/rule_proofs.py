@@ -4,8 +4,6 @@ One stack: rules that do nothing, tools that can never be called, ends never rea
 difference, with one session that shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

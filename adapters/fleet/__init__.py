@@ -4,8 +4,6 @@ A run is queued as data (`RunSpec`), and any worker on the same store may claim 
 the store decides who owns a run, and Ray where workers live.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

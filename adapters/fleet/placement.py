@@ -3,8 +3,6 @@
 Ray's calls block, so call these functions from a thread.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

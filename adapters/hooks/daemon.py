@@ -3,8 +3,6 @@
 `daemon_client` starts it: `python -I -m proctor.adapters.hooks.daemon FOLDER OPTIONS...`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -9,8 +9,6 @@ Whatever goes wrong, a call is refused: by the answer, or by an exit code, which
 has rung, long before the client's own timeout, which would let the call run, nobody waits for the daemon any more.
 """
 
-from __future__ import annotations
-
 # The parts in C: to import `signal` and `socket`, with all that these import, takes as long as the rest of a hook.
 import _signal as signal  # type: ignore[import-not-found]
 import _socket as socket

@@ -2,8 +2,6 @@
 client that asks its person itself, several questions at once; and when the client need not ask.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

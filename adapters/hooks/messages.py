@@ -1,7 +1,5 @@
 """A hook's input and answer, in the words that all clients share; `clients` translate."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime

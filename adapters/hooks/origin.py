@@ -5,8 +5,6 @@ room for it. A tool of the client can become such a shell, too. But Claude Code 
 its input, and the kernel says which process made a socket: no other process can make one that counts as the client's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

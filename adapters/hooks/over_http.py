@@ -4,8 +4,6 @@ The port and the token stand in the folder of that process, and in the settings 
 the connection: the process that holds its other end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hmac

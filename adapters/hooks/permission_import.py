@@ -4,8 +4,6 @@ Each format becomes `Permission`s, which know how their agent matches them. The 
 languages differ: an `allow` that cannot be said exactly is left out, a `deny` covers more than it did.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

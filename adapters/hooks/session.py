@@ -1,7 +1,5 @@
 """One session of the client: the machine of its latest run, and what carries out its effects."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Iterable

@@ -9,8 +9,6 @@ docs/extend/adapter.md builds one.
 Importing the kit imports none of its files: each is imported when one of its names is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

@@ -1,7 +1,5 @@
 """The calls of a client's session, from first mention to outcome, its turns, and their usage figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Starts a client as a process on three pipes, and ends it with everything that it started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -5,8 +5,6 @@ unknown parameters (`directory`), or lacks one that the act needs (`write_file(t
 it, but only its own name allows it.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """Proposes a client's calls to the gate: in order, after all earlier events, and failing closed."""
 
-from __future__ import annotations
-
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable

@@ -1,7 +1,5 @@
 """A policy as a client's launch options, and the parts of it that they express."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 

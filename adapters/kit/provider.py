@@ -3,8 +3,6 @@
 Each has a stream of events, a gate, cancel steps and an end; `helpers` run beside a body of code.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

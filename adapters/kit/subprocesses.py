@@ -1,7 +1,5 @@
 """Runs commands: captures bounded output, and ends each with everything that it started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A session's events as a conversation for a model: messages, calls and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """Values and files of the program: for records, by name, and written atomically."""
 
-from __future__ import annotations
-
 import getpass
 import math
 import os

@@ -1,7 +1,5 @@
 """The messages between the two sides of a connection, as the MCP transports carry them."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -3,8 +3,6 @@
 What the protocol defines and is not about tools goes through untouched, in both directions; nothing else does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count

@@ -4,8 +4,6 @@ A call is judged, recorded and narrowed under one name: the tool's own, or `mcp_
 server was given a name, as agents spell it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any

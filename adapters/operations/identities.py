@@ -1,7 +1,5 @@
 """Tokens: who holds each, and what it allows."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -1,7 +1,5 @@
 """Operators' views and actions over a store whose runs are in any process: one service under every surface."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime

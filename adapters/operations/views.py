@@ -3,8 +3,6 @@
 Texts of agents are passed on exactly; whoever displays them must make them safe to display.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 

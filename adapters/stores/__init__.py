@@ -6,8 +6,6 @@
 `MemoryStore`, the one without a file, is the supervisor's own. Each is imported when it is used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

@@ -1,7 +1,5 @@
 """Proposed entries of a policy, each with the sessions that support it and those it disturbs."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

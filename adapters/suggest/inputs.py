@@ -2,8 +2,6 @@
 hosts, a source), and the narrowest entry that admits one call and similar ones.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence

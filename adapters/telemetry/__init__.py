@@ -3,8 +3,6 @@
 Without an observer, nothing here is imported and no run is slower.
 """
 
-from __future__ import annotations
-
 from .observer import OpenTelemetry, trace_metadata
 
 __all__ = ["OpenTelemetry", "trace_metadata"]

@@ -4,8 +4,6 @@ default.
 Text is bounded, because an agent chooses the names of the tools it calls. Every stored event can be encoded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 

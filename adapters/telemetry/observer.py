@@ -1,7 +1,5 @@
 """The observer that makes spans and metrics of the events of runs."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

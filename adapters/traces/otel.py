@@ -1,7 +1,5 @@
 """OpenTelemetry GenAI traces: `invoke_agent`, `chat` and `execute_tool` spans, one trace a session."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Paths to sessions: files, folders and standard input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeAlias

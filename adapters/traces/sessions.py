@@ -3,8 +3,6 @@
 A call's input is its `arguments` or `input`, its result the `content` or `output`, or the `error` of one that failed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar

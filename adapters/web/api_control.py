@@ -1,7 +1,5 @@
 """What a person does: answer calls that wait, cancel runs, stop all of them, see that the server works."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import anyio

@@ -1,7 +1,5 @@
 """Requests for approval, sent to people through apprise: the call, the reason, and a link to its card on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """The delivery of one event, with retries."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import fcntl

@@ -1,7 +1,5 @@
 """Every check, on one stack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 

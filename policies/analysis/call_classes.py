@@ -7,8 +7,6 @@ so that what is refused is refused for certain.
 places of inputs.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias

@@ -4,8 +4,6 @@ A component asks the rule's own machine and remembers the answers. States that n
 number. A state is a representative with its own ordinal and turn, as machines look only at differences of them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from copy import deepcopy

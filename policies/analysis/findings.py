@@ -1,7 +1,5 @@
 """What analyses answer: the findings of preflight, and the answers to questions about whole sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 

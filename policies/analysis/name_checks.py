@@ -1,7 +1,5 @@
 """Checks of what each line says: names that the agent does not have, and rules that hold less than they seem to."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tools that are possible alone and still fit in no order of calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..rules.rule import LARGEST, names

@@ -1,7 +1,5 @@
 """A rule in a search, as written and as compiled, and the component of one that binds calls by values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator
 from copy import copy
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ The patterns run side by side as automata over one letter of each kind that they
 looked at with the letters before and after. What is found is for the evaluator to confirm.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Values that conditions tell apart: what to try at a path so that each condition is met by one and missed by one."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -2,8 +2,6 @@
 like, names that nothing uses.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations

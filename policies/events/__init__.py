@@ -4,8 +4,6 @@ Every event is a frozen record tagged by `type`. Types not known here decode to 
 kept as they came, never dropped and never an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A proposed call, the facts known about its run, and the decision on it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Events of policies, budgets and approvals; errors; the end of a run."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

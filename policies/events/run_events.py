@@ -1,7 +1,5 @@
 """Events of a run: messages, turns, tool calls, usage."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 

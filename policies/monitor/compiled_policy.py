@@ -3,8 +3,6 @@
 The stages, each on the whole policy: check, ids and actions, machines; `program` indexes these by tool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import PolicyError, wrong_type

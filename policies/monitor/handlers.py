@@ -1,7 +1,5 @@
 """The effect of each type of event on the state of a session."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 

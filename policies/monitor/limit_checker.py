@@ -1,7 +1,5 @@
 """Limits and budgets: what is used, what is exceeded, and the next deadline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter

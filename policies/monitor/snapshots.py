@@ -1,7 +1,5 @@
 """A monitor's state as bytes, and restored from them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

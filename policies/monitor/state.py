@@ -1,7 +1,5 @@
 """The state of all rules over one session, and how it changes by a call: its request, start and end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """Turns the finding of a rule or a limit into a violation, with its enforcement."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

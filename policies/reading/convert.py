@@ -1,7 +1,5 @@
 """Converts a tree of nodes to a record of any type, and reports every problem."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Rewrites other spellings as this language, on the tree, so that each node keeps its place in the text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

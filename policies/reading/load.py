@@ -1,7 +1,5 @@
 """Reads policies from text, bytes and mappings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

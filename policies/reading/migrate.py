@@ -1,7 +1,5 @@
 """Rewrites any accepted format and spelling as YAML of this language."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

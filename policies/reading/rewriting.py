@@ -1,7 +1,5 @@
 """Builds new nodes in the place of old ones, to rewrite other spellings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """YAML text to nodes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The rule families: what is written and how it is evaluated, one family a file."""
 
-from __future__ import annotations
-
 from .count import Count, MaxCalls
 from .lists import Allowlist, Blocklist
 from .precedence import Before, ImmediatelyBefore

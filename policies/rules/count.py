@@ -1,7 +1,5 @@
 """`count` and its other spelling `max_calls`: how often a tool may or must be called."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 
 from ..language.selectors import NameScope, Selector

@@ -1,7 +1,5 @@
 """`allowlist` and `blocklist`: which tools may be called at all; `allow` and `deny` of tool rules too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..language.selectors import ListedTools, NameScope, Slot

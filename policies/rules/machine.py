@@ -7,8 +7,6 @@ A machine is immutable and shared. Its state in one session is a small struct of
 and compared.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A session's bounded memory for its rules: the user's texts, and the tools' outputs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unicodedata import category

@@ -1,7 +1,5 @@
 """Nets in one line: `require backup before delete`, `limit push to 1 per test`, `map bash.command ...`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """`before` and `immediately_before`: a call that needs another one ahead of it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """`precondition`: what must have happened before a call, to the same thing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 

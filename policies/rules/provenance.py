@@ -1,7 +1,5 @@
 """`provenance`: a value that must come from the user, or from what a tool returned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """`loop`, `max_parallel` and `circuit_breaker`: calls repeated, made at once, or failing too often."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from typing import Annotated, TypeAlias
 

@@ -1,7 +1,5 @@
 """`after` and `eventually`: calls that must follow in time."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from ..language.selectors import NameScope, Selector

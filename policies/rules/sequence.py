@@ -1,7 +1,5 @@
 """`sequence` and `forbidden_sequence`: several calls in an order that is wanted, or that must not happen."""
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator

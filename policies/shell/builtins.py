@@ -4,8 +4,6 @@ Bash evaluates a subscript wherever a builtin takes the name of a variable (`rea
 options change how the rest of a line is read. What is not listed here as understood is dynamic.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -3,8 +3,6 @@
 Understood is positive: an option that is not listed may carry something.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping, Sequence

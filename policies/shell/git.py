@@ -1,7 +1,5 @@
 """git: which of its verbs, options and words run other programs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

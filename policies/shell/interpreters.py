@@ -3,8 +3,6 @@
 A script is judged by its name and its words. Code in words, or on the input, is dynamic.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -4,8 +4,6 @@ what its name says (`sort -o f`, `tee f`, `git diff --output=f`); programs that 
 `cp`, `tar` or `touch` write by their nature: they are judged by their name.
 """
 
-from __future__ import annotations
-
 import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence

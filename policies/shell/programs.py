@@ -5,8 +5,6 @@ here, is dynamic. An unknown program may run the command among its words. What a
 files, hooks, configuration) is not in the line: the program is judged by its name.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A word of a command line: its text, where that is known before the line runs, or else what it can become."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn, TypeAlias

@@ -3,8 +3,6 @@
 The command is found only if every word before it is understood; otherwise it is dynamic.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias

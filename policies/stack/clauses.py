@@ -1,7 +1,5 @@
 """The clauses of a stack, resolved once for compiling, preflight and drawing: final ids, actions, and names."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

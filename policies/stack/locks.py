@@ -1,7 +1,5 @@
 """Attempts to weaken a locked policy, each as a record; they have no effect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """Amounts as people read them: money, counts, figures."""
 
-from __future__ import annotations
-
 import re
 from math import floor, log10
 from typing import Final

@@ -1,7 +1,5 @@
 """Code of others, called so that whatever it raises is an error of its own, and harms nothing else."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import signal

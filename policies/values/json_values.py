@@ -5,8 +5,6 @@ a decimal number is also that number and a number is also its text, so that a ru
 an argument's JSON type.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The base of every written record, and the types of its fields."""
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ look far beyond an occurrence for one that they would rather have (`x.*?y|x` whe
 all that is left spends its length of `WORK`; what tools returned is searched `VIEW` bytes ahead first.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The steps that a preflight may take. They are counted, as there is no clock here; a caller may end it sooner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Approvals through the store: pending requests, and answers from any process."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The kill switch: cancels runs in any process, and freezes starts until that is lifted."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime

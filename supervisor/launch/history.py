@@ -1,7 +1,5 @@
 """A session's earlier runs: replayed into the monitor, and into an agent that cannot resume."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The plan of a run before launch: the merged policy, compiled, checked, and the launch options."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial

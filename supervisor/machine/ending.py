@@ -1,7 +1,5 @@
 """How a run ends: its one terminal event, and the outcome for the caller."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter

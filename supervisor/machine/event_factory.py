@@ -1,7 +1,5 @@
 """The events that the supervisor records (approvals, violations, warnings), and what a session's past events say."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The gate of a run: each proposed call is decided, recorded, and only then answered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

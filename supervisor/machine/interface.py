@@ -1,7 +1,5 @@
 """The inputs and outputs of a run machine. Every input has its time, in milliseconds since the epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The calls that are pending approval: each is requested on record, then answered, expired or withdrawn."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any

@@ -4,8 +4,6 @@ The store alone knows what is left, so a reservation is an effect and its answer
 answer as an event, like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 

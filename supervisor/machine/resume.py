@@ -1,7 +1,5 @@
 """A run that continues in another machine: replayed from its event log, or restored from a snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """A store's ledger of shared budgets: how much each run reserves, and how much is left."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 

@@ -7,8 +7,6 @@ An owner counts as gone on proof only. `/proc` may hide the processes of other u
 be that of other pids; the kernel answers `kill(pid, 0)` truly in both cases. What neither proves is unknown.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

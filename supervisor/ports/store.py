@@ -1,7 +1,5 @@
 """The port to the record: sessions and their events, the owners of runs, and people's answers and commands."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress

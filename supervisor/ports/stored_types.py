@@ -1,7 +1,5 @@
 """Records that a store keeps besides events: sessions, runs and their owners, approvals, and people's commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias

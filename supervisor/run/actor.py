@@ -1,7 +1,5 @@
 """The shell around one run's machine: it feeds the machine and carries out its effects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Carries out the effects that others answer: reservations by the store, asynchronous checks, approvals."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

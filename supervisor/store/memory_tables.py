@@ -1,7 +1,5 @@
 """The events of a store in memory, encoded, and the lines of sessions and runs that follow from them."""
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The fixture of the Adapter tests: the agents that an author provides, and helpers that inspect a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ the client; a child passes the output on. It imports only the standard library, 
 the environment of an agent.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

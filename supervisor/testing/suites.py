@@ -28,8 +28,6 @@ Nothing here needs pytest. Each `test_` method raises AssertionError if it fails
 adapter's with an empty workspace, on asyncio and on trio.
 """
 
-from __future__ import annotations
-
 from .adapter_fixture import Agent
 from .adapter_gate import CompilingChecks, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks
 from .adapter_lifecycle import CancellingChecks, CrashingChecks

@@ -1,7 +1,5 @@
 """Facts about an agent before it starts; the handshake, resuming a session, choosing its model and mode."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, Literal

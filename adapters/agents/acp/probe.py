@@ -5,8 +5,6 @@ a denial holds. Any adapter can be probed; it costs two short runs of the agent'
 carries out its prompt: it makes a file, reads it, and lists a folder.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from pathlib import Path

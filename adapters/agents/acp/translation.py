@@ -4,8 +4,6 @@ The protocol does not say where a turn begins. A turn is taken to begin with the
 follows a call's outcome, so that there may have been more turns than are counted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

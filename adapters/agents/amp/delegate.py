@@ -7,8 +7,6 @@ with the text for the model on standard error.
 It imports the standard library only, as it starts for every call, in a folder that the agent can write to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -4,8 +4,6 @@ The records have the shape of Claude Code's. The delegate does not name a call's
 tool and input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ Other hooks may rewrite a call's input while ours judges it. So the input is com
 the client asks for permission, after all hooks, and once more after the call has run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """One running client: its stream of events, its cancel steps, its end."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Mapping

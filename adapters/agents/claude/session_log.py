@@ -3,8 +3,6 @@
 `ClaudeUsageLog` reads only the usage, of a session that goes on; `read` gives the whole session as events.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

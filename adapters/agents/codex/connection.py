@@ -5,8 +5,6 @@ another one that finds them half made fails. So each start holds a lock on the f
 for all threads and processes of the machine; the lock ends with its process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -11,8 +11,6 @@ subAgentActivity        spawn_agent, ...        agent, model
 anything else a tool    its item type           the item's own fields
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

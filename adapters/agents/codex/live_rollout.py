@@ -5,8 +5,6 @@ Both are recorded before the client asks about the calls. Of parallel commands t
 report one at all; its output for the model is recorded before the turn is over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final

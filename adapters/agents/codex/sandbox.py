@@ -8,8 +8,6 @@ In a writable folder the client protects `.git` and the like from commands; it c
 them behind when a command is killed.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping

@@ -1,7 +1,5 @@
 """One run of the client: a thread, one turn of it, the gate's answers and the cancel steps."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final

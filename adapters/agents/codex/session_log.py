@@ -4,8 +4,6 @@ They are read as recorded sessions, and for the usage of the sessions whose call
 in a line of their own, after the lines of its calls and text.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ A call that the gate allowed is already recorded as started; one that starts wit
 here, so that it is judged too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """`init`: writes a policy to start from."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterable

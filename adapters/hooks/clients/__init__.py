@@ -1,7 +1,5 @@
 """The clients whose hooks are understood: each is one table and its translation."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ..messages import HookClient

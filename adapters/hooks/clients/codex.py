@@ -1,7 +1,5 @@
 """Codex: its events, the fields of its input, its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Cursor: its events, the fields of its input, its answers, as its documentation has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Gemini CLI: its events, the fields of its input, its answers."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """opencode: a plugin that starts a hook for each event, and the fields of what it says."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """An audit of a store, read in one snapshot."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Reads a PostgreSQL store for an audit, without writing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any

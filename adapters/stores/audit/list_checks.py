@@ -1,7 +1,5 @@
 """Compares the lists of runs, approvals and sessions with the records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Reads the rows of a store for an audit, from either database."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator

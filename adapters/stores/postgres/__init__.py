@@ -1,7 +1,5 @@
 """A store in a PostgreSQL database: durable, for any number of processes on any number of machines."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 

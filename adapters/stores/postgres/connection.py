@@ -1,7 +1,5 @@
 """Connections to a store's database, and the store's name without the secrets of its URL."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -3,8 +3,6 @@
 `file` and `recording` also serve a program that writes by itself, without the writer's thread.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from proctor.supervisor import lazily

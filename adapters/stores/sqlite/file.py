@@ -4,8 +4,6 @@ INVARIANT: a rejected file stays as it was. So the first check reads its bytes, 
 connection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

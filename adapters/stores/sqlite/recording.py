@@ -1,7 +1,5 @@
 """Writes one transaction: events with their seq, and the rows of sessions and runs that follow."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

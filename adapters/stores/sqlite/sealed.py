@@ -2,8 +2,6 @@
 SQLite, which needs that index, reads nothing there.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The rows of one append, made in the caller's event loop before the writing thread gets them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from hashlib import sha256

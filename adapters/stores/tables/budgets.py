@@ -1,7 +1,5 @@
 """Shared budgets as rows: read, decided and written within one transaction, one reservation at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 

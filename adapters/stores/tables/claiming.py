@@ -1,7 +1,5 @@
 """Ownership of runs: owners register and leave, and each claim is decided in one transaction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Writes one transaction: events with their seq, and the rows of sessions, runs and approvals that follow."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

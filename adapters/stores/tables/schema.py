@@ -1,7 +1,5 @@
 """The tables of a store, the same in every database, and each database's types of their columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
