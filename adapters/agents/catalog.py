@@ -4,6 +4,8 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import GenericAlias
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -162,8 +164,13 @@ ALIASES = {
 }
 """Agents by other names that people use, and how to supervise them."""
 _PLAIN: dict[str, tuple[Any, str]] = {
+    "Mapping[str, Any]": (dict[str, Any], "a mapping"),
+    "Mapping[str, bool]": (dict[str, bool], "a mapping to true or false"),
+    "Mapping[str, str]": (dict[str, str], "a mapping to text"),
     "None": (type(None), "nothing"),
     "Path": (os.PathLike, "a path"),
+    "Sequence[Mapping[str, Any]]": (list[dict[str, Any]], "a list of mappings"),
+    "Sequence[str]": (list[str], "a list of text"),
     "bool": (bool, "true or false"),
     "float": ((int, float), "a number"),
     "int": (int, "a whole number"),
@@ -224,6 +231,11 @@ def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str
 
 def _is(value: object, part: str) -> bool:
     kind = _PLAIN[part][0]
+    if isinstance(kind, GenericAlias):
+        with suppress(msgspec.ValidationError):
+            msgspec.convert(value, kind)
+            return True
+        return False
     return isinstance(value, kind) and (part == "bool" or not isinstance(value, bool))
 
 
