@@ -169,7 +169,9 @@ class Adapter(Protocol):
 
 
 class Approver(Protocol):
-    """A function that answers approval requests in this process. If it returns None, someone else can answer."""
+    """A function that answers approval requests in this process. If it returns None, or an answer that
+    does not count (for another input, or by somebody who may not), someone else can answer.
+    """
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None: ...
 

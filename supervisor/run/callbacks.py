@@ -167,4 +167,5 @@ class CallbackRunner:
                 return answer if approval is None or approval.answer is None else approval.answer
             if error.kind not in ("not_allowed", "other_input"):  # the machine ignores these two
                 raise
+            self.log.failed("approval.not_accepted", error)
         return answer

@@ -379,6 +379,23 @@ async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(autoju
     assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
 
 
+@pytest.mark.trio
+async def test_an_approvers_answer_to_another_input_is_logged(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call waits on for another's."""
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", input_digest=input_digest({"command": "ls"}))
+
+    adapter = FakeAdapter([BASH])
+    await run_once(adapter, "go", policies=[ASKING], approver=approver)
+
+    assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
+    (logged,) = [entry.getMessage() for entry in caplog.records if "approval.not_accepted" in entry.getMessage()]
+    assert "another input than the one answered" in logged
+
+
 @pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
 async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool) -> None:
     """The request has the input and its digest; a yes afterwards permits nothing later, and waits in no list."""
