@@ -8,26 +8,7 @@ import anyio
 import msgspec
 
 from proctor.policies import Policy, ToolCall
-from proctor.policies.events import (
-    BudgetReserved,
-    ErrorOccurred,
-    ErrorRecovered,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    PolicyViolated,
-    RecordPruned,
-    RunCompleted,
-    SessionPaused,
-    SessionResumed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallFailed,
-    TurnCompleted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import GateAnswer, Launch, ProctorError, Provider, ProviderError, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing import Stop as StopTalking
@@ -72,20 +53,20 @@ class Agent(FakeAdapter):
                     yield FakeTogether(tuple(self._ask(call) for call in step.calls))
                 case Usage():
                     yield self._reports(
-                        TokenUsageUpdated(
+                        ev.TokenUsageUpdated(
                             input_tokens=step.tokens, scope="cumulative" if step.cumulative else "delta"
                         )
                     )
                 case Flood():
                     for _ in range(step.messages):
                         self._messages += 1
-                        yield self._reports(MessageReceived(content=f"m{self._messages}"))
+                        yield self._reports(ev.MessageReceived(content=f"m{self._messages}"))
                 case Wait():
                     yield Pause(step.seconds)
                 case Says():
                     yield from _session_events(step.what)
                 case Result():
-                    yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
+                    yield ev.ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
                 case End():
                     yield from self._ends(step.how)
 
@@ -93,10 +74,10 @@ class Agent(FakeAdapter):
         if how == "crash":
             yield Crash(ProviderError("the client crashed"))
         elif how == "own":
-            yield ToolApprovalGranted(approval_id="a", tool_name="write", tool_call_id="c0", by="me")
+            yield ev.ToolApprovalGranted(approval_id="a", tool_name="write", tool_call_id="c0", by="me")
         elif how == "twice":
-            yield RunCompleted(output="one")
-            yield RunCompleted(output="two")
+            yield ev.RunCompleted(output="one")
+            yield ev.RunCompleted(output="two")
         yield StopTalking()
 
     def _ask(self, call: Call) -> Ask:
@@ -123,8 +104,8 @@ class Agent(FakeAdapter):
             given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
             await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
 
-    def _reports(self, event: Event) -> Event:
-        what = event.content if isinstance(event, MessageReceived) else event.type
+    def _reports(self, event: ev.Event) -> ev.Event:
+        what = event.content if isinstance(event, ev.MessageReceived) else event.type
         self._witness.reported[self._run, what] += 1
         return event
 
@@ -138,24 +119,24 @@ class QueuedAgent(Agent):
         return Agent(start, self._witness, self._policies, self._record).open(launch)
 
 
-def _session_events(what: str) -> Iterator[Event]:
+def _session_events(what: str) -> Iterator[ev.Event]:
     """What an agent may report, and what only a supervisor may."""
     match what:
         case "turn":
-            yield from (TurnStarted(turn=1), TurnCompleted(turn=1))
+            yield from (ev.TurnStarted(turn=1), ev.TurnCompleted(turn=1))
         case "words":
-            yield from (MessageStreamed(delta="w"), MessageStreamed(delta="o"))
+            yield from (ev.MessageStreamed(delta="w"), ev.MessageStreamed(delta="o"))
         case "tool":
-            yield ToolCallFailed(tool_call_id="nowhere", tool_name="read", error="it was never there")
+            yield ev.ToolCallFailed(tool_call_id="nowhere", tool_name="read", error="it was never there")
         case "error":
-            yield ErrorOccurred(message="the network is slow", code="slow")
+            yield ev.ErrorOccurred(message="the network is slow", code="slow")
         case "recovered":
-            yield ErrorRecovered(message="it is fast again", code="slow")
+            yield ev.ErrorRecovered(message="it is fast again", code="slow")
         case "session":
-            yield from (SessionStarted(provider_session_id="p"), SessionPaused(), SessionResumed())
+            yield from (ev.SessionStarted(provider_session_id="p"), ev.SessionPaused(), ev.SessionResumed())
         case "violation":
-            yield PolicyViolated(policy="team", rule=LIE, action="cancel")
+            yield ev.PolicyViolated(policy="team", rule=LIE, action="cancel")
         case "budget":
-            yield BudgetReserved(budget=LIE, granted=True)
+            yield ev.BudgetReserved(budget=LIE, granted=True)
         case "pruned":
-            yield RecordPruned(by=LIE, events=9)
+            yield ev.RecordPruned(by=LIE, events=9)

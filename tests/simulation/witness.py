@@ -4,19 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    MessageReceived,
-    TokenUsageUpdated,
-    ToolApprovalDenied,
-    ToolApprovalExpired,
-    ToolApprovalGranted,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 
 from .plans import SCOPES, Plan
@@ -31,7 +19,7 @@ CALLS = 6
 """How many calls one run has."""
 CLOSING = 40
 """More events than these does no run record for its end."""
-AFTER_THE_END = (ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired)
+AFTER_THE_END = (ev.ToolApprovalGranted, ev.ToolApprovalDenied, ev.ToolApprovalExpired)
 
 
 def first_of(run_id: str) -> str:
@@ -48,7 +36,7 @@ class Witness:
 
     def __init__(self, plan: Plan) -> None:
         self.found: list[str] = []
-        self.events: list[Event] = []
+        self.events: list[ev.Event] = []
         self.ended: dict[str, str] = {}
         self.epochs: dict[str, int] = {}
         self.started: Counter[str] = Counter()
@@ -66,7 +54,7 @@ class Witness:
         self.stopped: set[str] = set()
         """Runs of which somebody was told that an order has ended them."""
         self._granted: Counter[tuple[str, str]] = Counter()
-        self._grants: dict[str, ToolApprovalGranted] = {}
+        self._grants: dict[str, ev.ToolApprovalGranted] = {}
         self._read_in: set[str] = set()
         self._calls: Counter[str] = Counter()
 
@@ -74,12 +62,12 @@ class Witness:
         """A run has another owner from now on."""
         self.epochs[run_id] = epoch
 
-    def written(self, event: Event, epoch: int) -> None:
+    def written(self, event: ev.Event, epoch: int) -> None:
         """The store takes an event from the owner with that epoch."""
         if event.run_id and epoch and self.epochs.get(event.run_id, epoch) != epoch:
             self._says(f"`{event.type}` of run {event.run_id} was stored by an owner that it has no more")
 
-    def stored(self, event: Event) -> None:
+    def stored(self, event: ev.Event) -> None:
         """An event is in the record."""
         run_id = event.run_id
         self.events.append(event)
@@ -89,14 +77,14 @@ class Witness:
             self._says(f"run {run_id} has `{event.type}` after its end, `{self.ended[run_id]}`")
         if LIE in map(str, msgspec.structs.astuple(event)):
             self._says(f"run {run_id} has stored `{event.type}` that its agent made up")
-        if isinstance(event, TERMINAL):
+        if isinstance(event, ev.TERMINAL):
             self.ended.setdefault(run_id, event.type)
             self.settled(run_id)
         self._count(run_id, event)
         self._bound(run_id, event)
 
-    def _bound(self, run_id: str, event: Event) -> None:
-        is_message = isinstance(event, MessageReceived)
+    def _bound(self, run_id: str, event: ev.Event) -> None:
+        is_message = isinstance(event, ev.MessageReceived)
         most = self._plan.record.get("max_messages" if is_message else "max_events")
         self._recorded[run_id, is_message] += 1
         if most is not None and self._recorded[run_id, is_message] > most + (0 if is_message else CLOSING):
@@ -118,22 +106,22 @@ class Witness:
         """A run draws on no budget any more."""
         self._going.discard(run_id)
 
-    def _count(self, run_id: str, event: Event) -> None:
-        if isinstance(event, MessageReceived | TokenUsageUpdated):
-            what = (run_id, event.content if isinstance(event, MessageReceived) else event.type)
+    def _count(self, run_id: str, event: ev.Event) -> None:
+        if isinstance(event, ev.MessageReceived | ev.TokenUsageUpdated):
+            what = (run_id, event.content if isinstance(event, ev.MessageReceived) else event.type)
             self._kept[what] += 1
             if self._kept[what] > self.reported[what]:
                 self._says(f"run {run_id} has stored `{event.type}` more often than its agent reported it: {what[1]}")
-        if isinstance(event, ToolCallStarted):
+        if isinstance(event, ev.ToolCallStarted):
             self.started[run_id] += 1
             if self._in_flight.get((run_id, event.tool_call_id)) == event.tool_name:
                 self._says(f"call {event.tool_call_id} of run {run_id} was started twice")
             self._in_flight[run_id, event.tool_call_id] = event.tool_name
-        elif isinstance(event, ToolCallCompleted | ToolCallFailed | ToolCallDenied):
+        elif isinstance(event, ev.ToolCallCompleted | ev.ToolCallFailed | ev.ToolCallDenied):
             self._in_flight.pop((run_id, event.tool_call_id), None)
-            if isinstance(event, ToolCallCompleted) and event.tool_name == "read":
+            if isinstance(event, ev.ToolCallCompleted) and event.tool_name == "read":
                 self._read_in.add(event.session_id)
-        elif isinstance(event, ToolApprovalGranted):
+        elif isinstance(event, ev.ToolApprovalGranted):
             self._granted[run_id, event.tool_call_id] += 1
             self._check_grant(event)
 
@@ -155,7 +143,7 @@ class Witness:
         if self._permitted > most:
             self._says(f"{self._permitted} calls were permitted, and the budget is {most}")
 
-    def _check_grant(self, event: ToolApprovalGranted) -> None:
+    def _check_grant(self, event: ev.ToolApprovalGranted) -> None:
         """It is from somebody who may answer, or covered by one that reaches so far."""
         whose = f"run {event.run_id} has stored that {event.by} approved call {event.tool_call_id}"
         allowed = self._plan.approval.get("approvers", ("ana", "ben", "eva"))

@@ -10,15 +10,7 @@ import pytest
 from supervised import OPEN
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    PolicyViolated,
-    RecordPruned,
-    RunCompleted,
-    RunStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import (
     MemoryStore,
     RunInfo,
@@ -48,13 +40,17 @@ async def store_at(path: Path | None) -> AsyncIterator[Store]:
         await store.aclose()
 
 
-async def add(store: Store, name: str, days: int, *more: Event, over: bool = True) -> None:
+async def add(store: Store, name: str, days: int, *more: ev.Event, over: bool = True) -> None:
     """A session of one run, a given number of days ago."""
     ids: Any = {"run_id": f"run_{name}", "session_id": name}
     at = NOW - timedelta(days=days)
     await store.create_run(RunInfo(created_at=at, spec={"prompt": name, "context": {"tenant": "acme"}}, **ids))
-    events: list[Event] = [RunStarted(at=at, **ids), MessageReceived(at=at, content=f"of {name}", **ids), *more]
-    await store.append([*events, RunCompleted(at=at, **ids)] if over else events)
+    events: list[ev.Event] = [
+        ev.RunStarted(at=at, **ids),
+        ev.MessageReceived(at=at, content=f"of {name}", **ids),
+        *more,
+    ]
+    await store.append([*events, ev.RunCompleted(at=at, **ids)] if over else events)
 
 
 async def lines_of(store: Store, **of: Any) -> list[bytes]:
@@ -68,9 +64,9 @@ async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
     await add(store, "young", 10)
     await add(store, "going", 100, over=False)
     await add(store, "resumed", 100)
-    await add(store, "broken", 100, PolicyViolated(run_id="run_broken", session_id="broken"))
+    await add(store, "broken", 100, ev.PolicyViolated(run_id="run_broken", session_id="broken"))
     resumed: Any = {"run_id": "run_again", "session_id": "resumed", "at": NOW - timedelta(days=1)}
-    await store.append([RunStarted(**resumed), RunCompleted(**resumed)])
+    await store.append([ev.RunStarted(**resumed), ev.RunCompleted(**resumed)])
     tried = await prune(store, older_than=DAYS_90, keep_violations=True, dry_run=True, now=NOW)
     there = len(await store.runs())
     kept = await prune(store, older_than=DAYS_90, keep_violations=True, by="ops", now=NOW)
@@ -84,7 +80,7 @@ async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
     assert again.sessions == 0
     assert {run.session_id for run in await store.runs()} == {"young", "going", "resumed"}
     [left] = [event async for event in store.read("old")]
-    assert isinstance(left, RecordPruned)
+    assert isinstance(left, ev.RecordPruned)
     assert (left.seq, left.by, left.reason) == (4, "ops", "nothing was stored for more than 90 days, 0:00:00")
 
 
@@ -94,7 +90,7 @@ async def test_a_session_with_a_run_that_is_not_over_or_whose_age_nobody_knows_i
     await add(store, "s", 100)
     await store.create_run(RunInfo(run_id="waiting", session_id="s"))
     await add(store, "t", 100)
-    await store.append([MessageReceived(content="later", session_id="t")])
+    await store.append([ev.MessageReceived(content="later", session_id="t")])
     report = await prune(store, older_than=DAYS_90, now=NOW)
 
     assert (report.sessions, report.kept_going_on) == (0, 1)
@@ -126,7 +122,7 @@ async def test_a_list_of_all_runs_goes_on_where_one_at_a_pages_edge_is_pruned_me
             names += run.session_id
             if names == "ed":
                 for name in pruned:
-                    left = RecordPruned(session_id=name)
+                    left = ev.RecordPruned(session_id=name)
                     assert await store.prune(left, up_to=await store.last_seq(name))
 
     assert names == found
@@ -139,7 +135,9 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
     async with store_at(paths[0]) as store, store_at(paths[1]) as other:
         await add(store, "gone", 100)
         await prune(store, older_than=DAYS_90, now=NOW)
-        await add(store, "a", 20, Unrecognized(run_id="run_a", session_id="a", raw={"type": "news", "x": [1, None]}))
+        await add(
+            store, "a", 20, ev.Unrecognized(run_id="run_a", session_id="a", raw={"type": "news", "x": [1, None]})
+        )
         await add(store, "b", 10, over=False)
         await store.create_run(RunInfo(run_id="created", session_id="c", spec={"prompt": "later"}))
         lines = await lines_of(store)
@@ -153,7 +151,7 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
         assert await other.runs() == await store.runs()
         digests = [[entry.digest async for entry in one.log()] for one in (store, other)]
         assert digests[0] == digests[1]
-        assert [event.seq for event in await other.append([MessageReceived(session_id="gone")])] == [5]
+        assert [event.seq for event in await other.append([ev.MessageReceived(session_id="gone")])] == [5]
 
 
 async def test_an_import_that_broke_off_continues() -> None:
@@ -185,7 +183,7 @@ async def test_an_export_that_was_changed_stores_nothing_at_another_place(
 ) -> None:
     """What stands before the wrong line is stored; the whole export still goes in."""
     store, other = MemoryStore(), MemoryStore()
-    await add(store, "a", 3, MessageReceived(session_id="a"))
+    await add(store, "a", 3, ev.MessageReceived(session_id="a"))
     lines = await lines_of(store)
     head, changed = lines[:2], lines[2:]
     change(changed)
@@ -224,7 +222,7 @@ async def test_a_session_is_removed_from_the_moment_on_that_was_named() -> None:
     store = MemoryStore()
     for name, ago in (("at", timedelta()), ("before", timedelta(microseconds=1))):
         await add(store, name, 100, over=False)
-        await store.append([RunCompleted(run_id=f"run_{name}", session_id=name, at=NOW - DAYS_90 - ago)])
+        await store.append([ev.RunCompleted(run_id=f"run_{name}", session_id=name, at=NOW - DAYS_90 - ago)])
     await prune(store, older_than=DAYS_90, now=NOW)
 
     assert await store.run("run_at") is not None
@@ -283,7 +281,7 @@ async def test_records_are_compared_by_one_reader_a_session_at_a_time() -> None:
     class Counted(MemoryStore):
         open = most = opened = 0
 
-        async def read(self, session_id: str, **how: Any) -> AsyncGenerator[Event]:
+        async def read(self, session_id: str, **how: Any) -> AsyncGenerator[ev.Event]:
             self.open, self.opened = self.open + 1, self.opened + 1
             self.most = max(self.most, self.open)
             try:

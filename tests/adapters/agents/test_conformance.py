@@ -9,15 +9,7 @@ import pytest
 
 from proctor.adapters import FallbackAdapter, ReplayAdapter, ScriptedAdapter, ShellAdapter
 from proctor.policies import Allow, Policy, ToolCall, Usage
-from proctor.policies.events import (
-    Event,
-    MessageReceived,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import GateAnswer, ProviderUnavailableError
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapter_fixture import Agent, Drive
@@ -132,26 +124,26 @@ class TestReplayAdapter(Placed):
     without = frozenset({"failing", "offering", "silent", "staying"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        events: list[Event] = []
+        events: list[ev.Event] = []
         for n, file in enumerate(files):
             turn = 1 if together else n + 1
             command = {"command": f"touch {file}"}
-            events.append(TurnStarted(turn=turn))
-            events.append(ToolCallStarted(tool_call_id=file, tool_name="bash", tool_input=command, turn=turn))
-            events.append(ToolCallCompleted(tool_call_id=file, tool_name="bash", tool_output=""))
+            events.append(ev.TurnStarted(turn=turn))
+            events.append(ev.ToolCallStarted(tool_call_id=file, tool_name="bash", tool_input=command, turn=turn))
+            events.append(ev.ToolCallCompleted(tool_call_id=file, tool_name="bash", tool_output=""))
         return Agent(ReplayAdapter(events, gated=self.gated))
 
     def erring(self) -> Agent:
         events = [
-            ToolCallStarted(tool_call_id="c", tool_name="bash", tool_input={"command": "x"}, turn=1),
-            ToolCallFailed(tool_call_id="c", tool_name="bash", error="boom"),
+            ev.ToolCallStarted(tool_call_id="c", tool_name="bash", tool_input={"command": "x"}, turn=1),
+            ev.ToolCallFailed(tool_call_id="c", tool_name="bash", error="boom"),
         ]
         return Agent(ReplayAdapter(events, gated=self.gated))
 
     def delegating(self, file: str) -> Agent | None:
         calls = [("task", None), (file, "task")]
         events = [
-            ToolCallStarted(tool_call_id=call, tool_name="x", turn=1, parent_tool_call_id=parent)
+            ev.ToolCallStarted(tool_call_id=call, tool_name="x", turn=1, parent_tool_call_id=parent)
             for call, parent in calls
         ]
         return Agent(ReplayAdapter(events)) if self.gated else None
@@ -175,7 +167,11 @@ class TestReplayAdapter(Placed):
 
     def using(self) -> tuple[Agent, Usage]:
         """Recorded reports."""
-        events = [TokenUsageUpdated(input_tokens=1), MessageReceived(content="x"), TokenUsageUpdated(output_tokens=2)]
+        events = [
+            ev.TokenUsageUpdated(input_tokens=1),
+            ev.MessageReceived(content="x"),
+            ev.TokenUsageUpdated(output_tokens=2),
+        ]
         return Agent(ReplayAdapter(events)), Usage(input_tokens=1, output_tokens=2)
 
 

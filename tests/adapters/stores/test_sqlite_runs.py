@@ -22,15 +22,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import connect
 from proctor.adapters.stores.tables.budgets import listed
 from proctor.adapters.stores.tables.queries import newest_runs
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    RunFailed,
-    RunStarted,
-    ToolApprovalRequested,
-)
+from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 from proctor.policies.policy import Policy
 from proctor.supervisor import (
@@ -85,7 +77,7 @@ anyio.run(main, backend=sys.argv[2])
 """
 
 
-async def stored(store: SQLiteStore) -> list[Event]:
+async def stored(store: SQLiteStore) -> list[ev.Event]:
     return [event async for event in store.read("s")]
 
 
@@ -94,7 +86,7 @@ async def run(store: SQLiteStore, steps: Sequence[Step]) -> Any:
         return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
 
 
-def check_gapless(events: Sequence[Event]) -> None:
+def check_gapless(events: Sequence[ev.Event]) -> None:
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
@@ -113,17 +105,17 @@ def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: st
     async def go_on() -> None:
         async with SQLiteStore(path) as store:
             before = await stored(store)
-            result = await run(store, [MessageReceived(content="hello again")])
+            result = await run(store, [ev.MessageReceived(content="hello again")])
             events = await stored(store)
             runs = await store.runs()
 
         check_gapless(events)
         assert confirmed == list(range(1, len(confirmed) + 1))
         assert len(before) >= len(confirmed)
-        pieces = [event.delta for event in before if isinstance(event, MessageStreamed)]
+        pieces = [event.delta for event in before if isinstance(event, ev.MessageStreamed)]
         assert pieces == [f"{n} " for n in range(len(pieces))]
         end = events[len(before)]
-        assert isinstance(end, RunFailed)
+        assert isinstance(end, ev.RunFailed)
         assert end.error["code"] == "owner_lost"
         assert list(result.events) == events[len(before) + 1 :]
         assert [run.status for run in runs] == ["completed", "failed"]
@@ -134,7 +126,7 @@ def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: st
 async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp_path: Path) -> None:
     """No call runs that is not recorded; the caller hears why."""
     steps: list[Step] = [
-        step for n in range(40) for step in (MessageReceived(content="x" * 20_000), Ask(id=f"c{n}", name="read"))
+        step for n in range(40) for step in (ev.MessageReceived(content="x" * 20_000), Ask(id=f"c{n}", name="read"))
     ]
     async with SQLiteStore(tmp_path / "record.db", max_bytes=400_000) as store:
         with pytest.raises(StoreError, match="is full") as raised:
@@ -143,7 +135,7 @@ async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp
 
     check_gapless(events)
     assert list(raised.value.partial.events) == events
-    assert sum(isinstance(event, TERMINAL) for event in events) <= 1
+    assert sum(isinstance(event, ev.TERMINAL) for event in events) <= 1
 
 
 async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_path: Path) -> None:
@@ -177,7 +169,7 @@ async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_s
     async with SQLiteStore(path) as store, SQLiteStore(path) as other:
 
         async def meddle() -> None:
-            await other.append([MessageReceived(session_id="s", content="theirs")])
+            await other.append([ev.MessageReceived(session_id="s", content="theirs")])
 
         result = await run(store, [Ask(id=f"c{n}", name="read", first=meddle, meanwhile=meddle) for n in range(20)])
         events = await stored(store)
@@ -208,7 +200,7 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
     """Text with NUL, and an event of many megabytes among small ones, in one write."""
     large = "y" * (65 * 1024 * 1024)
     batch = [
-        MessageReceived(session_id="s", content=text, event_id=text[:9])
+        ev.MessageReceived(session_id="s", content=text, event_id=text[:9])
         for text in ("a\x00b", "\x00", large, "é\u2028")
     ]
     async with SQLiteStore(tmp_path / "record.db") as store:
@@ -258,8 +250,8 @@ async def test_an_approval_that_cannot_be_read_is_listed_with_the_others_and_not
         "input_digest": "d",
     }
     async with SQLiteStore(tmp_path / "runs.db") as store:
-        requested = [ToolApprovalRequested(**asks, approval_id=id) for id in ("a", "b")]
-        await store.append([RunStarted(run_id="r", session_id="s"), *requested])
+        requested = [ev.ToolApprovalRequested(**asks, approval_id=id) for id in ("a", "b")]
+        await store.append([ev.RunStarted(run_id="r", session_id="s"), *requested])
         stored_rows(store.path, f"UPDATE approvals SET {change} WHERE approval_id = 'a'")
         stored_rows(store.path, "UPDATE runs SET spec = x'00'")
         with pytest.raises(StoreError, match=UNREADABLE):

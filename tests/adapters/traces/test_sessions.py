@@ -10,17 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.adapters.traces import FORMATS, TraceError, TraceSession, read_sessions
-from proctor.policies.events import (
-    MessageReceived,
-    MessageSent,
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 
 CALL = {"type": "tool_call", "id": "c0", "name": "read", "arguments": {"path": "a"}, "turn": 1}
 RESULT = {"type": "tool_result", "id": "c0", "content": "text", "is_error": False, "turn": 1}
@@ -52,14 +42,14 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., TraceSessio
 
     stamps: dict[str, Any] = {"session_id": "s"}
     assert session.events == [
-        MessageSent(seq=1, role="user", content="read it", **stamps),
-        TurnStarted(seq=2, turn=1, **stamps),
-        MessageReceived(seq=3, role="assistant", content="I will", **stamps),
-        TokenUsageUpdated(
+        ev.MessageSent(seq=1, role="user", content="read it", **stamps),
+        ev.TurnStarted(seq=2, turn=1, **stamps),
+        ev.MessageReceived(seq=3, role="assistant", content="I will", **stamps),
+        ev.TokenUsageUpdated(
             seq=4, input_tokens=9, output_tokens=2, cache_read_tokens=4, cost_usd=0.5, model="m-1", **stamps
         ),
-        ToolCallStarted(seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps),
-        ToolCallCompleted(seq=6, tool_call_id="c0", tool_name="read", tool_output="text", **stamps),
+        ev.ToolCallStarted(seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps),
+        ev.ToolCallCompleted(seq=6, tool_call_id="c0", tool_name="read", tool_output="text", **stamps),
     ]
     assert session.metadata == {"model": "m-1", "outcome": {"reward": 1.0}}
     assert session.complete
@@ -67,7 +57,7 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., TraceSessio
 
 def kinds(session: TraceSession) -> list[type]:
     """The types of a session's events about calls."""
-    return [type(event) for event in session.events if not isinstance(event, TurnStarted)]
+    return [type(event) for event in session.events if not isinstance(event, ev.TurnStarted)]
 
 
 def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
@@ -75,7 +65,7 @@ def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., Trace
     session = read_one({"id": "s", "events": [CALL, {**RESULT, "is_error": True, "content": "no such file"}]})
 
     failed = session.events[-1]
-    assert isinstance(failed, ToolCallFailed)
+    assert isinstance(failed, ev.ToolCallFailed)
     assert (failed.tool_name, failed.error) == ("read", "no such file")
 
 
@@ -83,7 +73,7 @@ def test_an_output_that_was_cut_within_a_character_is_read(write: Callable[..., 
     """As programs in JavaScript cut it; also where it is in the line that tells the format."""
     (session,) = read_sessions([write({"id": "s", "events": [CALL, {**RESULT, "content": "cut \ud83d"}]})])
 
-    assert [each.tool_output for each in session.events if isinstance(each, ToolCallCompleted)] == ["cut \ufffd"]
+    assert [each.tool_output for each in session.events if isinstance(each, ev.ToolCallCompleted)] == ["cut \ufffd"]
 
 
 def test_a_call_without_result_among_others_was_asked_for_and_never_ran(read_one: Any) -> None:
@@ -93,9 +83,9 @@ def test_a_call_without_result_among_others_was_asked_for_and_never_ran(read_one
     session = read_one({"id": "s", "events": [CALL, RESULT, {**CALL, "id": "c1"}]})
     without = read_one({"id": "s", "events": [CALL, {**CALL, "id": "c1"}]})
 
-    assert kinds(session) == [ToolCallStarted, ToolCallCompleted, ToolCallRequested]
+    assert kinds(session) == [ev.ToolCallStarted, ev.ToolCallCompleted, ev.ToolCallRequested]
     assert session.never_ran == {"c1"}
-    assert kinds(without) == [ToolCallStarted, ToolCallCompleted] * 2
+    assert kinds(without) == [ev.ToolCallStarted, ev.ToolCallCompleted] * 2
 
 
 def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
@@ -104,8 +94,8 @@ def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) 
 
     session = read_one({"id": "s", "events": [item, CALL, RESULT]})
 
-    assert session.events[0] == Unrecognized(session_id="s", seq=1, raw=item)
-    assert kinds(session)[1:] == [ToolCallStarted, ToolCallCompleted]
+    assert session.events[0] == ev.Unrecognized(session_id="s", seq=1, raw=item)
+    assert kinds(session)[1:] == [ev.ToolCallStarted, ev.ToolCallCompleted]
 
 
 def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable[..., TraceSession]) -> None:
@@ -113,7 +103,7 @@ def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable
 
     def argument(value: Any) -> Any:
         session = read_one({"id": "s", "events": [{**CALL, "arguments": value}]})
-        return next(event.tool_input for event in session.events if isinstance(event, ToolCallStarted))
+        return next(event.tool_input for event in session.events if isinstance(event, ev.ToolCallStarted))
 
     assert argument('{"path": "a"}') == {"path": "a"}
     assert argument("ls -l") == {"input": "ls -l"}
@@ -125,7 +115,7 @@ def test_amounts_are_read_under_the_names_of_events(read_one: Callable[..., Trac
     amounts: dict[str, Any] = {"input_tokens": 9, "output_tokens": 2, "cache_read_tokens": 4, "cost_usd": 0.5}
     [used] = read_one({"id": "s", "events": [{"type": "usage", **amounts, "total_tokens": 11, "by": "x"}]}).events
 
-    assert used == TokenUsageUpdated(seq=1, session_id="s", **amounts)
+    assert used == ev.TokenUsageUpdated(seq=1, session_id="s", **amounts)
 
 
 def test_a_result_with_an_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
@@ -136,7 +126,7 @@ def test_a_result_with_an_error_is_a_failed_call(read_one: Callable[..., TraceSe
     ]
 
     assert [getattr(end, "error", None) for end in ends] == ["no such file", None, None]
-    assert [type(end) for end in ends] == [ToolCallFailed, ToolCallCompleted, ToolCallCompleted]
+    assert [type(end) for end in ends] == [ev.ToolCallFailed, ev.ToolCallCompleted, ev.ToolCallCompleted]
 
 
 def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., TraceSession]) -> None:
@@ -145,8 +135,10 @@ def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., Tra
     session = read_one({"id": "s", "events": [call, {"type": "tool_result", "id": "c0", "output": "done"}]})
 
     assert session.events == [
-        ToolCallStarted(seq=1, session_id="s", tool_call_id="c0", tool_name="bash", tool_input={"command": "rm x"}),
-        ToolCallCompleted(seq=2, session_id="s", tool_call_id="c0", tool_name="bash", tool_output="done"),
+        ev.ToolCallStarted(
+            seq=1, session_id="s", tool_call_id="c0", tool_name="bash", tool_input={"command": "rm x"}
+        ),
+        ev.ToolCallCompleted(seq=2, session_id="s", tool_call_id="c0", tool_name="bash", tool_output="done"),
     ]
 
 

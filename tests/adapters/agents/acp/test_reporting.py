@@ -9,15 +9,7 @@ from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
 from proctor.policies import Deny, Limits, Policy
-from proctor.policies.events import (
-    MessageReceived,
-    MessageStreamed,
-    SessionStarted,
-    TokenUsageUpdated,
-    ToolCallStarted,
-    TurnStarted,
-    Unrecognized,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import GateAnswer, Launch, ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -43,9 +35,14 @@ async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any)
         scripts.adapter({"think": "hm"}, {"say": "let "}, {"say": "me"}, touch("a"), {"say": "done"})
     )
 
-    assert [event.delta for event in done.events if isinstance(event, MessageStreamed)] == ["", "let ", "me", "done"]
-    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["let me", "done"]
-    assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1, 2]
+    assert [event.delta for event in done.events if isinstance(event, ev.MessageStreamed)] == [
+        "",
+        "let ",
+        "me",
+        "done",
+    ]
+    assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["let me", "done"]
+    assert [event.turn for event in done.events if isinstance(event, ev.TurnStarted)] == [1, 2]
     assert getattr(done.events[-1], "output", None) == "done"
 
 
@@ -56,10 +53,10 @@ async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(script
     update = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
     done = await scripts.run(scripts.adapter(touch("a"), update, touch("b", asks=False, fields=inside), update))
 
-    (started,) = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    (started,) = [event for event in done.events if isinstance(event, ev.ToolCallStarted)]
     assert (started.tool_call_id, started.parent_tool_call_id, started.turn) == ("c-b", "c-a", 1)
-    assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1]
-    assert [event for event in done.events if isinstance(event, MessageReceived)] == []
+    assert [event.turn for event in done.events if isinstance(event, ev.TurnStarted)] == [1]
+    assert [event for event in done.events if isinstance(event, ev.MessageReceived)] == []
 
 
 async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) -> None:
@@ -68,7 +65,7 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
     quiet = {"sessionUpdate": "available_commands_update", "availableCommands": []}
     done = await scripts.run(scripts.adapter({"update": plan}, {"update": quiet}))
 
-    kept = [event.raw for event in done.events if isinstance(event, Unrecognized)]
+    kept = [event.raw for event in done.events if isinstance(event, ev.Unrecognized)]
     assert kept == [{"type": "acp.plan", "update": plan}]
 
 
@@ -109,8 +106,8 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
         async with adapter.open(launch) as provider:
             events = [event async for event in provider.events()]
 
-    assert [event.content for event in events if isinstance(event, MessageReceived)] == ["new"]
-    assert [event.cost_usd for event in events if isinstance(event, TokenUsageUpdated)] == [0.5]
+    assert [event.content for event in events if isinstance(event, ev.MessageReceived)] == ["new"]
+    assert [event.cost_usd for event in events if isinstance(event, ev.TokenUsageUpdated)] == [0.5]
     assert [event.type for event in events if event.type.startswith("tool_call")] == []
     assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
 
@@ -134,7 +131,7 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
         with anyio.fail_after(PATIENCE_S):
             async with adapter.open(launch) as provider:
                 events = [event async for event in provider.events()]
-        totals.append(sum(event.cost_usd or 0 for event in events if isinstance(event, TokenUsageUpdated)))
+        totals.append(sum(event.cost_usd or 0 for event in events if isinstance(event, ev.TokenUsageUpdated)))
 
     assert totals == [1.0, 0]
 
@@ -152,7 +149,7 @@ async def test_a_model_or_mode_is_chosen_before_the_prompt(
 
     (request,) = scripts.received_messages(method)
     assert request["params"] == {"sessionId": "ses-1", **params}
-    (started,) = [event for event in done.events if isinstance(event, SessionStarted)]
+    (started,) = [event for event in done.events if isinstance(event, ev.SessionStarted)]
     assert started.metadata.items() >= chosen.items()
 
 

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Deny, Policy, PolicyViolationError, parse_policies
-from proctor.policies.events import (
-    ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallStarted,
-)
+from proctor.policies import events as ev
 from proctor.supervisor import RunResult, run_once
 from proctor.supervisor.testing import FakeApprover
 
@@ -137,11 +131,11 @@ async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
 ) -> None:
     """By portable names and inputs, under `enforcement: required`; the run goes on."""
     result = await ran(api, worker, hands, [[item]], f"tool_rules: [{{{rule}}}]")
-    (denied,) = of(result, ToolCallDenied)
+    (denied,) = of(result, ev.ToolCallDenied)
 
     assert hands.made == []
     assert (denied.tool_name, denied.tool_call_id) == (name, "c1")
-    assert of(result, ToolCallStarted, ToolCallCompleted) == []
+    assert of(result, ev.ToolCallStarted, ev.ToolCallCompleted) == []
     assert (result.status, result.output) == ("completed", "all done")
     assert denied.tell_model in str(api.bodies[-1]["input"])
 
@@ -157,7 +151,7 @@ async def test_what_is_allowed_is_done_once_and_recorded_once(
 ) -> None:
     """With the input that was judged, under the model's own id."""
     result = await ran(api, worker, hands, [[item]], "tool_rules: []")
-    (started,), (completed,) = of(result, ToolCallStarted), of(result, ToolCallCompleted)
+    (started,), (completed,) = of(result, ev.ToolCallStarted), of(result, ev.ToolCallCompleted)
 
     assert hands.made == ["good"]
     assert (started.tool_call_id, completed.tool_call_id, started.turn) == ("c1", "c1", 1)
@@ -171,7 +165,7 @@ async def test_a_limit_of_calls_holds_over_all_of_them(api: Any, worker: Making,
     result = await ran(api, worker, hands, [items], "limits: {max_tool_calls: {max: 2, action: deny}}")
 
     assert len(hands.made) == 2
-    assert (len(of(result, ToolCallStarted)), len(of(result, ToolCallDenied))) == (2, 1)
+    assert (len(of(result, ev.ToolCallStarted)), len(of(result, ev.ToolCallDenied))) == (2, 1)
 
 
 async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Hands) -> None:
@@ -179,7 +173,7 @@ async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Han
     no = FakeApprover(False)
     rule = "tool_rules: [{deny: [bash], action: request_approval}]"
     result = await ran(api, worker, hands, [[shell("touch evil")]], rule, approver=no)
-    (request,) = of(result, ToolApprovalRequested)
+    (request,) = of(result, ev.ToolApprovalRequested)
 
     assert request.tool_input["action"]["commands"] == ["touch evil"]
     assert hands.made == []
@@ -197,8 +191,8 @@ async def test_code_that_raises_has_failed(api: Any, worker: Making, hands: Hand
     """The SDK tells the model so."""
     result = await ran(api, worker, hands, [[shell("exit 3")]], "tool_rules: []")
 
-    assert [event.tool_call_id for event in of(result, ToolCallFailed)] == ["c1"]
-    assert of(result, ToolCallCompleted) == []
+    assert [event.tool_call_id for event in of(result, ev.ToolCallFailed)] == ["c1"]
+    assert of(result, ev.ToolCallCompleted) == []
 
 
 def adapter(agent: Agent[Any]) -> OpenAIAgentsAdapter:
@@ -225,14 +219,14 @@ async def test_what_a_sandbox_brings_is_denied(api: Any, worker: Any, tmp_path: 
     result = await ran_in_a_sandbox(api, in_a_sandbox(worker), mark, denied)
 
     assert not mark.exists()
-    assert [e.tool_name for e in result.events if isinstance(e, ToolCallDenied)] == ["exec_command", "apply_patch"]
+    assert [e.tool_name for e in result.events if isinstance(e, ev.ToolCallDenied)] == ["exec_command", "apply_patch"]
 
 
 async def test_what_a_sandbox_brings_is_recorded(api: Any, worker: Any, tmp_path: Path) -> None:
     """Each call once."""
     mark = tmp_path / "mark"
     result = await ran_in_a_sandbox(api, in_a_sandbox(worker), mark, "{name: p}")
-    started = [(e.tool_call_id, e.tool_name) for e in result.events if isinstance(e, ToolCallStarted)]
+    started = [(e.tool_call_id, e.tool_name) for e in result.events if isinstance(e, ev.ToolCallStarted)]
 
     assert mark.exists()
     assert started == [("c1", "exec_command"), ("c2", "apply_patch")]
@@ -294,6 +288,6 @@ async def test_the_tools_of_a_server_are_gated_and_the_server_stays_as_it_was(ap
 
     assert adapter.capabilities.gate == "all"
     assert server.ran == ["make", "sorry"]
-    assert [e.tool_name for e in result.events if isinstance(e, ToolCallCompleted)] == ["make"]
-    assert [e.tool_name for e in result.events if isinstance(e, ToolCallFailed)] == ["broken", "sorry"]
+    assert [e.tool_name for e in result.events if isinstance(e, ev.ToolCallCompleted)] == ["make"]
+    assert [e.tool_name for e in result.events if isinstance(e, ev.ToolCallFailed)] == ["broken", "sorry"]
     assert server.tool_input_guardrails is None
