@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -18,6 +19,7 @@ from proctor.supervisor import StoredApproval
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
+from tests.stored_rows import in_store, stored_events
 
 POLL_S = 0.02
 """The client writes its conversation when it likes; nothing announces it."""
@@ -100,21 +102,11 @@ class ClaudeProcesses:
 
     def events(self, session: str = "s") -> list[Event]:
         """The record of a session."""
-
-        async def read() -> list[Event]:
-            async with SQLiteStore(self.path) as store:
-                return [event async for event in store.read(session)]
-
-        return anyio.run(read)
+        return in_store(self.path, lambda store: stored_events(store, session))
 
     def reaped(self) -> list[str]:
         """The lost runs that were ended."""
-
-        async def ended() -> list[str]:
-            async with SQLiteStore(self.path) as store:
-                return [run.run_id for run in await reap(store, end_orphans=end_orphans)]
-
-        return anyio.run(ended)
+        return [run.run_id for run in in_store(self.path, partial(reap, end_orphans=end_orphans))]
 
     def ran(self, session: str = "s") -> list[dict[str, Any]]:
         """The inputs of the calls that were started."""

@@ -20,6 +20,7 @@ from proctor.supervisor import Store, StoreError, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
+from tests.stored_rows import stored_events
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
 SESSIONS = 6
@@ -76,29 +77,18 @@ def process(name: str, *arguments: str, program: Path = PROGRAM) -> Iterator[Pro
             started.kill()
 
 
-async def recorded(store: Store, session_id: str) -> list[Event]:
-    return [event async for event in store.read(session_id)]
-
-
-async def in_the_end(name: str) -> list[Event]:
-    """The record of session `s`."""
-    async with open_store(name) as store:
-        return await recorded(store, "s")
-
-
-async def ended_by_another(name: str) -> list[Event]:
+async def ended_by_another(store: Store) -> list[Event]:
     """The record of session `s`, once its run `held` was lost and is ended here. That is tried again as a supervisor
     does: a database keeps the locks of who is stopped for some seconds.
     """
-    async with open_store(name) as store:
-        token = 0
-        while (run := await store.run("held")) is None or run.status != "lost":
-            token = await store.wait(token, 0.1)
-        with anyio.fail_after(PATIENCE_S):
-            while (await store.run("held")).status != "failed":  # type: ignore[union-attr]
-                with suppress(StoreError):
-                    assert [run.run_id for run in await reap(store)] == ["held"]
-    return await in_the_end(name)
+    token = 0
+    while (run := await store.run("held")) is None or run.status != "lost":
+        token = await store.wait(token, 0.1)
+    with anyio.fail_after(PATIENCE_S):
+        while (await store.run("held")).status != "failed":  # type: ignore[union-attr]
+            with suppress(StoreError):
+                assert [run.run_id for run in await reap(store)] == ["held"]
+    return await stored_events(store)
 
 
 class Workers:
@@ -156,7 +146,7 @@ async def check_record(name: str, lines: list[str]) -> None:
     async with open_store(name) as store:
         lost = await reap(store)
         again = await reap(store)
-        sessions = [await recorded(store, f"s{n}") for n in range(SESSIONS)]
+        sessions = [await stored_events(store, f"s{n}") for n in range(SESSIONS)]
         runs = [run async for run in all_runs(store)]
     events = [event for session in sessions for event in session]
     places = {f"ack {event.session_id} {event.seq} {event.run_id}" for event in events}

@@ -1,9 +1,33 @@
-"""Reads and changes the rows of a SQLite store behind its back."""
+"""Reads and changes what stores hold: by a store, or the rows of a SQLite file behind its back."""
 
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import anyio
+
+from proctor.adapters.stores import open_store
+from proctor.policies.events import Event
+from proctor.supervisor import Store
+
+T = TypeVar("T")
+
+
+def in_store(place: Path | str, use: Callable[[Any], Awaitable[T]]) -> T:
+    """What a use of the store at a path or URL gives, in an event loop of its own."""
+
+    async def used() -> T:
+        async with open_store(place) as store:
+            return await use(store)
+
+    return anyio.run(used)
+
+
+async def stored_events(store: Store, session_id: str = "s") -> list[Event]:
+    """The record of a session."""
+    return [event async for event in store.read(session_id)]
 
 
 def stored_rows(store: Path | str, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:

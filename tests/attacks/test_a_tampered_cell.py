@@ -13,13 +13,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from postgres_server import needs_postgres, new_database
-from stored_rows import stored_rows
+from stored_rows import in_store, stored_rows
 
 from proctor.adapters.hooks.record import HookStore, store_id
-from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.tables.schema import POSTGRES, SQLITE, TABLES, SchemaDialect, Table
 from proctor.policies import RunContext, parse_policies
@@ -192,12 +190,7 @@ class InADatabase(Tampering):
 @contextmanager
 def in_a_file(tmp_path: Path) -> Iterator[Tampering]:
     path = tmp_path / "s.db"
-
-    async def recorded() -> None:
-        async with SQLiteStore(path) as store:
-            await record(store)
-
-    anyio.run(recorded)
+    in_store(path, record)
     hooks = HookStore(path, store_id(path))
     with hooks.record("s") as notes:
         notes.keep("judge", b"1")
@@ -207,12 +200,8 @@ def in_a_file(tmp_path: Path) -> Iterator[Tampering]:
 
 @contextmanager
 def in_a_database(_: Path) -> Iterator[Tampering]:
-    async def recorded(url: str) -> None:
-        async with PostgresStore(url) as store:
-            await record(store)
-
     with new_database() as url:
-        anyio.run(recorded, url)
+        in_store(url, record)
         database = InADatabase(url)
         database.execute("INSERT INTO writers VALUES ('w', 1)")
         database.execute("INSERT INTO kept.writers SELECT * FROM writers")

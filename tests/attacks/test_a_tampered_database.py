@@ -15,12 +15,13 @@ import anyio
 import pytest
 from calling import called
 from postgres_server import needs_postgres, new_database, server_url
+from stored_rows import in_store
 
-from proctor.adapters.stores import PostgresStore, open_store
+from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TokenUsageUpdated
-from proctor.supervisor import KillSwitch, create_run, run_once
+from proctor.supervisor import KillSwitch, Store, create_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 from .test_a_tampered_cell import record
@@ -44,13 +45,8 @@ CHANGES = (
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A store with approvals, a budget that a run is drawing on, and runs that are over."""
-
-    async def recorded(url: str) -> None:
-        async with PostgresStore(url) as store:
-            await record(store)
-
     with new_database() as url:
-        anyio.run(recorded, url)
+        in_store(url, record)
         yield url
 
 
@@ -127,20 +123,19 @@ def test_runs_of_one_session_add_up(kind: str, sums: Sequence[Any], tmp_path: Pa
     """Each to its own part of a sum that goes on over the session's runs; a run that never began has none."""
     priced = parse_policies({"name": "p", "prices": {"*": {"input_usd_per_mtok": 1000, "output_usd_per_mtok": 0}}})
 
-    async def recorded(place: str) -> None:
-        async with open_store(place) as store:
-            given: Any = {"policies": priced, "store": store, "session_id": "s", "continuation": "replay"}
-            for more, tokens, cost in sums:
-                steps = [
-                    TokenUsageUpdated(scope="cumulative", input_tokens=tokens, cost_usd=cost, model="m"),
-                    TokenUsageUpdated(input_tokens=more, model="m"),
-                ]
-                await run_once(FakeAdapter(steps), "go", **given)
-            await create_run(store, "go", run_id="r", session_id="s")
-            await KillSwitch(store).kill(by="ana", run_id="r")
+    async def recorded(store: Store) -> None:
+        given: Any = {"policies": priced, "store": store, "session_id": "s", "continuation": "replay"}
+        for more, tokens, cost in sums:
+            steps = [
+                TokenUsageUpdated(scope="cumulative", input_tokens=tokens, cost_usd=cost, model="m"),
+                TokenUsageUpdated(input_tokens=more, model="m"),
+            ]
+            await run_once(FakeAdapter(steps), "go", **given)
+        await create_run(store, "go", run_id="r", session_id="s")
+        await KillSwitch(store).kill(by="ana", run_id="r")
 
     with new_database() if kind == "postgres" else nullcontext(str(tmp_path / "s.db")) as place:
-        anyio.run(recorded, place)
+        in_store(place, recorded)
         report = audited(place)
 
     assert (report.intact, [finding.message for finding in report.findings]) == (True, [])

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from stored_rows import in_store
 
 from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import SQLiteStore
@@ -20,7 +21,7 @@ from proctor.adapters.stores.audit.verify import Heads
 from proctor.adapters.stores.tables.batches import all_marks, command_mark, run_mark
 from proctor.policies import Limits, Policy, encode_event
 from proctor.policies.events import TokenUsageUpdated
-from proctor.supervisor import Redaction, export_lines, import_lines, prune, run_once
+from proctor.supervisor import Redaction, Store, export_lines, import_lines, prune, run_once
 from proctor.supervisor.ports.stored_types import Block, Cancel, UnblockStarts
 from proctor.supervisor.testing import Ask, FakeAdapter
 
@@ -35,15 +36,12 @@ SESSION = "(SELECT key FROM sessions WHERE session_id = 'b')"
 def record(path: Path, sessions: str = "abc") -> None:
     """Some sessions of one run each, of equal length."""
 
-    async def runs() -> None:
-        async with SQLiteStore(path) as store:
-            for session_id in sessions:
-                asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(4)]
-                await run_once(
-                    FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id, **ABOUT
-                )
+    async def runs(store: Store) -> None:
+        for session_id in sessions:
+            asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(4)]
+            await run_once(FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id, **ABOUT)
 
-    anyio.run(runs)
+    in_store(path, runs)
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +216,7 @@ BESIDE = (
 def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with approvals, budgets that a run is drawing on, and runs that are over or never started."""
     path = tmp_path_factory.mktemp("all") / "s.db"
-
-    async def recorded() -> None:
-        async with SQLiteStore(path) as store:
-            await everything(store)
-
-    anyio.run(recorded)
+    in_store(path, everything)
     hooks = HookStore(path, store_id(path))
     for data in (b"1", b"2"):
         with hooks.record("s") as record:
@@ -349,20 +342,16 @@ ORDERS: dict[str, tuple[list[str], str, str]] = {
 @pytest.fixture
 def ordered(tmp_path: Path) -> Path:
     """A store with a cancel, a block that was lifted and one that holds, in five orders."""
+    acme: dict[str, Any] = {"scope": "tenant", "value": "acme", "by": "ana"}
 
-    async def orders() -> None:
-        async with SQLiteStore(tmp_path / "s.db") as store:
-            acme: dict[str, Any] = {"scope": "tenant", "value": "acme", "by": "ana"}
-            for order in (
-                Cancel(scope="all", by="ana"),
-                Block(**acme),
-                Cancel(**acme),
-                UnblockStarts(**acme),
-                Block(**acme),
-            ):
-                await store.send_command(order)
+    async def orders(store: Store) -> None:
+        for order in (
+            Cancel(scope="all", by="ana"),
+            *(kind(**acme) for kind in (Block, Cancel, UnblockStarts, Block)),
+        ):
+            await store.send_command(order)
 
-    anyio.run(orders)
+    in_store(tmp_path / "s.db", orders)
     return tmp_path / "s.db"
 
 
@@ -390,12 +379,7 @@ def test_who_orders_what_is_changed_is_found_by_an_anchor(ordered: Path) -> None
             orders = connection.execute("SELECT number, CAST(data AS BLOB) FROM instructions").fetchall()
         marks = all_marks(command_mark(*order) for order in orders)
         sql(path, f"UPDATE seals SET marks = {marks} WHERE name = 'commands'")
-
-    async def more() -> None:
-        async with SQLiteStore(ordered) as store:
-            await store.send_command(Cancel(scope="all", by="bob"))
-
-    anyio.run(more)
+    in_store(ordered, lambda store: store.send_command(Cancel(scope="all", by="bob")))
     assert audited(ordered, kept).findings == ()
     assert (codes(audited(changed)), codes(audited(changed, kept))) == (set(), {"orders_rewritten"})
     assert (codes(audited(cut)), codes(audited(cut, kept))) == (set(), {"order_missing"})
@@ -584,12 +568,8 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
 def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path) -> None:
     """With its anchor and without; what is put back into a list, or done to the one record that is left, is found."""
     anchor = audited(path).heads
-
-    async def pruned() -> None:
-        async with SQLiteStore(path) as store:
-            await prune(store, older_than=timedelta(0), now=datetime.now(UTC) + timedelta(days=1), by="ana")
-
-    anyio.run(pruned)
+    later = datetime.now(UTC) + timedelta(days=1)
+    in_store(path, lambda store: prune(store, older_than=timedelta(0), now=later, by="ana"))
     for report in (audited(path), audited(path, anchor)):
         assert (report.intact, report.complete) == (True, True)
         assert {one.session_id for one in report.pruned} == {"a", "b", "c"}

@@ -5,50 +5,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from calling import called
+from stored_rows import in_store
 
-from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Limits, Policy
-from proctor.supervisor import Owner, ProctorError, StoreError, UsageError, export_lines, import_lines, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor import Owner, ProctorError, Store, StoreError, UsageError, export_lines, import_lines
+
+from .test_a_tampered_store import record
 
 Lines = list[bytes]
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 
-def record(path: Path, *sessions: str) -> None:
-    async def runs() -> None:
-        async with SQLiteStore(path) as store:
-            for session_id in sessions:
-                asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(3)]
-                await run_once(FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id)
+def exported(path: Path) -> Any:
+    async def lines(store: Store) -> Lines:
+        return [line async for line in export_lines(store)]
 
-    anyio.run(runs)
-
-
-def exported(path: Path) -> Lines:
-    async def lines() -> Lines:
-        async with SQLiteStore(path) as store:
-            return [line async for line in export_lines(store)]
-
-    return anyio.run(lines)
+    return in_store(path, lines)
 
 
 def imported(path: Path, lines: Lines) -> None:
-    async def take() -> None:
-        async with SQLiteStore(path) as store:
-            await import_lines(store, lines)
-
-    anyio.run(take)
+    in_store(path, lambda store: import_lines(store, lines))
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Lines:
+def lines(tmp_path: Path) -> Any:
     """What a store with two sessions exports."""
-    record(tmp_path / "from.db", "a", "b")
+    record(tmp_path / "from.db", "ab")
     return exported(tmp_path / "from.db")
 
 
@@ -133,16 +118,15 @@ def test_a_session_with_a_current_run_is_not_written_by_an_import(lines: Lines, 
     cut = [line for line in lines if b'"run_completed"' not in line]
     imported(path, cut)
 
-    async def claimed() -> None:
-        async with SQLiteStore(path) as store:
-            owner = await store.register(Owner(owner_id="o"), lease_s=3600)
-            for run in await store.runs():
-                await store.claim_run(run.run_id, epoch=owner.epoch, lost=True)
-            with pytest.raises(StoreError) as refused:
-                await import_lines(store, lines)
-            assert refused.value.kind == "fenced"
+    async def claimed(store: Store) -> None:
+        owner = await store.register(Owner(owner_id="o"), lease_s=3600)
+        for run in await store.runs():
+            await store.claim_run(run.run_id, epoch=owner.epoch, lost=True)
+        with pytest.raises(StoreError) as refused:
+            await import_lines(store, lines)
+        assert refused.value.kind == "fenced"
 
-    anyio.run(claimed)
+    in_store(path, claimed)
     assert {json.loads(line)["event"]["type"] for line in exported(path)[3:]}.isdisjoint({"run_completed"})
 
 

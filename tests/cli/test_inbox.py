@@ -15,6 +15,7 @@ import anyio
 import msgspec
 import pytest
 from answering import token_for
+from stored_rows import in_store
 
 from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.operations.service import OperatorService
@@ -29,7 +30,7 @@ from proctor.policies.events import (
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
-from proctor.supervisor import RunInfo, RunResult, run_once
+from proctor.supervisor import RunInfo, run_once
 from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeApprover
 
@@ -150,25 +151,15 @@ def test_an_approved_call_is_no_violation_on_any_surface(cli: Any, place: Path) 
     """The requirement was met: in the result, the list, the timeline, the explanation, `eval` and the page's view."""
     place.joinpath("p.yaml").write_text(ASKING)
     place.joinpath("a.yaml").write_text(STEPS)
-
-    async def approved() -> RunResult:
-        async with SQLiteStore("a.db") as store:
-            agent = adapter_named("scripted", script="a.yaml")
-            policies = load_policies("p.yaml")
-            return await run_once(agent, "go", policies=policies, store=store, approver=FakeApprover(True))
-
-    result = anyio.run(approved)
+    given: Any = {"policies": load_policies("p.yaml"), "approver": FakeApprover(True)}
+    agent = adapter_named("scripted", script="a.yaml")
+    result = in_store("a.db", lambda store: run_once(agent, "go", store=store, **given))
     place.joinpath("s.jsonl").write_bytes(b"\n".join(map(encode_event, result.events)) + b"\n")
     judged = cli("eval", "--policy", "p.yaml", "s.jsonl", "--json")
     run, shown = cli("runs", "--store", "a.db", "--json").lines[0], cli("show", "last", "--store", "a.db")
     explained = cli("explain", "last", "--store", "a.db", "--json")
-
-    async def viewed() -> tuple[int, list[str]]:
-        async with SQLiteStore("a.db") as store:
-            view = await OperatorService(store).run(result.run_id)
-            items = TimelineItems()
-            labels = [item.label for event in result.events if (item := items.of(event))]
-            return view.violations, labels
+    view = in_store("a.db", lambda store: OperatorService(store).run(result.run_id))
+    items = TimelineItems()
 
     assert [call.name for call in result.calls] == ["write", "deploy", "pay"]
     assert result.policy.violations == ()
@@ -178,5 +169,5 @@ def test_an_approved_call_is_no_violation_on_any_surface(cli: Any, place: Path) 
     assert "violation " not in shown.out
     assert shown.out.count("approved") == 3
     assert explained.code == 0
-    assert anyio.run(viewed)[0] == 0
-    assert "violation" not in anyio.run(viewed)[1]
+    assert view.violations == 0
+    assert "violation" not in [item.label for event in result.events if (item := items.of(event))]

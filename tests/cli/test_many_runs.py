@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from stored_rows import in_store
 
 from proctor.adapters.cli.live import Latest, following
-from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import MemoryStore, Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -36,12 +36,7 @@ async def fill(store: Store) -> None:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("many") / "many.db"
-
-    async def made() -> None:
-        async with SQLiteStore(path) as store:
-            await fill(store)
-
-    anyio.run(made)
+    in_store(path, fill)
     return path
 
 

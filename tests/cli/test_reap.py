@@ -6,19 +6,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import psutil
 import pytest
+from stored_rows import in_store
 
 from proctor.adapters.cli.options import store_named
 from proctor.adapters.fleet.worker import Worker
 from proctor.adapters.kit.process_tree import marked_environment
 from proctor.adapters.operations.service import OperatorService
-from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor import RunInfo
+from proctor.supervisor import RunInfo, Store
 from proctor.supervisor.ports.processes import process_mark
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -38,12 +39,6 @@ def killed_run(place: Path) -> dict[str, Any]:
         started: dict[str, Any] = next(event for event in events if event["type"] == "run_started")
         process.kill()
     return started
-
-
-async def store_id(path: Path | str) -> str:
-    """The id that the store was made with."""
-    async with SQLiteStore(path) as store:
-        return (await store.place()).store_id
 
 
 def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -> None:
@@ -66,15 +61,9 @@ def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -
     assert cli("runs", "--json").lines[0]["status"] == "failed"
 
 
-async def cancelled(run_id: str) -> None:
-    """As on the page."""
-    async with SQLiteStore(store_named(None)) as store:
-        await OperatorService(store).cancel(run_id, by="ana", reason="it is lost")
-
-
-async def worked(run_id: str) -> None:
+async def worked(run_id: str, store: Store) -> None:
     """A worker of the fleet looks after the store."""
-    async with SQLiteStore(store_named(None)) as store, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(Worker(store).run)
         token = 0
         while (run := await store.run(run_id)) is None or run.status != "failed":
@@ -86,12 +75,15 @@ async def worked(run_id: str) -> None:
 def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path, how: str) -> None:
     """By its mark, and on record; a process of a run that is called alike in another store is left alone."""
     started = killed_run(place)
-    run_id, here = started["run_id"], anyio.run(store_id, store_named(None))
+    run_id, store = started["run_id"], store_named(None)
+    here = in_store(store, lambda store: store.place()).store_id
     end_it: dict[str, Callable[[], object]] = {
         "reap": lambda: cli("reap"),
         "kill": lambda: cli("kill", run_id),
-        "cancel": lambda: anyio.run(cancelled, run_id),
-        "worker": lambda: anyio.run(worked, run_id),
+        "cancel": lambda: in_store(
+            store, lambda store: OperatorService(store).cancel(run_id, by="ana", reason="it is lost")
+        ),
+        "worker": lambda: in_store(store, partial(worked, run_id)),
     }
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
     with (
@@ -118,14 +110,9 @@ def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path, how: str) 
 
 def test_what_nobody_started_is_withdrawn_when_that_is_asked_for(cli: Cli, place: Path) -> None:
     """Only what is older than the age given; `reap` alone leaves it."""
-
-    async def queued() -> None:
-        async with SQLiteStore(place / "runs.db") as store:
-            for run_id, age in (("old", timedelta(hours=30)), ("young", timedelta(hours=3))):
-                at = datetime.now(UTC) - age
-                await store.create_run(RunInfo(run_id=run_id, session_id=f"s-{run_id}", created_at=at))
-
-    anyio.run(queued)
+    for run_id, age in (("old", timedelta(hours=30)), ("young", timedelta(hours=3))):
+        run = RunInfo(run_id=run_id, session_id=f"s-{run_id}", created_at=datetime.now(UTC) - age)
+        in_store(place / "runs.db", lambda store, run=run: store.create_run(run))
     alone = cli("reap", "--store", "runs.db")
     reaped = cli("reap", "--created-older-than", "1d", "--store", "runs.db")
     again = cli("reap", "--created-older-than", "1h", "--store", "runs.db", "--json").lines

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from stored_rows import in_store
 
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
@@ -85,22 +86,14 @@ async def looked_at_for_pruning(store: Store) -> None:
     await prune(store, older_than=timedelta(0), dry_run=True)
 
 
-def on(path: Path, reader: Reader) -> None:
-    async def opened() -> None:
-        async with SQLiteStore(path) as store:
-            await reader(store)
-
-    anyio.run(opened)
-
-
 READERS: list[Reader] = [followed, followed_all, exported, looked_at_for_pruning, resumed]
 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_needs_no_more_memory_for_a_longer_record(reader: Reader, stores: tuple[Path, Path]) -> None:
     """It reads page by page, and keeps what it counts."""
-    on(stores[0], reader)  # what is imported and kept once is not counted
-    few, many = (peak(lambda path=path: on(path, reader)) for path in stores)  # type: ignore[misc]
+    in_store(stores[0], reader)  # what is imported and kept once is not counted
+    few, many = (peak(lambda path=path: in_store(path, reader)) for path in stores)  # type: ignore[misc]
 
     assert many - few < CAPACITY
 

@@ -9,8 +9,9 @@ from contextlib import ExitStack
 import anyio
 import pytest
 from cutting_proxy import CuttingProxy
-from owning_processes import Workers, check_record, ended_by_another, in_the_end, process
+from owning_processes import Workers, check_record, ended_by_another, process
 from postgres_server import OwnServer, needs_own_server
+from stored_rows import in_store, stored_events
 
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies.events import RunFailed
@@ -35,13 +36,13 @@ def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_perm
             owner.until("ran held c0")
             proxy.refuses = True
             proxy.cut()
-            before = anyio.run(ended_by_another, server.url())
+            before = in_store(server.url(), ended_by_another)
             proxy.refuses = False
             owner.go_on()
             lines = owner.rest()
     finally:
         proxy.close()
-    after = anyio.run(in_the_end, server.url())
+    after = in_store(server.url(), stored_events)
 
     assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
     assert lines[-1].startswith("refused fenced")

@@ -7,15 +7,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import anyio
-
-from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
-from proctor.policies.events import TERMINAL, Event, RunStarted
-from proctor.supervisor import create_run
+from proctor.policies.events import TERMINAL, RunStarted
+from proctor.supervisor import Store, create_run
+from tests.stored_rows import in_store, stored_events
 
 from .ledger import Share
 
@@ -39,12 +38,12 @@ def races(seed: int, number: int) -> Share:
 def _raced(path: Path, *, several: bool) -> Iterator[str]:
     """One race, for one run or for several runs of one session; what is wrong with what came of it."""
     runs = [f"r{n}" for n in range(PROCESSES)] if several else ["r0"] * PROCESSES
-    anyio.run(_create, path, sorted(set(runs)))
+    in_store(path, partial(_create, sorted(set(runs))))
     lines = _executed(path, runs)
     ran = Counter(line for line in lines if line.startswith("ran "))
     ended = sum(line.startswith("ended completed") for line in lines)
     refused = sum(line.startswith("refused bad_usage") for line in lines)
-    events = anyio.run(_events, path)
+    events = in_store(path, stored_events)
     begun = [event.run_id for event in events if isinstance(event, RunStarted)]
     over = [event.run_id for event in events if isinstance(event, TERMINAL)]
     if ended + refused != PROCESSES or not ended or (ended > 1 and not several):
@@ -57,15 +56,9 @@ def _raced(path: Path, *, several: bool) -> Iterator[str]:
         yield f"the audit finds {findings}"
 
 
-async def _create(path: Path, runs: list[str]) -> None:
-    async with SQLiteStore(path) as store:
-        for run_id in runs:
-            await create_run(store, "go", run_id=run_id, session_id="s")
-
-
-async def _events(path: Path) -> list[Event]:
-    async with SQLiteStore(path) as store:
-        return [event async for event in store.read("s")]
+async def _create(runs: list[str], store: Store) -> None:
+    for run_id in runs:
+        await create_run(store, "go", run_id=run_id, session_id="s")
 
 
 def _executed(path: Path, runs: list[str]) -> list[str]:

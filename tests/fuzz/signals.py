@@ -13,12 +13,11 @@ from pathlib import Path
 from threading import Timer
 from typing import Final, NamedTuple
 
-import anyio
 import psutil
 
-from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.answering import token_for
+from tests.stored_rows import in_store
 
 from .ledger import Share
 
@@ -96,7 +95,8 @@ def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[list[st
         if sent is signal.SIGKILL and store.exists():
             env = os.environ | token_for(store)
             subprocess.run([*PROCTOR, "reap", "--store", store], check=True, capture_output=True, env=env)
-        statuses = anyio.run(_statuses, store) if store.exists() else []
+        runs = in_store(store, lambda kept: kept.runs()) if store.exists() else []
+    statuses = [run.status for run in runs]
     found = [f"the agent is alive: {process.pid}" for process in _alive(agent)]
     return statuses, [*_wrong(ran, sent, statuses, ends=ends), *found]
 
@@ -132,11 +132,6 @@ def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
             process.kill()
         err.seek(0)
         return Ran(code, out, err.read())
-
-
-async def _statuses(store: Path) -> list[str]:
-    async with SQLiteStore(store) as kept:
-        return [run.status for run in await kept.runs()]
 
 
 def _wrong(ran: Ran, sent: signal.Signals, statuses: list[str], *, ends: bool) -> list[str]:

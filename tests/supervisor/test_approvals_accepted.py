@@ -8,11 +8,12 @@ from typing import Any
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from stored_rows import stored_events
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Approval, Deny, Policy, ToolCall
-from proctor.policies.events import ApprovalEvent, Event, ToolApprovalDenied, ToolApprovalGranted
+from proctor.policies.events import ApprovalEvent, ToolApprovalDenied, ToolApprovalGranted
 from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.store import Store
@@ -57,10 +58,6 @@ async def until_pending(store: Store) -> ApprovalRequest:
     return found[0].request
 
 
-async def events_of(store: Store, session_id: str) -> list[Event]:
-    return [event async for event in store.read(session_id)]
-
-
 @pytest.mark.parametrize("granted", [True, False])
 @pytest.mark.parametrize("on_timeout", ["deny", "cancel"])
 async def test_an_answer_accepted_in_time_counts_though_its_owner_first_sees_that_the_time_is_up(
@@ -75,7 +72,7 @@ async def test_an_answer_accepted_in_time_counts_though_its_owner_first_sees_tha
         await store.answer(request.approval_id, given, at=datetime.now(UTC))
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
-    closed = [event for event in await events_of(store, handle.session_id) if isinstance(event, ApprovalEvent)][1:]
+    _, *closed = [e for e in await stored_events(store, handle.session_id) if isinstance(e, ApprovalEvent)]
     approval = await store.approval(request.approval_id)
 
     assert [type(event) for event in closed] == [ToolApprovalGranted if granted else ToolApprovalDenied]
@@ -118,7 +115,7 @@ async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store
     async with Supervisor(store, approver=approver) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking(60)])
         await handle.wait()
-    (requested, *_) = [e for e in await events_of(store, handle.session_id) if isinstance(e, ApprovalEvent)]
+    (requested, *_) = [e for e in await stored_events(store, handle.session_id) if isinstance(e, ApprovalEvent)]
     with pytest.raises(ApprovalError, match="granted by `bob`"):
         await answer(store, requested.approval_id, ApprovalAnswer(granted=False, **ANA))
 

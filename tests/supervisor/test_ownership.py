@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
+from stored_rows import stored_events
 from supervised import OPEN, denying
 
 from proctor.policies import Limits, Policy
@@ -39,12 +40,8 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 anyone = pytest.mark.anyio
 
 
-async def record(store: MemoryStore, session_id: str) -> list[ev.Event]:
-    return [event async for event in store.read(session_id)]
-
-
 async def ends(store: MemoryStore, session_id: str) -> list[type[ev.Event]]:
-    return [type(event) for event in await record(store, session_id) if isinstance(event, ev.TERMINAL)]
+    return [type(event) for event in await stored_events(store, session_id) if isinstance(event, ev.TERMINAL)]
 
 
 class Leaseless(MemoryStore):
@@ -171,10 +168,10 @@ async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
     assert lost.status == "failed"
     assert raised.value.kind == "fenced"
     assert [call.id for call in adapter.ran] == ["c1"]
-    (end,) = [event for event in await record(store, "s") if isinstance(event, ev.TERMINAL)]
+    (end,) = [event for event in await stored_events(store, "s") if isinstance(event, ev.TERMINAL)]
     assert isinstance(end, ev.RunFailed)
     assert end.error["code"] == "owner_lost"
-    assert [event.seq for event in await record(store, "s")] == list(range(1, end.seq + 1))
+    assert [event.seq for event in await stored_events(store, "s")] == list(range(1, end.seq + 1))
 
 
 async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session_id: str = "s") -> str:
@@ -214,7 +211,7 @@ async def test_a_held_call_of_a_lost_run_is_asked_again() -> None:
         unanswered = list(adapter.ran)
         await supervisor.approve(again.approval_id, by="ana")
         await handle.wait()
-    events = await record(store, "s")
+    events = await stored_events(store, "s")
 
     assert gone.value.kind == "owner_gone"
     assert again.approval_id != request.approval_id
@@ -274,7 +271,7 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported() -> None:
         return {"killed": [4711]}
 
     ended = [await reap(store, end_orphans=end_orphans), await reap(store, end_orphans=end_orphans)]
-    end = (await record(store, "s"))[-1]
+    end = (await stored_events(store, "s"))[-1]
 
     assert ([[run.run_id for run in runs] for runs in ended], [run_of(mark) for mark in marks]) == (
         [[run_id], []],
@@ -344,7 +341,7 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
                 ending.let.set()
             else:
                 elsewhere.cancel_scope.cancel()
-    events = await record(store, "s")
+    events = await stored_events(store, "s")
 
     assert waited == []
     assert [(await handle.wait()).status for handle in handles] == ["completed"]
@@ -365,7 +362,7 @@ async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: 
         ending.let.set()
 
     assert result.status == "completed"
-    assert [type(e) for e in await record(store, "s") if isinstance(e, ev.TERMINAL)] == [
+    assert [type(e) for e in await stored_events(store, "s") if isinstance(e, ev.TERMINAL)] == [
         ev.RunFailed,
         ev.RunCompleted,
     ]

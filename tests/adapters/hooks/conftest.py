@@ -1,7 +1,7 @@
 """A session of Claude Code as its hooks see it, over a store in a file."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,11 @@ class HookedSession:
         """What is stored, of these types if any are given."""
         async with SQLiteStore(self.store) as store:
             return [event async for event in store.read("s") if not types or event.type in types]
+
+    async def using(self, use: Callable[[SQLiteStore], Awaitable[Any]]) -> Any:
+        """What a use of its store gives."""
+        async with SQLiteStore(self.store) as store:
+            return await use(store)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from stored_rows import in_store
 
 from proctor.adapters.hooks import daemon
 from proctor.adapters.hooks.clients import claude
@@ -57,12 +58,8 @@ class Asking:
         return answer.held, hook
 
     def answers(self, approval_id: str, *, granted: bool) -> None:
-        async def take() -> None:
-            async with SQLiteStore(self.session.store) as store:
-                given = ApprovalAnswer(granted=granted, by="ana", tell_model=None if granted else "not today")
-                await approval_inbox.record_answer(store, approval_id, given)
-
-        anyio.run(take)
+        given = ApprovalAnswer(granted=granted, by="ana", tell_model=None if granted else "not today")
+        in_store(self.session.store, lambda store: approval_inbox.record_answer(store, approval_id, given))
 
     def logs(self, *rows: dict[str, Any], name: str = "s.jsonl") -> None:
         """The client writes these into its log, or into one of a subagent."""
@@ -221,12 +218,7 @@ def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking
     held, hook = asking.question()
     if answers:
         asking.answers(held, granted=True)
-
-    async def stop() -> None:
-        async with SQLiteStore(asking.session.store) as store:
-            await KillSwitch(store).kill(by="ana", everything=True)
-
-    anyio.run(stop)
+    in_store(asking.session.store, lambda store: KillSwitch(store).kill(by="ana", everything=True))
     waiting = asking.judge.resolve_held(hook, held)
     given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
     later, question = asking.judge.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())

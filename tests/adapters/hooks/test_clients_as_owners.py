@@ -12,7 +12,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from hook_processes import daemons, end_daemons
-from stored_rows import stored_rows
+from stored_rows import in_store, stored_events, stored_rows
 from terminal import Terminal
 
 from proctor.adapters.hooks import daemon, decider
@@ -60,14 +60,9 @@ def clients() -> Iterator[Clients]:
     opened.end()
 
 
-async def using(session: Any, use: Callable[[SQLiteStore], Any]) -> Any:
-    async with SQLiteStore(session.store) as store:
-        return await use(store)
-
-
 async def runs(session: Any) -> list[RunInfo]:
     """The runs of the session, oldest first."""
-    found: list[RunInfo] = await using(session, lambda store: store.runs())
+    found: list[RunInfo] = await session.using(lambda store: store.runs())
     return found[::-1]
 
 
@@ -94,7 +89,7 @@ async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, c
     assert run.status == "running"
     assert run.owner is not None
     assert (run.owner.pid, run.owner.started, run.owner.gone) == (session.client.pid, session.client.started, False)
-    assert await using(session, reap) == []
+    assert await session.using(reap) == []
     session.post("c3", command="ls")
     session.hook("Stop")
     assert [run.status for run in await runs(session)] == ["completed"]
@@ -166,7 +161,7 @@ async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goe
     session.end()
     clients.kill(session.client)
     if reaps:
-        [reaped] = await using(session, reap)
+        [reaped] = await session.using(reap)
         assert reaped.owner.is_client
     before = await session.events()
     session.client = clients.start()
@@ -206,7 +201,7 @@ async def test_another_client_in_the_same_session_does_not_take_its_run(session:
 async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: Clients) -> None:
     """At once, as nobody reads orders for it; its next call is refused, and its next prompt is a run of its own."""
     begun(session, clients.start())
-    [outcome] = await using(session, lambda store: KillSwitch(store).kill(by="ana", everything=True, wait_s=30))
+    [outcome] = await session.using(lambda store: KillSwitch(store).kill(by="ana", everything=True, wait_s=30))
     after = session.pre("c3", command="ls")
     session.prompt("p2")
 
@@ -231,7 +226,7 @@ async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any
             assert refused.value.kind == "fenced"
 
     assert await session.events() == before
-    assert [run.status for run in await using(session, reap)] == ["lost"]
+    assert [run.status for run in await session.using(reap)] == ["lost"]
 
 
 async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: Any, clients: Clients) -> None:
@@ -258,7 +253,7 @@ async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients:
     stored_rows(session.store, "UPDATE owners SET started = started - 1")
 
     assert [run.status for run in await runs(session)] == ["lost"]
-    assert len(await using(session, reap)) == 1
+    assert len(await session.using(reap)) == 1
 
 
 async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
@@ -365,12 +360,8 @@ def test_its_run_fails_with_the_response_that_the_model_does_not_give(governed: 
     assert (end.error or {})["message"] == "API Error: 400 scripted 400"
 
 
-def events(path: Any, session_id: str) -> list[Event]:
-    async def read() -> list[Event]:
-        async with SQLiteStore(path) as store:
-            return [event async for event in store.read(session_id)]
-
-    return anyio.run(read)
+def events(path: Any, session_id: str) -> Any:
+    return in_store(path, lambda store: stored_events(store, session_id))
 
 
 @pytest.mark.claude
@@ -404,10 +395,6 @@ def test_without_the_process_that_judges_its_run_is_lost_and_reaped(working: Any
         client.kill()
     run = until(working.store, lambda run: run.status == "lost")
 
-    async def reaped() -> list[RunInfo]:
-        async with SQLiteStore(working.store) as store:
-            return await reap(store)
-
     assert while_there == "running"
-    assert [each.run_id for each in anyio.run(reaped)] == [run.run_id]
+    assert [each.run_id for each in in_store(working.store, reap)] == [run.run_id]
     assert events(working.store, run.session_id)[-1].type == "run_failed"

@@ -4,7 +4,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -351,11 +350,6 @@ def test_the_person_is_told_of_an_input_that_ends_the_run(session: Any) -> None:
 NINE_CALLS = "{name: p, limits: {max_tool_calls: 9}}"
 
 
-async def using(session: Any, use: Callable[[KillSwitch], Any]) -> Any:
-    async with SQLiteStore(session.store) as store:
-        return await use(KillSwitch(store))
-
-
 @pytest.mark.parametrize("scope", [{"everything": True}, {"tenant": "acme"}, {"label": "team=x"}], ids=str)
 async def test_nothing_begins_while_starts_are_blocked(session: Any, scope: dict[str, Any]) -> None:
     """The person is told who, when and why. A call of a prompt that was not seen ends its response, and the model is
@@ -364,11 +358,11 @@ async def test_nothing_begins_while_starts_are_blocked(session: Any, scope: dict
     session.policy.write_text(NINE_CALLS)
     session.context = RunContext(tenant="acme", labels={"team": "x"})
     session.prompt("p1")
-    await using(session, lambda switch: switch.block_starts(by="ana", reason="an incident", **scope))
+    await session.using(lambda store: KillSwitch(store).block_starts(by="ana", reason="an incident", **scope))
     blocked = session.prompt("p2")
     session.hook("Stop")
     unseen = session.pre("c1", command="ls")
-    await using(session, lambda switch: switch.lift(by="ana", **scope))
+    await session.using(lambda store: KillSwitch(store).lift(by="ana", **scope))
 
     assert blocked.verdict == "deny"
     assert " starts: `ana` froze them at" in blocked.reason

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from calling import called
+from stored_rows import in_store, stored_events
 
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
-from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.processes import as_owner
@@ -147,13 +146,9 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
     client = as_owner(os.getpid(), CLIENT)
     answer, given = session.judge.answer_hook(json.dumps(data).encode(), client, agent="cursor")
     early = session.judge.resolve_held(given, answer.held, agent="cursor")
-
-    async def answers() -> None:
-        async with SQLiteStore(tmp_path / "store.db") as store:
-            await approval_inbox.record_answer(store, answer.held, ApprovalAnswer(granted=bool(granted), by="ana"))
-
     if granted is not None:
-        anyio.run(answers)
+        by_ana = ApprovalAnswer(granted=granted, by="ana")
+        in_store(tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, answer.held, by_ana))
     heard = early
     deadline = time.monotonic() + PATIENCE_S
     while heard is None and time.monotonic() < deadline:
@@ -233,12 +228,11 @@ def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Se
     """Of a client that does not say which calls of a response are over."""
     session.call("ls")
     session.hook(next(event for event, kind in CLIENTS[session.agent].events.items() if kind == "stop"))
+    types = [event.type for event in in_store(tmp_path / "store.db", stored_events)]
 
-    async def ends() -> list[str]:
-        async with SQLiteStore(tmp_path / "store.db") as store:
-            return [event.type async for event in store.read("s") if event.type.endswith(("_failed", "_completed"))]
-
-    assert anyio.run(ends) == ["tool_call_failed", "turn_completed", "run_completed"]
+    assert [type for type in types if type.endswith(("_failed", "_completed"))] == [
+        *("tool_call_failed", "turn_completed", "run_completed")
+    ]
 
 
 THEIRS = '{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}'

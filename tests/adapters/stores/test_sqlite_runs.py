@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from cluster_processes import spec
-from stored_rows import stored_rows
+from stored_rows import stored_events, stored_rows
 
 from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.operations.service import OperatorService
@@ -77,10 +77,6 @@ anyio.run(main, backend=sys.argv[2])
 """
 
 
-async def stored(store: SQLiteStore) -> list[ev.Event]:
-    return [event async for event in store.read("s")]
-
-
 async def run(store: SQLiteStore, steps: Sequence[Step]) -> Any:
     with anyio.fail_after(PATIENCE_S):
         return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
@@ -104,9 +100,9 @@ def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: st
 
     async def go_on() -> None:
         async with SQLiteStore(path) as store:
-            before = await stored(store)
+            before = await stored_events(store)
             result = await run(store, [ev.MessageReceived(content="hello again")])
-            events = await stored(store)
+            events = await stored_events(store)
             runs = await store.runs()
 
         check_gapless(events)
@@ -131,7 +127,7 @@ async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp
     async with SQLiteStore(tmp_path / "record.db", max_bytes=400_000) as store:
         with pytest.raises(StoreError, match="is full") as raised:
             await run(store, steps)
-        events = await stored(store)
+        events = await stored_events(store)
 
     check_gapless(events)
     assert list(raised.value.partial.events) == events
@@ -153,7 +149,7 @@ async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_
         other.execute("ROLLBACK")
         other.close()
         result = await run(store, [])
-        events = await stored(store)
+        events = await stored_events(store)
         runs = await store.runs()
 
     assert adapter.ran == []
@@ -172,7 +168,7 @@ async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_s
             await other.append([ev.MessageReceived(session_id="s", content="theirs")])
 
         result = await run(store, [Ask(id=f"c{n}", name="read", first=meddle, meanwhile=meddle) for n in range(20)])
-        events = await stored(store)
+        events = await stored_events(store)
 
     check_gapless(events)
     assert list(result.events) == [event for event in events if event.run_id == result.run_id]
@@ -206,7 +202,7 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, any
     async with SQLiteStore(tmp_path / "record.db") as store:
         appended = await store.append(batch)
         again = await store.append([batch[2], batch[0]])
-        events = await stored(store)
+        events = await stored_events(store)
 
     assert events == appended == await MemoryStore().append(batch)
     assert again == [events[2], events[0]]

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
-from stored_rows import stored_rows
+from stored_rows import stored_events, stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
@@ -30,10 +30,6 @@ pytestmark = pytest.mark.anyio
 
 def message(text: str, *, event_id: str = "", session_id: str = "s") -> MessageReceived:
     return MessageReceived(session_id=session_id, content=text, event_id=event_id)
-
-
-async def stored(store: SQLiteStore) -> list[Event]:
-    return [event async for event in store.read("s")]
 
 
 @pytest.fixture
@@ -55,10 +51,10 @@ async def test_a_full_disk_refuses_and_loses_nothing(store: SQLiteStore) -> None
 
     assert caught.value.kind == "unwritable"
     assert len(acknowledged) > 3
-    assert await stored(store) == acknowledged
+    assert await stored_events(store) == acknowledged
     assert await store.last_seq("s") == len(acknowledged)
     acknowledged += await store.append([message("small")])
-    assert await stored(store) == acknowledged
+    assert await stored_events(store) == acknowledged
 
 
 async def test_a_batch_too_large_for_the_disk_takes_no_other_with_it(store: SQLiteStore) -> None:
@@ -78,7 +74,7 @@ async def test_a_batch_too_large_for_the_disk_takes_no_other_with_it(store: SQLi
                 tasks.start_soon(append_huge)
 
     assert kinds == ["unwritable"]
-    assert [event.seq for event in await stored(store)] == list(range(1, 16))
+    assert [event.seq for event in await stored_events(store)] == list(range(1, 16))
 
 
 async def test_a_record_that_was_damaged_is_named(store: SQLiteStore) -> None:
@@ -86,7 +82,7 @@ async def test_a_record_that_was_damaged_is_named(store: SQLiteStore) -> None:
     await store.append([message("a"), message("b")])
     stored_rows(store.path, "UPDATE events SET data = x'7b' WHERE seq = 2")
     with pytest.raises(StoreError, match="record 2 of session `s` cannot be read") as caught:
-        await stored(store)
+        await stored_events(store)
 
     assert caught.value.kind == "corrupt"
 
@@ -108,7 +104,7 @@ async def test_one_writer_serves_several_event_loops(store: SQLiteStore) -> None
             for _ in range(20):
                 await store.append([message("here")])
 
-    assert [event.seq for event in await stored(store)] == list(range(1, 61))
+    assert [event.seq for event in await stored_events(store)] == list(range(1, 61))
 
 
 async def test_more_than_a_transaction_holds_is_written_in_order(store: SQLiteStore) -> None:
@@ -121,7 +117,7 @@ async def test_more_than_a_transaction_holds_is_written_in_order(store: SQLiteSt
     async with anyio.create_task_group() as tasks:
         for size in (1, 1500, 3, 700, 63, 129):
             tasks.start_soon(append, size)
-    events = await stored(store)
+    events = await stored_events(store)
 
     assert [event.seq for event in events] == list(range(1, 1 + 1 + 1500 + 3 + 700 + 63 + 129))
     for batch in results:
@@ -297,7 +293,7 @@ async def test_every_way_of_writing_ties_records_together(tmp_path: Path) -> Non
         await other.append([message("d"), message("nul \0 in an id", session_id="u", event_id="x\0y")])
         await one.append([message("again", event_id="e"), message("f")])
         await other.append([message("g"), message("h", session_id="t")])
-        seqs = [event.seq for event in await stored(one)]
+        seqs = [event.seq for event in await stored_events(one)]
 
     assert seqs == list(range(1, 6))
     assert len(digests(path)) == 8

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from owning_processes import Process, Workers, check_record, ended_by_another, in_the_end, process, recorded
+from owning_processes import Process, Workers, check_record, ended_by_another, process
 from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
+from stored_rows import in_store, stored_events
 
-from proctor.adapters.stores import SQLiteStore, open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies.events import TERMINAL, Event, RunCompleted, RunFailed
-from proctor.supervisor import KillOutcome, KillSwitch, RunInfo, all_runs, create_run
+from proctor.supervisor import KillOutcome, KillSwitch, RunInfo, Store, all_runs, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -42,17 +42,15 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
     """Repeatedly: one executes it, the other learns so."""
 
-    async def created() -> None:
-        async with open_store(name) as store:
-            for n in range(RACES):
-                await create_run(store, "go", run_id=f"r{n}", session_id=f"s{n}")
+    async def created(store: Store) -> None:
+        for n in range(RACES):
+            await create_run(store, "go", run_id=f"r{n}", session_id=f"s{n}")
 
-    async def ends() -> list[list[type[Event]]]:
-        async with open_store(name) as store:
-            found = [await recorded(store, f"s{n}") for n in range(RACES)]
+    async def ends(store: Store) -> list[list[type[Event]]]:
+        found = [await stored_events(store, f"s{n}") for n in range(RACES)]
         return [[type(event) for event in events if isinstance(event, TERMINAL)] for events in found]
 
-    anyio.run(created)
+    in_store(name, created)
     with process(name, "execute") as one, process(name, "execute") as other:
         for each in (one, other):
             each.until("ready")
@@ -67,7 +65,7 @@ def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
     ran = Counter(line for line in one.rest() + other.rest() if line.startswith("ran "))
 
     assert ran == {f"ran r{n} c{k}": 1 for n in range(RACES) for k in range(3)}
-    assert anyio.run(ends) == [[RunCompleted]] * RACES
+    assert in_store(name, ends) == [[RunCompleted]] * RACES
 
 
 def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
@@ -78,11 +76,11 @@ def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
             owner.process.send_signal(signal.SIGSTOP)
         else:
             stop_between_writes(owner.process, Path(name))
-        before = anyio.run(ended_by_another, name)
+        before = in_store(name, ended_by_another)
         owner.process.send_signal(signal.SIGCONT)
         owner.go_on()
         lines = owner.rest()
-    after = anyio.run(in_the_end, name)
+    after = in_store(name, stored_events)
 
     assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
     assert lines[-1].startswith("refused fenced")
@@ -94,16 +92,15 @@ def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
 def test_an_owner_that_lives_is_left_alone(name: str) -> None:
     """Nobody takes its runs away, however long they take."""
 
-    async def looked_at() -> tuple[str, list[RunInfo]]:
-        async with open_store(name) as store:
-            await anyio.sleep(1.5)  # three leases, on the clock of real processes
-            run = await store.run("held")
-            assert run is not None
-            return run.status, await reap(store)
+    async def looked_at(store: Store) -> tuple[str, list[RunInfo]]:
+        await anyio.sleep(1.5)  # three leases, on the clock of real processes
+        run = await store.run("held")
+        assert run is not None
+        return run.status, await reap(store)
 
     with process(name, "hold", "0.5") as owner:
         owner.until("ran held c0")
-        found = anyio.run(looked_at)
+        found = in_store(name, looked_at)
         for _ in range(2):
             owner.go_on()
         lines = owner.rest()
@@ -142,27 +139,25 @@ def starts(many: Process) -> str:
     return code
 
 
-async def killed(store: Path) -> list[KillOutcome]:
-    async with SQLiteStore(store) as opened:
-        return await KillSwitch(opened).kill(by="ana", everything=True, block_starts=True, wait_s=PATIENCE_S)
+async def killed(store: Store) -> list[KillOutcome]:
+    return await KillSwitch(store).kill(by="ana", everything=True, block_starts=True, wait_s=PATIENCE_S)
 
 
 def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: Path) -> None:
     """Then nothing starts in any of them until that is lifted."""
     store = tmp_path / "runs.db"
 
-    async def looked_at_and_lifted() -> Counter[str]:
-        async with SQLiteStore(store) as opened:
-            found: Counter[str] = Counter([run.status async for run in all_runs(opened)])
-            refused.extend([starts(many) for many in three])
-            await KillSwitch(opened).lift(by="ana", everything=True)
-            return found
+    async def looked_at_and_lifted(opened: Store) -> Counter[str]:
+        found: Counter[str] = Counter([run.status async for run in all_runs(opened)])
+        refused.extend([starts(many) for many in three])
+        await KillSwitch(opened).lift(by="ana", everything=True)
+        return found
 
     refused: list[str] = []
     with ExitStack() as processes:
         three = [processes.enter_context(many_runs(store, count)) for count in (167, 167, 166)]
-        outcomes = anyio.run(killed, store)
-        after = anyio.run(looked_at_and_lifted)
+        outcomes = in_store(store, killed)
+        after = in_store(store, looked_at_and_lifted)
         again = [starts(many) for many in three]
 
     assert len({outcome.run_id for outcome in outcomes}) == len(outcomes) == 500
@@ -178,7 +173,7 @@ def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
     with many_runs(store, 5) as gone, many_runs(store, 5):
         gone.process.kill()
         gone.process.wait()
-        outcomes = anyio.run(killed, store)
+        outcomes = in_store(store, killed)
 
     found = Counter((outcome.status, outcome.ended) for outcome in outcomes)
 
@@ -200,7 +195,7 @@ def test_a_wall_clock_that_was_moved_stops_no_switch(
     store = tmp_path / "runs.db"
     with many_runs(store, 3) as many:
         monkeypatch.setattr("proctor.supervisor.control.kill_switch.datetime", Moved)
-        outcomes = anyio.run(killed, store)
+        outcomes = in_store(store, killed)
         refused = starts(many)
 
     assert [(outcome.status, outcome.ended) for outcome in outcomes] == [("cancelled", True)] * 3
