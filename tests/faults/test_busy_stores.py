@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-import trio.testing
 from cluster_processes import spec
 
 from proctor.adapters.fleet import Fleet
@@ -114,7 +113,7 @@ async def _shows_the_page(store: Store) -> None:
     _shows_the_page,
 ])  # fmt: skip
 async def test_who_waits_asks_again_in_measure(
-    waiting: Callable[[Store], Awaitable[None]], autojump_clock: trio.testing.MockClock
+    waiting: Callable[[Store], Awaitable[None]], autojump_clock: object
 ) -> None:
     """Twenty times a second at most, as if nothing else were stored."""
     store = Busy()

@@ -5,7 +5,6 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-import trio.testing
 from answering import until_held
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, denying
@@ -425,7 +424,7 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool) -> Non
 
 
 @pytest.mark.trio
-async def test_approvals_are_listed_oldest_first(autojump_clock: trio.testing.MockClock) -> None:
+async def test_approvals_are_listed_oldest_first(autojump_clock: object) -> None:
     """Whichever run is older, and whoever asks the store."""
     store = MemoryStore()
     late = FakeAdapter([Pause(20), Ask(name="bash", input={"n": 2})])

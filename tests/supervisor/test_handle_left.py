@@ -68,10 +68,7 @@ async def timed_out(run: Awaitable[None]) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
 async def test_asyncios_own_timeouts_end_the_run(
-    waiting: Waiting,
-    within: Callable[[Awaitable[None]], Awaitable[None]],
-    anyio_backend: str,
-    monkeypatch: pytest.MonkeyPatch,
+    waiting: Waiting, within: Callable[[Awaitable[None]], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As programs that know nothing of anyio write them; the time is up once the agent has begun."""
     loop, later = asyncio.get_running_loop(), [0.0]
@@ -87,9 +84,7 @@ async def test_asyncios_own_timeouts_end_the_run(
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
-async def test_a_task_of_asyncio_that_is_cancelled_ends_its_run_first(
-    waiting: Waiting, times: int, anyio_backend: str
-) -> None:
+async def test_a_task_of_asyncio_that_is_cancelled_ends_its_run_first(waiting: Waiting, times: int) -> None:
     """However often it is cancelled meanwhile."""
     store, begun = MemoryStore(), asyncio.Event()
     adapter = Started(begun.set)

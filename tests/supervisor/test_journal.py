@@ -145,7 +145,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(failures: int, aut
 @pytest.mark.parametrize(
     "kind", ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"]
 )
-async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: object) -> None:
     """The record stays as it is, and is still owed."""
     store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
     run = Written(store)
@@ -156,7 +156,7 @@ async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_cloc
     assert run.journal.unsettled
 
 
-async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: object) -> None:
     """Whoever waits goes on after the time given, with the error; nothing is asked a second time meanwhile.
 
     What is being written counts as waiting: a store that is slow with much holds the provider as well.
@@ -215,7 +215,7 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
     ("is silent", "has not answered for 45 seconds", ANSWER_S),
 ])  # fmt: skip
 async def test_a_retry_of_a_failing_store_raises_what_it_raises(
-    does: Exception | str, error: str, took: float, autojump_clock: trio.testing.MockClock
+    does: Exception | str, error: str, took: float, autojump_clock: object
 ) -> None:
     """An error that is not about a record is the store's own; a silent one has as long as a store may take."""
     run = Written(ScriptedStore(FULL, does))
@@ -255,7 +255,7 @@ async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None
 
 @pytest.mark.parametrize("more", [False, True])
 async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
-    more: bool, autojump_clock: trio.testing.MockClock
+    more: bool, autojump_clock: object
 ) -> None:
     """Whoever cancels the writer learns so; if somebody else has ended the run since, that is not what is owed."""
     store = ScriptedStore("stores and is silent")
@@ -279,7 +279,7 @@ async def test_what_nobody_writes_yet_is_waited_for() -> None:
     assert await waits_until_flushed(run, run.journal.drained) == (True, True)
 
 
-async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: object) -> None:
     """What is recorded afterwards is written as ever."""
     store = ScriptedStore("is slow")
     run = Written(store)

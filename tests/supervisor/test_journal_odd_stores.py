@@ -43,7 +43,7 @@ class Silent(MemoryStore):
 @pytest.mark.trio
 @pytest.mark.parametrize("until", [0, 1])
 async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
-    until: int, autojump_clock: trio.testing.MockClock
+    until: int, autojump_clock: object
 ) -> None:
     """Then the client is ended down its ladder, and the caller told that the record has no end."""
     store, adapter = Silent(until), FakeAdapter([MessageReceived(content="x"), Pause()])
@@ -63,7 +63,7 @@ async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
 
 
 @pytest.mark.trio
-async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: object) -> None:
     """The policy's refusal is the caller's error, the store's its cause; a held call is refused."""
     store, adapter = Silent(1), FakeAdapter([Ask(id="c1", name="read")])
     policy = Policy(name="p", limits=Limits(max_duration_ms=60_000), on_violation="cancel")
@@ -88,7 +88,7 @@ async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(autojump
 @pytest.mark.trio
 @pytest.mark.parametrize(("deaf", "after_s", "ended"), [(0, HURRY_S + 0.9 * ANSWER_S, 1), (2, 1.1 * HURRY_S, 0)])
 async def test_a_store_that_answers_late_has_the_whole_record_once(
-    deaf: int, after_s: float, ended: int, autojump_clock: trio.testing.MockClock
+    deaf: int, after_s: float, ended: int, autojump_clock: object
 ) -> None:
     """Whether the client has ended by then or not; nothing is asked twice, and the caller has his result."""
     store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=deaf)
@@ -184,7 +184,7 @@ async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run()
 
 @pytest.mark.trio
 async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hurts_no_run(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is asked again a second later, and the log says that it failed."""
     assert await cancelled_by_order(Unheard(RuntimeError), OPEN) == ("cancelled", "enough")
@@ -212,7 +212,7 @@ async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(autojum
 
 
 @pytest.mark.trio
-async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock: object) -> None:
     """What was asked of the store was answered. How it was ended at last is on record."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1)
     async with Supervisor(MemoryStore()) as supervisor:
@@ -232,7 +232,7 @@ async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock
 @pytest.mark.trio
 @pytest.mark.parametrize("stores", [True, False])
 async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_comes_back(
-    stores: bool, autojump_clock: trio.testing.MockClock
+    stores: bool, autojump_clock: object
 ) -> None:
     """Whether it stored what it never answered or not: one end, no unit twice, and the run is over in its list."""
 

@@ -349,7 +349,7 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
 
 
 @pytest.mark.trio
-async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: object) -> None:
     """Its lease is over some time, and the session is not kept for good."""
     store, ending = MemoryStore(), Ending()
     await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
@@ -553,7 +553,7 @@ class SlowClaims(MemoryStore):
 
 
 @pytest.mark.trio
-async def test_many_runs_that_nobody_owns_are_ended_several_at_a_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_many_runs_that_nobody_owns_are_ended_several_at_a_time(autojump_clock: object) -> None:
     """Those of one session one after another, as a claim of one keeps the others."""
     store, began = SlowClaims(), trio.current_time()
     for n in range(100):

@@ -104,7 +104,7 @@ async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it
 
 
 async def test_each_rung_is_taken_for_as_long_as_its_bound_until_the_provider_has_ended(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: object,
 ) -> None:
     """One that raises, or says nothing, is followed by the next; after the end none is taken."""
     ended, taken = OneShotEvent(), []

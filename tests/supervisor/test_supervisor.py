@@ -272,9 +272,7 @@ async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_starts_after_the_machine_slept_is_recorded_at_its_time(
-    monkeypatch: pytest.MonkeyPatch, anyio_backend: str
-) -> None:
+async def test_what_starts_after_the_machine_slept_is_recorded_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the event loop stood still meanwhile; a run that goes on keeps it, for its deadlines."""
     real, hours = time.time, list[int]()
     async with Supervisor(MemoryStore()) as supervisor:

@@ -49,7 +49,7 @@ async def test_a_run_that_ends_just_before_its_deadline_is_not_cancelled(autojum
     assert (result.status, result.policy.violations) == ("completed", ())
 
 
-async def test_idleness_starts_again_with_every_event(autojump_clock: trio.testing.MockClock) -> None:
+async def test_idleness_starts_again_with_every_event(autojump_clock: object) -> None:
     """Three pauses below the limit, then one above it."""
     message = MessageReceived(content="still here")
     steps: list[Step] = [message, Pause(4), message, Pause(4), message, Pause(4), message, Pause()]
@@ -105,7 +105,7 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(autoju
 
 @pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])
 async def test_an_unanswered_approval_expires_as_expired(
-    on_timeout: Any, cancelled: bool, autojump_clock: trio.testing.MockClock
+    on_timeout: Any, cancelled: bool, autojump_clock: object
 ) -> None:
     """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`."""
     policy = denying("request_approval", approval=Approval(timeout_s=30, on_timeout=on_timeout))
@@ -126,7 +126,7 @@ async def test_an_unanswered_approval_expires_as_expired(
     assert [call.id for call in adapter.ran] == ([] if cancelled else ["c2"])
 
 
-async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(autojump_clock: object) -> None:
     """Each rung is bounded, and what each did is in the terminal event."""
     adapter = FakeAdapter([Pause()], deaf=2, rung_s=3)
     error, took = await refused(adapter, limited(max_duration_ms=1_000))
@@ -137,7 +137,7 @@ async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(autojump_cloc
     assert [step["ended"] for step in terminal.evidence["rungs"]] == [False, False, True]
 
 
-async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: trio.testing.MockClock) -> None:
+async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: object) -> None:
     """One task wakes them all."""
     async with Supervisor(MemoryStore(), max_running=500) as supervisor:
         handles = [
@@ -153,7 +153,7 @@ async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: trio.te
     assert trio.current_time() < 10.1
 
 
-async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: object) -> None:
     """The clock runs from the start of the run, not from the client's first word."""
 
     class Hangs(FakeAdapter):
@@ -166,7 +166,7 @@ async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: trio.
     assert error.partial.events[-1].evidence["rungs"] == [{"rung": "abandon"}]
 
 
-async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: object) -> None:
     """The run goes on; a prompt that stays open would take an answer that nobody waits for."""
     began, ended = trio.current_time(), []
 
@@ -267,7 +267,7 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
 
 @pytest.mark.parametrize("deaf", [0, 1])
 async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_to_stop(
-    deaf: int, autojump_clock: trio.testing.MockClock
+    deaf: int, autojump_clock: object
 ) -> None:
     """However long that one does not listen, or the end of its run takes to be recorded: no time passes."""
     answers = trio.Event()

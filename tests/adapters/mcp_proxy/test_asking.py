@@ -86,7 +86,7 @@ CALLS: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any, anyio_backend: str) -> None:
+async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any) -> None:
     """A portable name means what the tools of a server without a name are mostly called, as on the functions of a
     framework; a named server's tools are those of no agent. Two servers that offer one tool are told apart by their
     names, under one policy, each with its own record; a denied tool asks nobody, as the server never hears of the

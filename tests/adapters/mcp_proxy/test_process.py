@@ -113,9 +113,7 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_ends_the_proxy_and_its_server(
-    tmp_path: Path, anyio_backend: str, sent: signal.Signals
-) -> None:
+async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, sent: signal.Signals) -> None:
     """The server's process does not outlive the proxy, and the run has its end; one Ctrl-C more changes nothing."""
     pid_file = tmp_path / "pid"
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
@@ -141,7 +139,7 @@ async def test_a_signal_ends_the_proxy_and_its_server(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: str) -> None:
+async def test_clients_over_http_share_one_run(tmp_path: Path) -> None:
     """Two sessions of the protocol spend one budget; the server itself is reached over HTTP too."""
     policy = "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}"
     (tmp_path / "inner").mkdir()
@@ -167,7 +165,7 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path, anyio_backend: str) -> None:
+async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path) -> None:
     """That is no error, and the run goes on with other clients."""
     pid_file = tmp_path / "pid"
     with anyio.fail_after(PATIENCE_S):
@@ -191,7 +189,7 @@ async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path, anyio
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_clients_that_went_without_a_word_keep_no_other_out(
-    tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session that waits longest makes room, with its server; one whose client is there goes on."""
     monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
@@ -229,9 +227,7 @@ async def test_clients_that_went_without_a_word_keep_no_other_out(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancelled_run_exits_with_1_after_its_answer(
-    tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over its own pipes: the refused call is answered, then the process says why it ended."""
     monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", PATIENCE_S)
     target = tmp_path / "never"

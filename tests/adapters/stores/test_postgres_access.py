@@ -76,7 +76,7 @@ def refused_to(server: OwnServer, role: str, *statements: str) -> None:
 @NEEDS_OWN_SERVER
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnServer, anyio_backend: str) -> None:
+async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnServer) -> None:
     """A supervisor runs, orders and answers, and rewrites nothing; retention prunes, and changes no event; who only
     looks sees everything and writes nothing. The record is whole, and stays as it is.
     """

@@ -137,7 +137,7 @@ async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
 
 @NEEDS_OWN_SERVER
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer, anyio_backend: str) -> None:
+async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer) -> None:
     """The commands of the page. A cursor that was kept is good; the run waits there still."""
     async with PostgresStore(server.url()) as store, Supervisor(store) as supervisor:
         agent = FakeAdapter([Ask(id="c1", name="deploy", input={"to": "prod"})])

@@ -192,7 +192,7 @@ async def test_a_lease_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path, anyio_backend: str) -> None:
+async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path) -> None:
     """Text with NUL, and an event of many megabytes among small ones, in one write."""
     large = "y" * (65 * 1024 * 1024)
     batch = [
@@ -281,7 +281,7 @@ async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_hea
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("status", [("created",), ("created", "running", "lost"), ("completed", "failed")])
 async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
-    status: tuple[Any, ...], tmp_path: Path, anyio_backend: str
+    status: tuple[Any, ...], tmp_path: Path
 ) -> None:
     """Each worker of a fleet asks for those that wait whenever something is stored."""
     async with SQLiteStore(tmp_path / "runs.db", synchronous="OFF") as store:
@@ -299,7 +299,7 @@ async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_budgets_are_listed_in_three_queries_however_many_there_are(tmp_path: Path, anyio_backend: str) -> None:
+async def test_budgets_are_listed_in_three_queries_however_many_there_are(tmp_path: Path) -> None:
     """A database elsewhere answers each in its time, and the page asks again whenever something is stored."""
     async with SQLiteStore(tmp_path / "runs.db") as store:
         epoch = (await store.register(Owner(owner_id="o"), lease_s=3600)).epoch

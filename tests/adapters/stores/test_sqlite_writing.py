@@ -231,9 +231,7 @@ async def asks_for_what_is_none(path: Path) -> None:
     exports_and_imports_it,
     asks_for_what_is_none,
 ])  # fmt: skip
-async def test_the_log_stays_while_a_store_is_open(
-    what: Callable[[Path], Awaitable[None]], tmp_path: Path, anyio_backend: str
-) -> None:
+async def test_the_log_stays_while_a_store_is_open(what: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:
     """Whatever else this process does with the file, and whoever else comes and goes."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store:

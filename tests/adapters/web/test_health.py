@@ -121,7 +121,7 @@ class _CountingStore(MemoryStore):
 
 
 @pytest.mark.trio
-async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock: Any) -> None:
+async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock: object) -> None:
     """Nobody without a token makes work for it."""
     store = _CountingStore()
     health = StoreHealth(store)
@@ -136,7 +136,7 @@ async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock:
 
 
 @pytest.mark.trio
-async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump_clock: Any) -> None:
+async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump_clock: object) -> None:
     """All who ask meanwhile are told at the same time."""
     store = _CountingStore()
     store.stuck = True
