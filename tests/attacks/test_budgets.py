@@ -7,16 +7,8 @@ import pytest
 
 from proctor.policies import Budget, Policy, PolicyViolationError, RunContext
 from proctor.policies import events as ev
-from proctor.supervisor import (
-    MemoryStore,
-    ProctorError,
-    ProviderError,
-    RunResult,
-    Supervisor,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, ProctorError, RunResult, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio

@@ -13,18 +13,9 @@ from proctor.adapters.fleet import Fleet
 from proctor.adapters.fleet.worker import Starts
 from proctor.adapters.operations.service import OperatorService
 from proctor.policies.events import RunStarted, ToolApprovalRequested
-from proctor.supervisor import (
-    ApprovalAnswer,
-    KillSwitch,
-    MemoryStore,
-    Owner,
-    RunInfo,
-    Store,
-    answer,
-    cancel_for_approval,
-)
+from proctor.supervisor import KillSwitch, MemoryStore, Store, answer, cancel_for_approval
 from proctor.supervisor.launch.launch import claim_created
-from proctor.supervisor.ports.stored_types import ENDING
+from proctor.supervisor.ports.stored_types import ENDING, ApprovalAnswer, Owner, RunInfo
 from proctor.supervisor.testing.fakes import FakeAdapter
 
 IN_S = 10.0

@@ -18,20 +18,8 @@ from postgres_server import needs_postgres, new_schema
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import TERMINAL
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalError,
-    KillSwitch,
-    StartsBlockedError,
-    Store,
-    StoreError,
-    Supervisor,
-    UsageError,
-    all_runs,
-    answer,
-    create_run,
-    pending,
-)
+from proctor.supervisor import ApprovalAnswer, KillSwitch, Store, Supervisor, all_runs, answer, create_run, pending
+from proctor.supervisor.errors import ApprovalError, StartsBlockedError, StoreError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio

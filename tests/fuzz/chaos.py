@@ -24,19 +24,10 @@ from proctor.adapters.fleet import Fleet
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
-from proctor.supervisor import (
-    ApprovalError,
-    KillSwitch,
-    ProctorError,
-    RunFilter,
-    RunInfo,
-    Store,
-    all_runs,
-    create_run,
-)
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, all_runs, create_run
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer, RunFilter, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.cutting_proxy import CuttingProxy
 from tests.forked_programs import Forked

@@ -6,20 +6,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from proctor.policies import (
-    Decision,
-    Event,
-    Monitor,
-    Policy,
-    Report,
-    RunContext,
-    ToolCall,
-    Violation,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import Event, Monitor, Policy, Report, Violation, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
+from proctor.policies.events.calls import Decision, ToolCall
+from proctor.policies.events.run_context import RunContext
 
 
 class Drive:

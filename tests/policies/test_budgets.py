@@ -5,19 +5,10 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Budget,
-    Capabilities,
-    Policy,
-    PolicyError,
-    RunContext,
-    compile_policy,
-    loosened,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import Budget, Policy, compile_policy, loosened, merge_policies, parse_policies, preflight
+from proctor.policies.errors import PolicyError
 from proctor.policies.events import BudgetReserved, RunStarted, TokenUsageUpdated
+from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.stack.merge import effective_budgets
 
 WHOLE = """

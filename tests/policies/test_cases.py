@@ -18,17 +18,8 @@ import msgspec
 import pytest
 import yaml
 
-from proctor.policies import (
-    Event,
-    Monitor,
-    RunContext,
-    ToolCall,
-    Violation,
-    compile_policy,
-    decode_event,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import Monitor, RunContext, ToolCall, Violation, compile_policy, merge_policies, parse_policies
+from proctor.policies.events import Event, decode_event
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [(f"{file.stem}: {case['it']}", case) for file in FILES for case in json.loads(file.read_text())]

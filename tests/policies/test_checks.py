@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    CompiledPolicy,
-    Monitor,
-    Policy,
-    PolicyError,
-    RunContext,
-    ToolCall,
-    compile_policy,
-    parse_policies,
-)
+from proctor.policies import CompiledPolicy, Monitor, Policy, PolicyError, RunContext, compile_policy, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import Decision, NeedsChecks
+from proctor.policies.events.calls import Decision, NeedsChecks, ToolCall
 from proctor.policies.rules import Check
 from proctor.policies.rules.python_check import CheckContext, PastCall, PastMessage
 from proctor.policies.rules.rule import Refuse

@@ -6,24 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import (
-    Approval,
-    Budget,
-    Limit,
-    Limits,
-    Policy,
-    PolicyError,
-    Price,
-    RunContext,
-    Stack,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import PolicyError, RunContext, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.events.calls import STRICTNESS
-from proctor.policies.limits import BUDGETS
+from proctor.policies.limits import BUDGETS, Budget, Limit, Limits
 from proctor.policies.monitor.usage import PriceBook
+from proctor.policies.policy import Approval, Policy, Price, Stack
 from proctor.policies.rules import RULES
 from proctor.policies.stack.clauses import clauses_of
 from proctor.policies.stack.locks import loosened

@@ -6,17 +6,9 @@ from typing import Any
 import pytest
 from reference.generating import FAMILIES
 
-from proctor.policies import (
-    CompiledPolicy,
-    EventError,
-    ToolCall,
-    compile_policy,
-    encode_event,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import CompiledPolicy, EventError, compile_policy, encode_event, merge_policies, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import MOST_PARTS
+from proctor.policies.events.calls import MOST_PARTS, ToolCall
 from proctor.policies.monitor import call_table
 from proctor.policies.monitor.call_table import FINISHED_KEPT
 from proctor.policies.rules import machine

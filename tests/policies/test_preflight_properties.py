@@ -6,21 +6,14 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies import (
-    CompiledPolicy,
-    Monitor,
-    ToolCall,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import CompiledPolicy, Monitor, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies import events as ev
 from proctor.policies.analysis.call_classes import CallClasses, NameUniverse
 from proctor.policies.analysis.explorer import ClauseGraph, clause_graphs
 from proctor.policies.analysis.net_checks import walk
 from proctor.policies.analysis.order_checks import find_orders
 from proctor.policies.analysis.reachability import Saturation
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.rules.petri_net import NetMachine, Transition, silent_cycle
 from proctor.policies.stack.clauses import clauses_of
 from proctor.policies.values.globs import matcher

@@ -6,18 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from proctor.policies import (
-    Capabilities,
-    RunContext,
-    ToolCall,
-    compile_policy,
-    load_policies,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import ToolCall, compile_policy, load_policies, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings
-from proctor.policies.events.run_context import tool
+from proctor.policies.events.run_context import Capabilities, RunContext, tool
 
 from .test_preflight import TENANT, WHERE, before, found, needs, refused, rules, the
 

@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 from reference.generating import any_policy, any_rule, inputs, nets, sessions, stacks, tool_rules
 from reference.twins import Step, Twins, compiled, state
 
-from proctor.policies import (
-    Decision,
-    Limits,
-    Monitor,
-    PolicyError,
-    ToolCall,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import Limits, Monitor, PolicyError, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import STRICTNESS
+from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""

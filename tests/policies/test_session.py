@@ -6,18 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import (
-    Decision,
-    Event,
-    Monitor,
-    ToolCall,
-    compile_policy,
-    decode_event,
-    encode_event,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import Decision, Monitor, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
+from proctor.policies.events import Event, decode_event, encode_event
 from proctor.policies.events.calls import MARK_LENGTH, mark
 from proctor.policies.monitor.program import PLANS_KEPT
 from proctor.policies.monitor.state import PLANS_BOUND

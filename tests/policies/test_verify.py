@@ -14,19 +14,10 @@ import msgspec
 import pytest
 import yaml
 
-from proctor.policies import (
-    Check,
-    Policy,
-    Proved,
-    Refuted,
-    RunContext,
-    Unknown,
-    load_policies,
-    merge_policies,
-    parse_policies,
-    verify,
-)
+from proctor.policies import Check, Proved, Refuted, Unknown, load_policies, merge_policies, parse_policies, verify
 from proctor.policies.analysis.certificate import check
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.policy import Policy
 from proctor.policies.stack.clauses import clauses_of
 from tests.fuzz.broken_policies import told_apart, variants
 from tests.fuzz.proof_pairs import pair

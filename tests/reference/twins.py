@@ -10,18 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies import (
-    Event,
-    Monitor,
-    RunContext,
-    ToolCall,
-    Violation,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-)
+from proctor.policies import Event, Monitor, RunContext, Violation, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events.calls import input_digest
+from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 from proctor.policies.rules.petri_net import Net, NetState, Transition
 from proctor.supervisor.machine.event_factory import violated

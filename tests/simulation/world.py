@@ -19,19 +19,11 @@ from proctor.adapters.fleet.queue import RunSpec, enqueue
 from proctor.adapters.fleet.worker import Worker
 from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import TERMINAL, RecordPruned
-from proctor.supervisor import (
-    ApprovalError,
-    ApprovalRequest,
-    KillSwitch,
-    ProctorError,
-    RecordOptions,
-    Supervisor,
-    create_run,
-)
+from proctor.supervisor import ApprovalRequest, KillSwitch, ProctorError, RecordOptions, Supervisor, create_run
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
-from proctor.supervisor.errors import StoreError
+from proctor.supervisor.errors import ApprovalError, StoreError
 from proctor.supervisor.launch import plan as launch_plan
 from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine

@@ -12,22 +12,13 @@ from supervised import OPEN, denying
 from proctor.policies import Approval, Deny, Policy, PolicyViolationError
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalError,
-    ApprovalRequest,
-    MemoryStore,
-    Supervisor,
-    UsageError,
-    cancel_for_approval,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, Supervisor, cancel_for_approval, execute_run, run_once
 from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.control import approval_inbox as inbox
 from proctor.supervisor.control.approval_inbox import answer, pending, wait_recorded
+from proctor.supervisor.errors import ApprovalError, UsageError
 from proctor.supervisor.machine.event_factory import PriorSession
-from proctor.supervisor.ports.stored_types import StoredApproval
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, FakePublisher, Pause, Together
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -8,15 +8,8 @@ from answering import kind, until_held
 
 from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import ToolApprovalGranted, ToolApprovalRequested
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalRequest,
-    MemoryStore,
-    Supervisor,
-    cancel_for_approval,
-    pending,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, Supervisor, cancel_for_approval, pending, run_once
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio

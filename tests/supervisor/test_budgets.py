@@ -6,34 +6,14 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Budget,
-    Deny,
-    Limit,
-    Limits,
-    Policy,
-    PolicyViolationError,
-    Price,
-    RunContext,
-    compile_policy,
-    merge_policies,
-)
+from proctor.policies import Deny, Policy, PolicyViolationError, Price, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.limits import BudgetAccount
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalRequest,
-    MemoryStore,
-    Owner,
-    RunInfo,
-    RunResult,
-    StoreError,
-    Supervisor,
-    run_once,
-)
+from proctor.policies.limits import Budget, BudgetAccount, Limit, Limits
+from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 
 pytestmark = pytest.mark.anyio

@@ -16,18 +16,9 @@ from supervised import OPEN, Before
 
 from proctor.policies import Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCompleted, RunFailed, ToolCallStarted
-from proctor.supervisor import (
-    CancelStep,
-    Launch,
-    MemoryStore,
-    Provider,
-    RunHandle,
-    StoreError,
-    Supervisor,
-    UsageError,
-    run_once,
-)
+from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, RunHandle, Supervisor, run_once
 from proctor.supervisor.control.ownership import Ownership
+from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated

@@ -11,17 +11,8 @@ from supervised import OPEN
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import events as ev
-from proctor.supervisor import (
-    MemoryStore,
-    RunInfo,
-    StoreError,
-    UsageError,
-    all_runs,
-    export_lines,
-    import_lines,
-    prune,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, RunInfo, all_runs, export_lines, import_lines, prune, run_once
+from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.store_fixture import message

@@ -12,17 +12,8 @@ from supervised import OPEN, Before
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import Policy, decode_event, encode_event, parse_policies
 from proctor.policies import events as ev
-from proctor.supervisor import (
-    EventError,
-    MemoryStore,
-    Store,
-    StoreError,
-    Supervisor,
-    UsageError,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import EventError, MemoryStore, Store, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.launch import history
 from proctor.supervisor.machine.run_state import MOST_BYTES, estimated_size, within_bounds
 from proctor.supervisor.run.journal import CAPACITY_BYTES, KeptEvents

@@ -15,17 +15,9 @@ from proctor.adapters import ToolRefused, supervise
 from proctor.adapters.kit import client_tools, function_tools
 from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
 from proctor.adapters.kit.function_tools import tools_given
-from proctor.policies import (
-    Capabilities,
-    RunContext,
-    ToolCall,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.events import ToolCallCompleted, ToolCallRequested
-from proctor.policies.events.run_context import Tool, portable, recorded
+from proctor.policies.events.run_context import Capabilities, RunContext, Tool, portable, recorded
 from proctor.supervisor import MemoryStore, UsageError, run_once
 
 OUTSIDE = {"not": [{"path": "$.path", "within": "."}]}

@@ -17,17 +17,8 @@ from proctor.adapters.hooks.clients import CLIENTS as HOOKED
 from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools
 from proctor.adapters.kit.function_tools import MOSTLY
 from proctor.adapters.traces import read_sessions
-from proctor.policies import (
-    RunContext,
-    ToolCall,
-    compile_policy,
-    encode_event,
-    events,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
-from proctor.policies.events.run_context import PORTABLE, Tool, needed, portable, recorded
+from proctor.policies import ToolCall, compile_policy, encode_event, events, merge_policies, parse_policies, preflight
+from proctor.policies.events.run_context import PORTABLE, RunContext, Tool, needed, portable, recorded
 from proctor.supervisor.ports.adapter import Adapter
 
 

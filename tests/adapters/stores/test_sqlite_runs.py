@@ -25,20 +25,10 @@ from proctor.adapters.stores.tables.queries import newest_runs
 from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 from proctor.policies.policy import Policy
-from proctor.supervisor import (
-    ApprovalAnswer,
-    MemoryStore,
-    Owner,
-    RunInfo,
-    StoreError,
-    Supervisor,
-    answer,
-    run_once,
-    withdraw_created,
-)
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, answer, run_once, withdraw_created
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.processes import machine
-from proctor.supervisor.ports.stored_types import RunFilter
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, RunFilter, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause, Step
 from proctor.supervisor.testing.store_fixture import kind_of_refusal
 
