@@ -17,24 +17,13 @@ import msgspec
 
 from proctor.adapters.evaluate.proofs import Prover
 from proctor.adapters.evaluate.rule_proofs import kept, sanity
-from proctor.policies import (
-    CompiledPolicy,
-    Decision,
-    Monitor,
-    Policy,
-    Proved,
-    Refuted,
-    RunContext,
-    ToolCall,
-    Unknown,
-    Violation,
-    compile_policy,
-    verify,
-)
+from proctor.policies import CompiledPolicy, Monitor, Proved, Refuted, RunContext, Unknown, compile_policy, verify
 from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
+from proctor.policies.errors import Violation
+from proctor.policies.events.calls import Decision, ToolCall
 from proctor.policies.limits import LIMITS
-from proctor.policies.policy import Approval, members_of
+from proctor.policies.policy import Approval, Policy, members_of
 from proctor.policies.stack.clauses import clauses_of
 
 from .ledger import Share

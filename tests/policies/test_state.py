@@ -5,28 +5,15 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Allow,
-    Capabilities,
-    Deny,
-    EventError,
-    Limits,
-    Policy,
-    PolicyError,
-    ToolCall,
-    compile_policy,
-    decode_event,
-    encode_event,
-    loosened,
-    merge_policies,
-    parse_policies,
-    preflight,
-    verify,
-)
+from proctor.policies import Limits, compile_policy, loosened, merge_policies, parse_policies, preflight, verify
 from proctor.policies import events as ev
-from proctor.policies.events.calls import Decision
+from proctor.policies.errors import EventError, PolicyError
+from proctor.policies.events import decode_event, encode_event
+from proctor.policies.events.calls import Decision, ToolCall
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.rules import Check
 from proctor.policies.rules.petri_net import Net, Transition
 from proctor.policies.stack.clauses import clauses_of

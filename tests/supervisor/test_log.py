@@ -10,15 +10,8 @@ from supervised import Before
 
 from proctor.adapters.kit import CallGate, EventStream
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall, parse_policies
-from proctor.supervisor import (
-    GateAnswer,
-    Launch,
-    MemoryStore,
-    PolicyViolationError,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, PolicyViolationError, create_run, execute_run, run_once
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 
 pytestmark = pytest.mark.anyio

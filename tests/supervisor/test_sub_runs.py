@@ -13,17 +13,9 @@ from proctor.adapters import FunctionAdapter, LoopGate
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, RunContext, parse_policies
 from proctor.policies.events import BudgetReserved
-from proctor.supervisor import (
-    MemoryStore,
-    ProviderError,
-    RunResult,
-    Store,
-    Supervisor,
-    create_run,
-    execute_run,
-    run_once,
-    run_once_sync,
-)
+from proctor.supervisor import MemoryStore, Store, Supervisor, create_run, execute_run, run_once, run_once_sync
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -22,24 +22,11 @@ from proctor.adapters.operations.service import OperatorService
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Check, Policy, RunContext, parse_policies
 from proctor.policies.events import RunCompleted, RunStarted, ToolCallStarted
-from proctor.supervisor import (
-    ApprovalAnswer,
-    Block,
-    KillSwitch,
-    MemoryStore,
-    Owner,
-    PolicyViolationError,
-    RunHandle,
-    RunInfo,
-    RunResult,
-    Store,
-    StoreError,
-    Supervisor,
-    UsageError,
-    answer,
-)
+from proctor.supervisor import KillSwitch, MemoryStore, PolicyViolationError, RunHandle, Store, Supervisor, answer
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports import store as ports
-from proctor.supervisor.ports.stored_types import Cancel, UnblockStarts
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Owner, RunInfo, UnblockStarts
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
