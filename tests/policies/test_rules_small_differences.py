@@ -4,25 +4,13 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Approval,
-    Check,
-    CheckContext,
-    Deny,
-    Limit,
-    Limits,
-    Net,
-    Policy,
-    RunContext,
-    ToolCall,
-    Transition,
-    compile_policy,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies import events as ev
 from proctor.policies.events.calls import NeedsChecks, mark, matches_digest, same_input
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Approval, Deny, Policy
+from proctor.policies.rules.petri_net import Net, Transition
+from proctor.policies.rules.python_check import Check, CheckContext
 
 
 def monitor(*rules: dict[str, Any], **fields: Any) -> Any:

@@ -12,19 +12,8 @@ from supervised import OPEN
 
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import RunStarted, ToolCallStarted
-from proctor.supervisor import (
-    ApprovalAnswer,
-    MemoryStore,
-    RunOptions,
-    Supervisor,
-    UsageError,
-    answer,
-    cancel_for_approval,
-    create_run,
-    execute_run,
-    run_once,
-    run_once_sync,
-)
+from proctor.supervisor import ApprovalAnswer, MemoryStore, RunOptions, Supervisor, UsageError, answer
+from proctor.supervisor.api.run_once import cancel_for_approval, create_run, execute_run, run_once, run_once_sync
 from proctor.supervisor.testing import FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio

@@ -11,19 +11,9 @@ from supervised import OPEN
 
 from proctor.policies import Capabilities, Limits, Policy, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.supervisor import (
-    MemoryStore,
-    ProviderError,
-    ProviderUnavailableError,
-    RunResult,
-    StoreError,
-    Supervisor,
-    UnknownSessionError,
-    UsageError,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, RunResult, Supervisor, UsageError, execute_run, run_once
 from proctor.supervisor.api.run_once import create_run
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, StoreError, UnknownSessionError
 from proctor.supervisor.ports.adapter import Launch, Provider
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 

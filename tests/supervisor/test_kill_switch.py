@@ -11,18 +11,9 @@ from supervised import OPEN
 
 from proctor.policies import RunContext
 from proctor.policies.events import RunCancelled, RunStarted
-from proctor.supervisor import (
-    KillOutcome,
-    KillSwitch,
-    MemoryStore,
-    RunHandle,
-    StartsBlockedError,
-    Supervisor,
-    UsageError,
-    create_run,
-    execute_run,
-    run_once,
-)
+from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, Supervisor
+from proctor.supervisor.api.run_once import create_run, execute_run, run_once
+from proctor.supervisor.errors import StartsBlockedError, UsageError
 from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 

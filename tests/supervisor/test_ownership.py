@@ -14,27 +14,13 @@ from supervised import OPEN, denying
 
 from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalError,
-    Cancel,
-    KillSwitch,
-    MemoryStore,
-    Owner,
-    RunInfo,
-    StoreError,
-    Supervisor,
-    UsageError,
-    answer,
-    create_run,
-    execute_run,
-    pending,
-    run_once,
-    withdraw_created,
-)
-from proctor.supervisor.control.ownership import LEASE_S, Ownership, reap
+from proctor.supervisor import KillSwitch, MemoryStore, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.control.approval_inbox import answer, pending
+from proctor.supervisor.control.ownership import LEASE_S, Ownership, reap, withdraw_created
+from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.processes import leave, run_of
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 anyone = pytest.mark.anyio

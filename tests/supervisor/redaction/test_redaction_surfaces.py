@@ -14,21 +14,10 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Allow, Limits, Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
-from proctor.supervisor import (
-    ApprovalAnswer,
-    ApprovalRequest,
-    MemoryStore,
-    PolicyViolationError,
-    ProviderError,
-    Redaction,
-    StoreError,
-    Supervisor,
-    answer,
-    cancel_for_approval,
-    create_run,
-    pending,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, Redaction, Supervisor, cancel_for_approval, create_run, run_once
+from proctor.supervisor.control.approval_inbox import answer, pending
+from proctor.supervisor.errors import PolicyViolationError, ProviderError, StoreError
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.redaction import EXACT
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
