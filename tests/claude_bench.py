@@ -8,12 +8,13 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from supervised import RecordingGate
 
 from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.kit import guardian
 from proctor.adapters.kit.process_tree import RUN_MARK
-from proctor.policies import Event, ToolCall
-from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch
+from proctor.policies import Event
+from proctor.supervisor.ports.adapter import Gate, Launch
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -43,7 +44,7 @@ class Bench:
         """Everything the client reports of one run; without a gate every call is allowed."""
         seen: list[Event] = []
         with anyio.fail_after(PATIENCE_S):
-            async with adapter.open(self.launch(gate or allow_all, **more)) as provider:
+            async with adapter.open(self.launch(gate or RecordingGate(), **more)) as provider:
                 seen.extend([event async for event in provider.events()])
         return seen
 
@@ -80,11 +81,6 @@ def real_client() -> str:
 def anyio_backend() -> str:
     """The suite runs on asyncio, and every ending on both."""
     return "trio"
-
-
-async def allow_all(call: ToolCall) -> GateAnswer:
-    """A gate that refuses nothing."""
-    return GateAnswer(allowed=True)
 
 
 @pytest.fixture

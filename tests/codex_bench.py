@@ -16,14 +16,14 @@ import anyio.to_thread
 import loopback
 import psutil
 import pytest
+from supervised import RecordingGate
 
 from proctor.adapters.agents.codex import session
 from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.events import Event, RunCompleted, TurnStarted
-from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
+from proctor.supervisor.ports.adapter import Gate, Launch, Provider
 from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -151,18 +151,6 @@ def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
         yield {"type": "response.output_item.done", "item": item, **at}
     if not reply.endless and not reply.cut:
         yield {"type": "response.completed", "response": {**response, "usage": reply.usage, "output": []}}
-
-
-class RecordingGate:
-    """A gate that remembers what it was asked; `decide` says what each call gets."""
-
-    def __init__(self, decide: Callable[[ToolCall], GateAnswer] | None = None) -> None:
-        self.calls: list[ToolCall] = []
-        self._decide = decide
-
-    async def __call__(self, call: ToolCall) -> GateAnswer:
-        self.calls.append(call)
-        return self._decide(call) if self._decide else GateAnswer(allowed=True)
 
 
 class Watched:
@@ -338,7 +326,7 @@ def pipe(tmp_path: Path) -> Pipe:
 
 
 @pytest.fixture
-def gate_that() -> Callable[[Callable[[ToolCall], GateAnswer] | None], RecordingGate]:
+def gate_that() -> Any:
     """Make a gate that remembers its calls and answers as a function says."""
     return RecordingGate
 

@@ -1,10 +1,12 @@
-"""What tests of supervised runs share: a policy that objects to nothing, and stores that first do something else."""
+"""What tests of runs share: a policy that objects to nothing, a gate that remembers, stores that first do something
+else.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from proctor.policies import Deny, Event, Limits, Policy
-from proctor.supervisor import MemoryStore
+from proctor.policies import Deny, Event, Limits, Policy, ToolCall
+from proctor.supervisor import GateAnswer, MemoryStore
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
@@ -12,6 +14,25 @@ OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 def denying(action: Any, **more: Any) -> Policy:
     """A policy that objects to `bash` with an action."""
     return Policy(name="p", tool_rules=(Deny(("bash",)),), on_violation=action, **more)
+
+
+class RecordingGate:
+    """A gate that remembers what it was asked; `decide` says what each call gets, or whether it may run."""
+
+    def __init__(self, decide: Callable[[ToolCall], GateAnswer | bool] = lambda call: True) -> None:
+        self.calls: list[ToolCall] = []
+        self._decide = decide
+
+    async def __call__(self, call: ToolCall) -> GateAnswer:
+        self.calls.append(call)
+        answer = self._decide(call)
+        return answer if isinstance(answer, GateAnswer) else GateAnswer(allowed=answer)
+
+
+def in_turn(*answers: GateAnswer | bool) -> Callable[[ToolCall], GateAnswer | bool]:
+    """One answer after another, whatever the call is."""
+    left = iter(answers)
+    return lambda call: next(left)
 
 
 class Before(MemoryStore):

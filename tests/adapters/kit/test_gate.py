@@ -7,6 +7,7 @@ import anyio
 import pytest
 import trio
 from msgspec.structs import replace
+from supervised import RecordingGate
 
 from proctor.adapters.kit import CallGate, EventStream, helpers
 from proctor.policies.events import Event, MessageReceived, RunCompleted
@@ -19,10 +20,6 @@ SECRET = "hunter2"
 
 def launch(gate: Gate) -> Launch:
     return Launch(run_id="r", session_id="s", prompt="p", gate=gate)
-
-
-async def permit(call: ToolCall) -> GateAnswer:
-    return GateAnswer(allowed=True)
 
 
 async def read(stream: EventStream, seen: list[Event | str], *, takes_s: float = 0) -> None:
@@ -56,12 +53,7 @@ async def test_a_call_is_judged_once_everything_reported_before_is_processed(aut
 @pytest.mark.trio
 async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_clock: object) -> None:
     """The first is not overtaken while it waits for what was said before it."""
-    judged: list[str] = []
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        judged.append(call.id)
-        return GateAnswer(allowed=True)
-
+    gate = RecordingGate()
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = CallGate(launch(gate), stream)
     async with anyio.create_task_group() as tasks:
@@ -73,7 +65,7 @@ async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_cl
                 await trio.lowlevel.checkpoint()
         stream.close()
 
-    assert judged == [f"c{n}" for n in range(5)]
+    assert [call.id for call in gate.calls] == [f"c{n}" for n in range(5)]
 
 
 @pytest.mark.anyio
@@ -104,7 +96,7 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped
     has completed its run.
     """
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    link = CallGate(launch(permit), stream)
+    link = CallGate(launch(RecordingGate()), stream)
     first = await link.propose(ToolCall(id="a", name="x"))
     if stopped:
         link.stop()
@@ -124,10 +116,7 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
     says: dict[str, Any], allowed: bool
 ) -> None:
     """Else the call is refused, and reported as one that did not run."""
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=True, input={"line": 2})
-
+    gate = RecordingGate(lambda call: GateAnswer(allowed=True, input={"line": 2}))
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     answer = await CallGate(launch(gate), stream, **says).propose(ToolCall(id="a", name="x", input={"line": 1}))
     stream.close()
@@ -145,12 +134,7 @@ async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy
     """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way. What the
     policy offers is not put to it: then the client has reasons of its own, and nothing counts the attempt.
     """
-    proposed: list[ToolCall] = []
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call)
-        return GateAnswer(allowed=permitted)
-
+    gate = RecordingGate(lambda call: permitted)
     call = ToolCall(id="a", name="x")
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     offered = replace(launch(gate), narrow=lambda tools: list(tools) if offers else [])
@@ -158,7 +142,7 @@ async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy
     stream.close()
     await read(stream, seen)
 
-    assert (recorded, proposed) == ((False, []) if offers else (True, [call]))
+    assert (recorded, gate.calls) == ((False, []) if offers else (True, [call]))
     assert [(event.type, event.error) for event in seen] == (
         [("tool_call_failed", {"message": "not run: the client has no such tool"})]
         if permitted and not offers

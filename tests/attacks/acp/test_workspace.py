@@ -7,9 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import RecordingGate
 
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -81,12 +80,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
     """
     plant(bench.cwd)
     shell, write, path = CALLS[name]
-    proposed: list[str] = []
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call.name)
-        return GateAnswer(allowed=True)
-
+    gate = RecordingGate()
     command = "echo $PLANTED > planted; touch asked; readlink /proc/$$/exe > shell"
     replies = (
         {"calls": [[shell, {"command": command, "description": "x"}]], "used": [10, 1]},
@@ -98,7 +92,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
             await Drive(bench.agent(name, env=env), answer=gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
 
     assert sorted(file.name for file in bench.cwd.glob("RAN-*")) == []
-    assert proposed == ["execute", "edit"]
+    assert [call.name for call in gate.calls] == ["execute", "edit"]
     assert (bench.cwd / "planted").read_text() == "\n"
     assert (bench.cwd / "shell").read_text().strip().endswith("/bash")
     request = json.dumps(bench.asked_model())

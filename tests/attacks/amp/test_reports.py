@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from supervised import RecordingGate
 
-from proctor.policies import ToolCall, parse_policies
-from proctor.supervisor import GateAnswer, PolicyViolationError, ProctorError, run_once
+from proctor.policies import parse_policies
+from proctor.supervisor import PolicyViolationError, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = pytest.mark.anyio
@@ -21,15 +22,10 @@ async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable
     """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
     and hides none of those before and after it.
     """
-    names, proposed = "aabca", list[str]()
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call.input["command"])
-        return GateAnswer(allowed="c" not in call.input["command"].split())
-
+    names, gate = "aabca", RecordingGate(lambda call: "c" not in call.input["command"].split())
     done = await bench.run(bench.adapter(*(again(touch(name)) for name in names)), answer=gate)
 
-    assert proposed == [f"touch {name}" for name in names]
+    assert [call.input["command"] for call in gate.calls] == [f"touch {name}" for name in names]
     assert bench.made() == ["a", "b"]
     assert outcomes(done.events) == ["completed"] * 4
 

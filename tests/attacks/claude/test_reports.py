@@ -3,32 +3,23 @@
 from typing import Any
 
 import pytest
+from supervised import RecordingGate, in_turn
 
-from proctor.policies import ToolCall, parse_policies
+from proctor.policies import parse_policies
 from proctor.supervisor import GateAnswer, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
-class Gate:
-    """Answers calls in turn, and keeps them with the turn they came in."""
-
-    def __init__(self, *answers: bool) -> None:
-        self.answers = list(answers)
-        self.proposed: list[tuple[str, int]] = []
-
-    async def __call__(self, call: ToolCall) -> GateAnswer:
-        self.proposed.append((call.input["command"], call.turn))
-        allowed = self.answers.pop(0)
-        return GateAnswer(allowed=allowed, tell_model=None if allowed else f"refusal {len(self.proposed)}")
+NO = GateAnswer(allowed=False, tell_model="refused")
 
 
 async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
     """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
     and hides none of those before and after it.
     """
-    api, gate = bench.api, Gate(True, True, True, False, True)
+    api, gate = bench.api, RecordingGate(in_turn(True, True, True, NO, True))
     commands = [f"echo {word} >> log" for word in "xxyxx"]
     first = api.bash(commands[0])
     calls = ({**first, "input": {**first["input"], "command": command}} for command in commands)
@@ -36,7 +27,8 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any)
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert gate.proposed == [(command, turn) for turn, command in enumerate(commands, 1)]
+    proposed = [(call.input["command"], call.turn) for call in gate.calls]
+    assert proposed == [(command, turn) for turn, command in enumerate(commands, 1)]
     assert outcomes(events) == ["completed"] * 4
     assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 
@@ -44,7 +36,7 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any)
 @pytest.mark.parametrize("command", ["echo x >> log", "echo x"])
 async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(bench: Any, command: str) -> None:
     """Whether the client runs them one after another or in parallel, the first runs and is reported as completed."""
-    api, gate = bench.api, Gate(True, False)
+    api, gate = bench.api, RecordingGate(in_turn(True, NO))
     call = api.bash(command)
     api.say(api.reply(call, call), api.reply(api.text("done")))
 

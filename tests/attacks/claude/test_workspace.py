@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from supervised import RecordingGate
 
-from proctor.policies import ToolCall, parse_policies
+from proctor.policies import parse_policies
 from proctor.policies.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import GateAnswer, PolicyViolationError, ProviderError, UsageError, run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+NO = GateAnswer(allowed=False, tell_model="no")
 
 REWRITES = """#!/usr/bin/env python3
 import json, sys
@@ -145,10 +147,7 @@ async def test_the_environment_neither_brings_plugins_nor_keeps_the_client_from_
         (plugin / name).write_text(json.dumps(text))
     api.say(api.reply(api.bash("touch RAN-unasked")), api.reply(api.text("done")))
     env = {"CLAUDE_CODE_SIMPLE": "1", "CLAUDE_CODE_PLUGIN_DIRS": str(plugin)}
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=False, tell_model="no")
-
+    gate = RecordingGate(lambda call: NO)
     await bench.run(bench.adapter(env=env, allowed_tools=["Bash"]), gate)
     with pytest.raises(UsageError, match="`--bare` in `extra_args`"):
         await bench.run(bench.adapter(extra_args={"bare": None}), gate)
@@ -177,11 +176,7 @@ async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_
     rewriting(bench.cwd, "PreToolUse", '"permissionDecision": "allow"')
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-refused")), api.reply(api.text("done")))
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=False, tell_model="no")
-
-    await bench.run(bench.adapter(setting_sources=["project"]), gate)
+    await bench.run(bench.adapter(setting_sources=["project"]), RecordingGate(lambda call: NO))
 
     assert ran(bench.cwd) == []
 
@@ -197,7 +192,7 @@ async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> No
         async for event in provider.events():
             seen.append(event)  # noqa: PERF401 - what came before the failure counts
 
-    async with adapter.open(bench.launch(allow)) as provider:
+    async with adapter.open(bench.launch(RecordingGate())) as provider:
         with pytest.raises(ProviderError, match="another input than was evaluated") as failed:
             await watched(provider)
 
@@ -230,7 +225,7 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
 
     events: list[Any] = []
-    async with bench.adapter(setting_sources=["project"]).open(bench.launch(allow)) as provider:
+    async with bench.adapter(setting_sources=["project"]).open(bench.launch(RecordingGate())) as provider:
         try:
             events.extend([event async for event in provider.events()])
         except ProviderError as error:
@@ -244,12 +239,7 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
     """The gate waits until the client has told of a call in its records, and refuses it where it never does."""
     from proctor.adapters.agents.claude import hooks, session
 
-    proposed = []
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call)
-        return GateAnswer(allowed=True)
-
+    gate = RecordingGate()
     monkeypatch.setattr(session, "ORDER_S", 0.2)
     monkeypatch.setattr(hooks.ClaudeCalls, "turn_of", lambda *ids: None)
     api = bench.api
@@ -257,9 +247,5 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert (proposed, ran(bench.cwd)) == ([], [])
+    assert (gate.calls, ran(bench.cwd)) == ([], [])
     assert "call_untold" in [event.code for event in of(events, ErrorOccurred)]
-
-
-async def allow(call: ToolCall) -> GateAnswer:
-    return GateAnswer(allowed=True)

@@ -4,22 +4,13 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import in_turn
 
 from proctor.policies import ToolCall, parse_policies
 from proctor.supervisor import GateAnswer, ProctorError, run_once
 from tests.fuzz.call_ids import Responses, at_random, command, examples, outcomes
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
-
-
-def answering(*allowed: bool) -> Any:
-    """A function that answers calls in turn."""
-    left = list(allowed)
-
-    def decide(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=left.pop(0))
-
-    return decide
 
 
 async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, gate_that: Any) -> None:
@@ -29,7 +20,7 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any,
     commands = [f"echo {word} >> log" for word in "xxyxx"]
     for line in commands:
         bench.api.reply(bench.api.shell("c1", line))
-    gate = gate_that(answering(True, True, True, False, True))
+    gate = gate_that(in_turn(True, True, True, False, True))
 
     events = await bench.run(gate)
 
@@ -44,7 +35,7 @@ async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any, gate_tha
     bench.api.reply(bench.api.shell("c1", "echo x >> log"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: a.txt", "+a"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: b.txt", "+b"))
-    gate = gate_that(answering(True, True, False))
+    gate = gate_that(in_turn(True, True, False))
 
     events = await bench.run(gate)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import RecordingGate
 
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.policies.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
@@ -42,12 +43,8 @@ BAD_STARTS: list[tuple[dict[str, Any], str | None, type[ProviderError], str]] = 
 ]
 
 
-async def allow(call: ToolCall) -> GateAnswer:
-    return GateAnswer(allowed=True)
-
-
 def launch(**more: Any) -> Launch:
-    return Launch(**{"run_id": "acp-ending", "session_id": "s", "prompt": "go", "gate": allow, **more})
+    return Launch(**{"run_id": "acp-ending", "session_id": "s", "prompt": "go", "gate": RecordingGate(), **more})
 
 
 async def refused(adapter: Any, **more: Any) -> ProviderError:

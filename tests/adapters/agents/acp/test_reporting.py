@@ -4,13 +4,14 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import RecordingGate
 
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
 from proctor.policies import Deny, Limits, Policy
 from proctor.policies import events as ev
-from proctor.supervisor import GateAnswer, Launch, ProviderError, UsageError
+from proctor.supervisor import Launch, ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -101,7 +102,7 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
     }
     past = [{"say": "old words"}, {"update": call}, cost(3.0)]
     adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, **{sent: {"session/load": past}})
-    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
+    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=RecordingGate(), resume="ses-1")
     with anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch) as provider:
             events = [event async for event in provider.events()]
@@ -116,7 +117,7 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
 async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
     """Nothing tells the agent's next message from its last one."""
     adapter = scripts.adapter(loads=True, at={"_proctor/history_sent": [endless]}, adapter={"start_s": 1})
-    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
+    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=RecordingGate(), resume="ses-1")
     with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="history of session `ses-1` within 1 s"):
         async with adapter.open(launch):
             pass
@@ -127,7 +128,7 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     adapter = scripts.adapter(cost(1.0), loads=True)
     totals = []
     for resume in (None, "ses-1"):
-        launch = Launch(run_id="acp-cost", session_id="s", prompt="go", gate=allow, resume=resume)
+        launch = Launch(run_id="acp-cost", session_id="s", prompt="go", gate=RecordingGate(), resume=resume)
         with anyio.fail_after(PATIENCE_S):
             async with adapter.open(launch) as provider:
                 events = [event async for event in provider.events()]
@@ -246,10 +247,6 @@ def test_only_dollars_are_counted() -> None:
         [1.0, None, None, None, 0.5],
         [None, None, None, None, 0.5],
     ]
-
-
-async def allow(call: object) -> GateAnswer:
-    return GateAnswer(allowed=True)
 
 
 def test_switches_are_added_to_what_an_agents_environment_has() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import loopback
 import pytest
+from supervised import RecordingGate
 
 from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies import Deny, Limits, Policy, ToolCall, ToolWhere
@@ -121,10 +122,6 @@ async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
     assert [event.enforcement for event in done.events if isinstance(event, ev.PolicyViolated)] == ["prevented"]
 
 
-async def allow(call: object) -> GateAnswer:
-    return GateAnswer(allowed=True)
-
-
 async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
     """Its parts come one by one; the thread's id is the session's. A sub-agent's calls belong to the call that
     started it, and begin no turn.
@@ -188,7 +185,7 @@ async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_complet
 
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
     """Where it runs was settled when it began."""
-    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=allow, resume="T-1")
+    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=RecordingGate(), resume="T-1")
     with anyio.fail_after(PATIENCE_S):
         async with bench.adapter(mode="low").open(launch) as provider:
             _ = [event async for event in provider.events()]
@@ -216,7 +213,7 @@ async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> No
         await bench.adapter(cwd=bench.cwd / "gone").prepare()
     with pytest.raises(ProviderUnavailableError, match="not logged in"):
         await bench.adapter(env={"PATH": "/usr/bin:/bin", "HOME": str(bench.home)}).prepare()
-    launch = Launch(run_id="r", session_id="s", prompt="x", gate=allow, resume="T-1", fork=True)
+    launch = Launch(run_id="r", session_id="s", prompt="x", gate=RecordingGate(), resume="T-1", fork=True)
     with pytest.raises(UsageError, match="cannot fork"):
         async with bench.adapter().open(launch):
             raise AssertionError

@@ -9,10 +9,10 @@ import anyio.lowlevel
 import anyio.to_thread
 import psutil
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import events as ev
-from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import GateAnswer, ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -41,11 +41,6 @@ async def until_up(bench: Any) -> None:
         await anyio.to_thread.run_sync((bench.cwd / "up").read_text, abandon_on_cancel=True)
 
 
-async def allow(call: ToolCall) -> GateAnswer:
-    """Refuse nothing."""
-    return GateAnswer(allowed=True)
-
-
 async def cancelled(provider: Any, ready: Any) -> tuple[list[Any], list[Any]]:
     """The events and the rungs of a run that is cancelled once `ready` returns."""
     seen: list[Any] = []
@@ -71,7 +66,7 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     os.mkfifo(bench.cwd / "up")
     command = f"{detached} {SLEEPER.format(9102)} & echo up > up; {SLEEPER.format(9103)}; touch no.txt"
     api.say(api.reply(api.bash(command)))
-    launch = bench.launch(allow)
+    launch = bench.launch(RecordingGate())
 
     async with bench.adapter().open(launch) as provider:
         seen, rungs = await cancelled(provider, lambda: until_up(bench))
@@ -90,7 +85,7 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> N
     """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
     api = bench.api
     api.say(api.reply(sleeping(bench, 9115)))
-    launch = bench.launch(allow)
+    launch = bench.launch(RecordingGate())
 
     async def listen() -> None:
         async with bench.adapter().open(launch) as provider:
@@ -113,7 +108,7 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     api = bench.api
     command = api.bash(SLEEPER.format(9113), run_in_background=True)
     api.say(api.reply(command), api.reply(api.text("left it running")))
-    launch = bench.launch(allow)
+    launch = bench.launch(RecordingGate())
 
     async with bench.adapter().open(launch) as provider:
         seen = [event async for event in provider.events()]
@@ -126,7 +121,7 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api
     api.say(api.reply(sleeping(bench, 9114)))
-    launch = bench.launch(allow)
+    launch = bench.launch(RecordingGate())
 
     async def stopped() -> None:
         await until_up(bench)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import Limits, Policy, ToolCall
 from proctor.policies import events as ev
@@ -27,19 +28,14 @@ async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_coun
     """The gate sees the call's own input and turn; its outcome follows, and the answer ends the run. Cached input
     counts as input.
     """
-    api, proposed = bench.api, []
+    api, gate = bench.api, RecordingGate()
     api.say(
         api.reply(api.text("I will"), api.bash("echo out"), cache_read=50, cache_write=7, output_tokens=30),
         api.reply(api.text("done"), input_tokens=200),
     )
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call)
-        return GateAnswer(allowed=True)
-
     events = await bench.run(bench.adapter(), gate)
 
-    [call] = proposed
+    [call] = gate.calls
     assert (call.name, call.input["command"], call.turn) == ("Bash", "echo out", 1)
     assert of(events, ev.ToolCallCompleted) == [
         ev.ToolCallCompleted(tool_call_id=call.id, tool_name="Bash", tool_output="out")
@@ -74,7 +70,7 @@ async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: A
 
 async def test_the_run_continues_until_background_agents_are_done(bench: Any) -> None:
     """A result while a sub-agent still works is not the end: its calls ask and its usage counts."""
-    api, proposed = bench.api, []
+    api, gate = bench.api, RecordingGate()
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(
         api.reply(api.tool("Agent", run_in_background=True, **start)),
@@ -82,14 +78,9 @@ async def test_the_run_continues_until_background_agents_are_done(bench: Any) ->
         api.reply(api.text("it is done")),
     )
     api.say(api.reply(api.bash("echo sub"), input_tokens=500), api.reply(api.text("sub done")), sub=True)
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call.name)
-        return GateAnswer(allowed=True)
-
     events = await bench.run(bench.adapter("Bash", "Agent"), gate)
 
-    assert proposed == ["Agent", "Bash"]
+    assert [call.name for call in gate.calls] == ["Agent", "Bash"]
     assert events[-1].output == "it is done"
     assert events[-1].usage["input_tokens"] == 3 * 100 + 500 + 100
 
