@@ -326,12 +326,6 @@ def pipe(tmp_path: Path) -> Pipe:
 
 
 @pytest.fixture
-def gate_that() -> Any:
-    """Make a gate that remembers its calls and answers as a function says."""
-    return RecordingGate
-
-
-@pytest.fixture
 def stand_in(tmp_path: Path) -> Callable[[str], Path]:
     """Make an executable that greets as the client does and then does what a script says."""
 

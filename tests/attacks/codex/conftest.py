@@ -1,15 +1,5 @@
 """The real Codex client before a scripted API, for the tests of what must hold against attacks."""
 
-from codex_bench import anyio_backend, api, bench, client_installed, gate_that, patient, pipe, stand_in, used_home
+from codex_bench import anyio_backend, api, bench, client_installed, patient, pipe, stand_in, used_home
 
-__all__ = [
-    "anyio_backend",
-    "api",
-    "bench",
-    "client_installed",
-    "gate_that",
-    "patient",
-    "pipe",
-    "stand_in",
-    "used_home",
-]
+__all__ = ["anyio_backend", "api", "bench", "client_installed", "patient", "pipe", "stand_in", "used_home"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
-from supervised import in_turn
+from supervised import RecordingGate, in_turn
 
 from proctor.policies import ToolCall, parse_policies
 from proctor.supervisor import GateAnswer, ProctorError, run_once
@@ -13,14 +13,14 @@ from tests.fuzz.call_ids import Responses, at_random, command, examples, outcome
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
-async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, gate_that: Any) -> None:
+async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
     """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
     and hides none of those before and after it.
     """
     commands = [f"echo {word} >> log" for word in "xxyxx"]
     for line in commands:
         bench.api.reply(bench.api.shell("c1", line))
-    gate = gate_that(in_turn(True, True, True, False, True))
+    gate = RecordingGate(in_turn(True, True, True, False, True))
 
     events = await bench.run(gate)
 
@@ -30,12 +30,12 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any,
     assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 
 
-async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any, gate_that: Any) -> None:
+async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any) -> None:
     """As a command is, after a command and after a patch."""
     bench.api.reply(bench.api.shell("c1", "echo x >> log"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: a.txt", "+a"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: b.txt", "+b"))
-    gate = gate_that(in_turn(True, True, False))
+    gate = RecordingGate(in_turn(True, True, False))
 
     events = await bench.run(gate)
 
@@ -61,9 +61,7 @@ async def test_of_two_calls_of_one_response_with_one_id_none_runs_under_the_othe
     assert bench.made() == []
 
 
-async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_the_run(
-    bench: Any, gate_that: Any, pipe: Any
-) -> None:
+async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_the_run(bench: Any, pipe: Any) -> None:
     """It does not run; which of them the permission went to cannot be known, so the run does not go on."""
     bench.api.reply(
         bench.api.shell("c1", f"echo up > {pipe}; tail -f /dev/null"), bench.api.shell("c1", "touch second")

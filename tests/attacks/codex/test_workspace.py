@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallStarted
@@ -64,12 +65,12 @@ def ran(folder: Path) -> list[str]:
     ("sandbox", "place"),
     [("danger-full-access", "sub/folder"), ("workspace-write", "sub/folder"), ("workspace-write", ".")],
 )
-async def test_nothing_of_the_workspace_is_loaded(bench: Any, gate_that: Any, sandbox: str, place: str) -> None:
+async def test_nothing_of_the_workspace_is_loaded(bench: Any, sandbox: str, place: str) -> None:
     """Neither that of the folder nor of one above it, in a second run no more than in the first; all is asked."""
     plant(bench.cwd)
     cwd = bench.cwd / place
     cwd.mkdir(parents=True, exist_ok=True)
-    gate, adapter = gate_that(), bench.adapter(sandbox=sandbox, cwd=cwd)
+    gate, adapter = RecordingGate(), bench.adapter(sandbox=sandbox, cwd=cwd)
 
     for _ in range(2):
         bench.api.reply(bench.api.shell("c1", f"touch {bench.cwd}/asked; echo planted=$PLANTED"))
@@ -86,13 +87,13 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, gate_that: Any, sa
     assert not (bench.home / "config.toml").exists()  # where the client would note that it trusts the folder
 
 
-async def test_login_files_do_not_run_before_a_judged_command(bench: Any, gate_that: Any) -> None:
+async def test_login_files_do_not_run_before_a_judged_command(bench: Any) -> None:
     """Neither a profile nor an rc file of the home, which an earlier command may have written."""
     for name in (".bash_profile", ".profile", ".bash_login", ".bashrc", ".zshenv"):
         (bench.home / name).write_text(f"touch {bench.cwd}/RAN{name}\n")
     bench.api.reply(bench.api.shell("c1", "echo hi"))
     bench.api.reply(bench.api.shell("c2", "echo hi", login=True))
-    gate = gate_that()
+    gate = RecordingGate()
 
     await bench.run(gate)
 

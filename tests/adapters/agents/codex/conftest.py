@@ -1,15 +1,5 @@
 """The adapter before the real client, for the tests of this folder."""
 
-from codex_bench import anyio_backend, api, bench, client_installed, gate_that, patient, pipe, stand_in, used_home
+from codex_bench import anyio_backend, api, bench, client_installed, patient, pipe, stand_in, used_home
 
-__all__ = [
-    "anyio_backend",
-    "api",
-    "bench",
-    "client_installed",
-    "gate_that",
-    "patient",
-    "pipe",
-    "stand_in",
-    "used_home",
-]
+__all__ = ["anyio_backend", "api", "bench", "client_installed", "patient", "pipe", "stand_in", "used_home"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import Condition, Deny, Limits, Policy, ToolCall, ToolWhere
 from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
@@ -78,7 +79,7 @@ def of_agent(calls: list[ToolCall]) -> list[tuple[str, str | None, int]]:
 
 
 async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_it(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any]
+    bench: Any, delegating: Callable[..., Any]
 ) -> None:
     """It counts for the response that call was part of, and its tokens once: also those that its own record has
     before the client reports them. Its start is reported as a call; nobody is asked about that.
@@ -86,7 +87,7 @@ async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_
     api = bench.api
     api.agent_reply(api.shell("a1", "touch made"), api.shell("a2", "touch never"), used=(5000, 500))
     api.agent_reply(api.text("done"), used=(6000, 600))
-    gate = gate_that(lambda call: GateAnswer(allowed=call.id == "a1"))
+    gate = RecordingGate(lambda call: GateAnswer(allowed=call.id == "a1"))
     events: list[Event] = await bench.run(gate, adapter=delegating())
 
     assert sorted(of_agent(gate.calls)) == [("a1", "spawn", 1), ("a2", "spawn", 1)]
@@ -119,7 +120,7 @@ async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
 
 
 async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any]
+    bench: Any, delegating: Callable[..., Any]
 ) -> None:
     """Cancelling the turn of the sub-agent would not end the run."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
@@ -129,7 +130,7 @@ async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt
         at_the_gate.set()
         return GateAnswer(allowed=False, stop=True)
 
-    async with bench.watched(gate_that(stop), adapter=delegating()) as run:
+    async with bench.watched(RecordingGate(stop), adapter=delegating()) as run:
         await at_the_gate.wait()
         await run.interrupt()
 
@@ -159,11 +160,11 @@ async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, f
     assert bench.survivors() == []
 
 
-async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, gate_that: Any, delegating: Any) -> None:
+async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, delegating: Any) -> None:
     """What its model wrote stands in a record of its own."""
     escalated = {"sandbox_permissions": "require_escalated", "justification": "must"}
     bench.api.agent_reply(bench.api.shell("a1", "touch inside"), bench.api.shell("a2", "touch outside", **escalated))
-    gate = gate_that()
+    gate = RecordingGate()
     await bench.run(gate, adapter=delegating(sandbox="workspace-write"))
 
     assert {call.id: call.input.get("escalated") for call in gate.calls} == {"a1": None, "a2": True}
@@ -171,7 +172,7 @@ async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, gate_that: 
 
 
 async def test_a_sub_agents_mcp_calls_are_asked_about(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any], tmp_path: Path
+    bench: Any, delegating: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Its servers ask as its parent's do, whatever the client's settings say."""
     server = {
@@ -180,14 +181,14 @@ async def test_a_sub_agents_mcp_calls_are_asked_about(
         "default_tools_approval_mode": "approve",
     }
     bench.api.agent_reply(bench.api.call("a1", "peek", namespace="mcp__small", text="b"))
-    gate = gate_that(lambda call: GateAnswer(allowed=False))
+    gate = RecordingGate(lambda call: GateAnswer(allowed=False))
     await bench.run(gate, adapter=delegating(config={"mcp_servers.small": server}))
 
     assert [(call.name, call.parent_tool_call_id) for call in gate.calls] == [("mcp__small__peek", "spawn")]
     assert not (tmp_path / "peek.called").exists()
 
 
-async def test_a_role_that_is_not_to_ask_asks(bench: Any, gate_that: Any) -> None:
+async def test_a_role_that_is_not_to_ask_asks(bench: Any) -> None:
     """The settings of a sub-agent's role do not loosen the terms of the run."""
     flavour = Flavour(bench.api, "multi_agent")
     (bench.home / "role.toml").write_text(ROLE)
@@ -195,7 +196,7 @@ async def test_a_role_that_is_not_to_ask_asks(bench: Any, gate_that: Any) -> Non
     bench.api.reply(flavour.spawn(agent_type="loose"))
     bench.api.reply(flavour.wait())
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
-    gate = gate_that(lambda call: GateAnswer(allowed=False))
+    gate = RecordingGate(lambda call: GateAnswer(allowed=False))
     await bench.run(gate, adapter=bench.adapter(features={"multi_agent": True}, config={"agents.loose": role}))
 
     assert of_agent(gate.calls) == [("a1", "spawn", 1)]

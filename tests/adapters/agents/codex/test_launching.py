@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import Deny, Policy, ToolCall
 from proctor.policies.events import RunCompleted, ToolCallFailed
@@ -19,7 +20,7 @@ NO_TEMPORARY_FOLDERS = {
 }  # fmt: skip
 
 
-async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench: Any, gate_that: Any) -> None:
+async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench: Any) -> None:
     """Also where the caller turned it on. A model that calls it all the same is told by the client; there is nothing
     to ask the gate.
     """
@@ -28,7 +29,7 @@ async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench
     await bench.run(adapter=adapter)
     before = bench.api.offered()
     bench.api.reply(bench.api.shell("c1", "touch made"))
-    gate = gate_that()
+    gate = RecordingGate()
     events = await bench.run(gate, adapter=adapter, options=options)
 
     assert {"exec_command", "view_image", "web_search"} <= set(before)
@@ -38,7 +39,7 @@ async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench
     assert events[-1] == RunCompleted(output="end")
 
 
-async def test_denied_mcp_tools_are_not_offered(bench: Any, gate_that: Any, tmp_path: Path) -> None:
+async def test_denied_mcp_tools_are_not_offered(bench: Any, tmp_path: Path) -> None:
     """One tool, or a whole server, which then is not started."""
     folders = {name: tmp_path / name for name in ("small", "other")}
     servers = {}
@@ -51,7 +52,7 @@ async def test_denied_mcp_tools_are_not_offered(bench: Any, gate_that: Any, tmp_
     bench.api.reply(
         *(bench.api.call(f"{server}-{tool}", tool, namespace=f"mcp__{server}", text="a") for server, tool in calls)
     )
-    gate = gate_that()
+    gate = RecordingGate()
     await bench.run(gate, adapter=adapter, options=options)
 
     assert options.expressed == ("deny mcp__small__echo", "deny mcp__other__*")
@@ -150,7 +151,7 @@ async def test_the_clients_own_settings_of_the_sandbox_hold(bench: Any) -> None:
     assert (bench.home / "more" / "made").exists()
 
 
-async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(bench: Any, gate_that: Any) -> None:
+async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(bench: Any) -> None:
     """One that asks gives the command back to the gate; one that forbids refuses it before the gate hears of it."""
     rules = bench.home / "rules"
     rules.mkdir()
@@ -159,7 +160,7 @@ async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(
     lines = (f'prefix_rule(pattern=["touch", "{file}"], decision="{rule}")\n' for file, rule in own.items())
     (rules / "own.rules").write_text("".join(lines))
     bench.api.reply(*(bench.api.shell(file, f"true && touch {file}") for file in own))
-    gate = gate_that()
+    gate = RecordingGate()
     await bench.run(gate, adapter=bench.adapter())
 
     assert [call.id for call in gate.calls] == ["made"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from supervised import RecordingGate
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
@@ -24,7 +25,7 @@ def outcomes(events: list[ev.Event]) -> list[tuple[str, str]]:
     return sorted((event.tool_call_id, event.type) for event in ended)
 
 
-async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any, gate_that: Any) -> None:
+async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any) -> None:
     """The gate sees the command itself, not the shell around it, and path, kind and content of a change. What is
     allowed runs, and its outcome is reported; what is refused does not, and the agent is told and goes on.
     """
@@ -36,7 +37,7 @@ async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any, ga
     api.reply(api.patch("added", "*** Add File: new.txt", "+hello"))
     api.reply(api.patch("refused-change", "*** Add File: not.txt", "+hello"))
     api.reply(api.patch("absent", "*** Update File: absent.txt", "@@", "-old", "+new"))
-    gate = gate_that(lambda call: REFUSE if call.id.startswith("refused") else ALLOW)
+    gate = RecordingGate(lambda call: REFUSE if call.id.startswith("refused") else ALLOW)
     events = await bench.run(gate)
     proposed = {call.id: call for call in gate.calls}
     change = {"path": str(bench.cwd / "new.txt"), "kind": "add", "diff": "hello\n"}
@@ -61,9 +62,7 @@ async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any, ga
     assert events[-1] == ev.RunCompleted(output="end")
 
 
-async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
-    bench: Any, gate_that: Any, tmp_path: Path
-) -> None:
+async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(bench: Any, tmp_path: Path) -> None:
     """Tools that say they only read, and servers trusted in the client's settings, are asked about too."""
     server = {
         "command": sys.executable, "args": [MCP_SERVER, str(tmp_path)], "default_tools_approval_mode": "approve",
@@ -73,7 +72,7 @@ async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
         bench.api.call("c1", "echo", namespace="mcp__small", text="a"),
         bench.api.call("c2", "peek", namespace="mcp__small", text="b"),
     )
-    gate = gate_that(lambda call: REFUSE if call.name.endswith("echo") else ALLOW)
+    gate = RecordingGate(lambda call: REFUSE if call.name.endswith("echo") else ALLOW)
     events = await bench.run(gate, adapter=adapter)
 
     proposed = sorted((call.id, call.name, json.dumps(call.input)) for call in gate.calls)
@@ -84,7 +83,7 @@ async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
 
 @pytest.mark.parametrize("allow_escalation", [False, True])
 async def test_a_command_leaves_the_sandbox_only_if_the_caller_said_so(
-    bench: Any, gate_that: Any, tmp_path: Path, allow_escalation: bool
+    bench: Any, tmp_path: Path, allow_escalation: bool
 ) -> None:
     """The client's request does not say that a command would; what the model wrote does. So it is with a file change
     outside the workspace: the client itself would make any that is approved. Text typed into a terminal would
@@ -99,7 +98,7 @@ async def test_a_command_leaves_the_sandbox_only_if_the_caller_said_so(
     api.reply(api.patch("c4", f"*** Add File: {tmp_path}/outside.txt", "+x"))
     api.reply(api.shell("c5", "cat > typed", tty=True))
     adapter = bench.adapter(sandbox="workspace-write", allow_escalation=allow_escalation)
-    gate = gate_that()
+    gate = RecordingGate()
     events = await bench.run(gate, adapter=adapter)
 
     escalated = {call.id: call.input.get("escalated") for call in gate.calls}
@@ -153,12 +152,12 @@ async def test_each_model_response_is_a_turn_with_its_tokens(bench: Any) -> None
     ]
 
 
-async def test_a_resumed_session_does_not_count_its_past_again(bench: Any, gate_that: Any) -> None:
+async def test_a_resumed_session_does_not_count_its_past_again(bench: Any) -> None:
     """The client repeats the old total when it takes a thread up, and counts on from it; it asks for every call, and
     it is known of each whether it would leave the sandbox. A fork is a new session that counts for itself, though the
     client carries the total over without saying so.
     """
-    api, adapter, gate = bench.api, bench.adapter(sandbox="workspace-write"), gate_that()
+    api, adapter, gate = bench.api, bench.adapter(sandbox="workspace-write"), RecordingGate()
     api.reply(api.text("one"), used=(1000, 50))
     first = await bench.run(adapter=adapter)
     escalated = api.shell("c2", "touch out", sandbox_permissions="require_escalated")
@@ -184,13 +183,13 @@ async def test_a_resumed_session_does_not_count_its_past_again(bench: Any, gate_
     assert thread(forked) != thread(first)
 
 
-async def test_a_command_the_clients_own_rules_let_through_is_reported_as_started(bench: Any, gate_that: Any) -> None:
+async def test_a_command_the_clients_own_rules_let_through_is_reported_as_started(bench: Any) -> None:
     """Nobody is asked then, so the adapter says that it does not gate everything."""
     rules = bench.home / "rules" / "default.rules"
     rules.parent.mkdir()
     rules.write_text('prefix_rule(pattern=["ls"], decision="allow")\n')
     bench.api.reply(bench.api.shell("c1", "ls"))
-    gate, adapter = gate_that(), bench.adapter()
+    gate, adapter = RecordingGate(), bench.adapter()
     events = await bench.run(gate, adapter=adapter)
 
     assert gate.calls == []
