@@ -10,6 +10,7 @@ from page_blocks import ROOT, blocks
 
 from proctor.policies import Event, Limit, Policy, PolicyViolationError, load_policies, parse_policies
 from proctor.supervisor import Adapter, ApprovalAnswer, ApprovalRequest, run_once
+from proctor.supervisor.testing import FakeApprover
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "coding_agent" / "policy.yaml"
 
@@ -121,12 +122,7 @@ class CodingAgentChecks:
 
     async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
         """Nothing is deleted; with a team's policy on top a person is asked before a file is written."""
-        requests: list[ApprovalRequest] = []
-
-        async def yes(request: ApprovalRequest) -> ApprovalAnswer:
-            requests.append(request)
-            return ApprovalAnswer(granted=True, by="ana")
-
+        yes = FakeApprover(True)
         written = {block.file: block.text for block in blocks(ROOT / "README.md")}
         team = "{name: team, nets: [require human-approval before write]}"
         policies = [policy for text in (written["org.yaml"], team) for policy in parse_policies(text)]
@@ -137,7 +133,7 @@ class CodingAgentChecks:
             violations = ended.violations
 
         assert _made(cwd) == ["notes.txt", "old"]
-        assert len(requests) == 1
+        assert len(yes.requests) == 1
         assert [each.kind for each in violations if each.policy == "org"] == ["deny"], violations
 
 

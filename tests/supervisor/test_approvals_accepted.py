@@ -18,7 +18,7 @@ from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, M
 from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Command
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
 CALL = Ask(id="c1", name="bash", input={"command": "make deploy"})
@@ -107,12 +107,8 @@ async def test_of_a_page_and_an_approver_the_first_counts(store: Store, first: b
 
 async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store) -> None:
     """Whoever answers next is told that the approval is closed."""
-
-    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
-        return ApprovalAnswer(granted=True, by="bob")
-
     adapter = FakeAdapter([CALL, Pause(0.05)])
-    async with Supervisor(store, approver=approver) as supervisor:
+    async with Supervisor(store, approver=FakeApprover(True, by="bob")) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking(60)])
         await handle.wait()
     (requested, *_) = [e for e in await stored_events(store, handle.session_id) if isinstance(e, ApprovalEvent)]

@@ -25,8 +25,8 @@ from proctor.adapters.telemetry import OpenTelemetry, attributes
 from proctor.adapters.telemetry.attributes import of_agent
 from proctor.policies import Capabilities, Deny, Limits, Policy
 from proctor.policies.events import TokenUsageUpdated
-from proctor.supervisor import ApprovalAnswer, run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Step
+from proctor.supervisor import run_once
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -167,14 +167,10 @@ STEPS: list[Step] = [
 ]
 
 
-async def ana(request: Any) -> ApprovalAnswer:
-    return ApprovalAnswer(granted=True, by="ana", input_digest=request.input_digest)
-
-
 async def one_run(observer: OpenTelemetry) -> None:
     can_do = Capabilities(gate="all", usage="per_turn", tools=["read"])
     adapter = FakeAdapter(STEPS, capabilities=can_do)
-    await run_once(adapter, "go", policies=[ORG, PAYING], approver=ana, publishers=[observer])
+    await run_once(adapter, "go", policies=[ORG, PAYING], approver=FakeApprover(True), publishers=[observer])
 
 
 def measured(reader: InMemoryMetricReader) -> Iterator[tuple[str, dict[str, Any], Any]]:

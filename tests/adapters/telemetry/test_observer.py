@@ -15,8 +15,8 @@ from proctor.adapters.telemetry import OpenTelemetry, trace_metadata
 from proctor.adapters.telemetry.observer import MOST_OPEN
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import TokenUsageUpdated, ToolCallStarted
-from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, create_run, execute_run, run_once
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Step
+from proctor.supervisor import MemoryStore, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, Step
 
 pytestmark = pytest.mark.anyio
 SECRET = "sk-live-51hunter2"
@@ -109,12 +109,8 @@ async def test_no_message_input_or_output_is_on_a_span(traces: Traces) -> None:
 async def test_an_approval_is_on_the_decision_it_is_about(traces: Traces) -> None:
     """Asked, and how it was answered; not by whom."""
     policy = Policy(name="org", tool_rules=(Deny(("pay",)),), on_violation="request_approval")
-
-    async def ana(request: Any) -> ApprovalAnswer:
-        return ApprovalAnswer(granted=True, by="ana", input_digest=request.input_digest)
-
     adapter = FakeAdapter([Ask(name="pay")])
-    await run_once(adapter, "go", policies=[policy], approver=ana, publishers=[traces.observer()])
+    await run_once(adapter, "go", policies=[policy], approver=FakeApprover(True), publishers=[traces.observer()])
     decision = traces.one("run_guardrail")
     outcomes = [dict(e.attributes or {}) for e in decision.events if e.name == "proctor.approval"]
 
