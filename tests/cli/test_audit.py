@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-Cli = Any
-
 
 @pytest.fixture
 def store(ran: Any, place: Path) -> Path:
@@ -18,7 +16,7 @@ def store(ran: Any, place: Path) -> Path:
     return place / "state" / "proctor" / "runs.db"
 
 
-def test_a_store_as_it_was_written_is_reported_as_such(cli: Cli, store: Path) -> None:
+def test_a_store_as_it_was_written_is_reported_as_such(cli: Any, store: Path) -> None:
     """For people and for programs, with the heads to keep."""
     assert store.exists()
     answer = cli("audit", "verify")
@@ -32,7 +30,7 @@ def test_a_store_as_it_was_written_is_reported_as_such(cli: Cli, store: Path) ->
     assert heads["sessions"] == report["heads"]["sessions"]
 
 
-def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Cli, store: Path) -> None:
+def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path) -> None:
     """The exit code is 1, the finding names session and record; no heads of such a store are printed."""
     assert cli("audit", "head", "-o", "heads.json").code == 0
     assert cli("audit", "verify", "--anchor", "heads.json").code == 0
@@ -51,7 +49,7 @@ def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Cli, store: Path) ->
 
 
 @pytest.mark.usefixtures("store")
-def test_heads_are_signed_and_the_signature_is_asked_for(cli: Cli, place: Path) -> None:
+def test_heads_are_signed_and_the_signature_is_asked_for(cli: Any, place: Path) -> None:
     """With keys as openssl makes them; an anchor signed by nobody or somebody else is bad input."""
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True)
     subprocess.run(["openssl", "pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"], check=True)
@@ -66,7 +64,7 @@ def test_heads_are_signed_and_the_signature_is_asked_for(cli: Cli, place: Path) 
     assert cli("audit", "verify", "--key", "key.pub").code == 2
 
 
-def test_what_cannot_be_read_is_reported(cli: Cli, store: Path, place: Path) -> None:
+def test_what_cannot_be_read_is_reported(cli: Any, store: Path, place: Path) -> None:
     """No store, no anchor, no heads in it: 2. A file that is damaged: 3."""
     assert cli("audit", "verify", "--store", "none.db").code == 2
     assert cli("audit", "verify", "--anchor", "none.json").code == 2

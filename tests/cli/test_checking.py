@@ -8,10 +8,8 @@ import pytest
 
 from proctor.policies import PolicyError, parse_policies
 
-Cli = Any
 
-
-def test_good_files_are_summed_up(cli: Cli) -> None:
+def test_good_files_are_summed_up(cli: Any) -> None:
     """One line a policy, then ok; `-` reads standard input, and problems of it are reported under <stdin>."""
     checked = cli("check", "org.yaml", "team.yaml")
 
@@ -21,7 +19,7 @@ def test_good_files_are_summed_up(cli: Cli) -> None:
     assert cli("check", "-", stdin="nam: x").err.startswith("<stdin>:1:1: error: unknown key `nam`")
 
 
-def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: Path) -> None:
+def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Any, place: Path) -> None:
     """All of them, in the order of the text; as JSON, on standard output with the same exit code."""
     place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\nlimits: {max_total_tokens: lots}\n")
     checked = cli("check", "bad.yaml")
@@ -42,7 +40,7 @@ def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: P
     assert (listed.code, listed.lines[0]["problems"][0]["suggestion"]) == (2, "did you mean `limits`?")
 
 
-def test_the_problems_of_all_files_are_reported(cli: Cli, place: Path) -> None:
+def test_the_problems_of_all_files_are_reported(cli: Any, place: Path) -> None:
     """An empty stack, a file that is not there, and one that is not UTF-8, at once."""
     place.joinpath("empty.yaml").write_text("policies: []")
     place.joinpath("latin.yaml").write_bytes(b"name: caf\xe9\n")
@@ -54,7 +52,7 @@ def test_the_problems_of_all_files_are_reported(cli: Cli, place: Path) -> None:
     assert "latin.yaml:1:10: error: the text is not UTF-8" in checked.err
 
 
-def test_of_many_problems_the_first_are_shown(cli: Cli, place: Path) -> None:
+def test_of_many_problems_the_first_are_shown(cli: Any, place: Path) -> None:
     """As JSON, all of them are."""
     place.joinpath("bad.yaml").write_text("name: bad\n" + "".join(f"k{n}: 1\n" for n in range(3000)))
     checked = cli("check", "bad.yaml")
@@ -66,7 +64,7 @@ def test_of_many_problems_the_first_are_shown(cli: Cli, place: Path) -> None:
         parse_policies((place / "bad.yaml").read_text())
 
 
-def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Cli, place: Path) -> None:
+def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Any, place: Path) -> None:
     """No error: its rules hold in runs all the same."""
     files = [f"{part}.yaml" for part in range(2)]
     for file in files:
@@ -78,7 +76,7 @@ def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Cli, plac
     assert "too large to check in full; not finished: the order of calls" in " ".join(checked.out.split())
 
 
-def test_a_policy_no_run_could_start_under_is_a_violation(cli: Cli, place: Path) -> None:
+def test_a_policy_no_run_could_start_under_is_a_violation(cli: Any, place: Path) -> None:
     """Preflight's refusals are exit code 1; `enforcement: required` is fine where every call is gated."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     checked = cli("check", "zero.yaml")
@@ -93,7 +91,7 @@ def test_a_policy_no_run_could_start_under_is_a_violation(cli: Cli, place: Path)
 
 @pytest.mark.parametrize("adapter", ["claude", "codex", "amp", "acp"])
 def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
-    cli: Cli, place: Path, adapter: str
+    cli: Any, place: Path, adapter: str
 ) -> None:
     """A deny of it holds nothing back, which is an error; an input is reported."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
@@ -113,7 +111,7 @@ def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
     assert cli("check", "strict.yaml", "--adapter", adapter).code == 1
 
 
-def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cli, place: Path) -> None:
+def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Any, place: Path) -> None:
     """Another agent's tool or one of the developer's own is none."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("fine.yaml").write_text("name: fine\ntool_rules: [{deny: [bash, issue_refund, mcp__x__y]}]\n")
@@ -133,7 +131,7 @@ def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cl
     assert cli("check", "fine.yaml", "--strict").code == 0
 
 
-def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Cli, place: Path) -> None:
+def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Any, place: Path) -> None:
     """Old sequences become before rules; the second time there is nothing to change."""
     place.joinpath("old.yaml").write_text("name: old\nsequences: [[read, write]]\n")
     migrated = cli("migrate", "old.yaml")
@@ -147,7 +145,7 @@ def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Cli, place: Path
     assert "nothing to change" in cli("migrate", "--write", "old.yaml").err
 
 
-def test_migrate_takes_a_directory(cli: Cli, place: Path) -> None:
+def test_migrate_takes_a_directory(cli: Any, place: Path) -> None:
     """All of its policy files or, where one is wrong, none."""
     folder = place / "all"
     folder.mkdir()
@@ -174,7 +172,7 @@ OTHERS = {
 }
 
 
-def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Cli, place: Path) -> None:
+def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Any, place: Path) -> None:
     """By name; policies in any spelling are rewritten, and one that is misspelt is an error."""
     folder = place / "mixed"
     folder.mkdir()
@@ -206,7 +204,7 @@ def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Cli, place: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["name: x\ntool_rule: []\n", "Limts: {}\n", "rules: 3\n", "a: [\n"])
-def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Cli, place: Path, text: str) -> None:
+def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Any, place: Path, text: str) -> None:
     """A misspelt section, a wrong one, and what is not YAML."""
     folder = place / "wrong"
     folder.mkdir()
@@ -219,12 +217,12 @@ def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Cli,
     assert migrated.out == ""
 
 
-def test_schema_is_the_json_schema(cli: Cli) -> None:
+def test_schema_is_the_json_schema(cli: Any) -> None:
     """Pretty for people, one line for programs, the same."""
     assert json.loads(cli("schema").out) == cli("schema", "--json").lines[0]
 
 
-def test_the_launch_options_that_a_policy_becomes_are_listed(cli: Cli, place: Path) -> None:
+def test_the_launch_options_that_a_policy_becomes_are_listed(cli: Any, place: Path) -> None:
     """In the text and as JSON; an adapter that needs an option of its own, and none at all, have none."""
     place.joinpath("web.yaml").write_text("name: w\non_violation: deny\ntool_rules: [{deny: [web_search]}]\n")
 

@@ -4,7 +4,6 @@ import json
 from typing import Any
 from xml.etree import ElementTree
 
-Cli = Any
 ORDER = "name: order\nrules: [{type: before, first: read, then: write, action: deny}]\n"
 
 
@@ -12,7 +11,7 @@ def session(tool: str) -> str:
     return json.dumps({"id": "s", "events": [{"type": "tool_call", "id": "c", "name": tool, "input": {}}]})
 
 
-def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Cli, place: Any) -> None:
+def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Any, place: Any) -> None:
     """Mermaid unless another is asked for, by the name of a file too; from standard input too."""
     drawn = cli("graph", "-", stdin=ORDER)
 
@@ -26,7 +25,7 @@ def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Cli, place: Any) -> 
     assert cli("graph", "--json", "org.yaml", "team.yaml").lines[0]["title"] == "org + team"
 
 
-def test_a_trace_marks_where_its_session_stands(cli: Cli, place: Any) -> None:
+def test_a_trace_marks_where_its_session_stands(cli: Any, place: Any) -> None:
     """What could be called now is distinguished from what could not."""
     place.joinpath("order.yaml").write_text(ORDER)
     drawn = [cli("graph", "order.yaml", "--trace", "-", stdin=session(tool)).out for tool in ("look", "read")]

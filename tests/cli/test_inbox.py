@@ -34,8 +34,6 @@ from proctor.supervisor import RunInfo, run_once
 from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeApprover
 
-Cli = Any
-
 
 def request(n: int, run_id: str = "run_1") -> ToolApprovalRequested:
     return ToolApprovalRequested(
@@ -57,7 +55,7 @@ async def store(path: Path, *events: Event) -> None:
         await opened.append(events)
 
 
-def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, place: Path) -> None:
+def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Any, place: Path) -> None:
     """And it is said that there are more."""
     some: list[Event] = [*(request(n) for n in range(1, 6)), granted(2)]
     anyio.run(store, place / "some.db", *some)

@@ -17,12 +17,11 @@ from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.policies.events.run_context import portable
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-Cli = Any
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])
-def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: str) -> None:
+def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: str) -> None:
     """For each agent; the command that comes next is named, and no adapter is refused before it starts."""
     wrote = cli("init", "--agent", agent)
     checked = cli("check", "proctor.yaml")
@@ -50,7 +49,7 @@ def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: st
     ("bash", {"command": "make test"}, None),
 ])  # fmt: skip
 def test_the_policy_holds_what_its_comments_say(
-    cli: Cli, place: Path, tool: str, given: dict[str, str], rule: str | None
+    cli: Any, place: Path, tool: str, given: dict[str, str], rule: str | None
 ) -> None:
     """By the rule that says so; the work itself goes on."""
     cli("init", "--yes")
@@ -61,7 +60,7 @@ def test_the_policy_holds_what_its_comments_say(
     assert re.findall(r"^[A-Z]+ ([\w-]+) \(", judged.out, re.M) == ([rule] if rule else [])
 
 
-def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
+def test_a_file_that_is_there_is_kept(cli: Any, place: Path) -> None:
     """Unless `--force` says so; a link that leads nowhere is one, too."""
     place.joinpath("proctor.yaml").write_text("name: mine\n")
     kept = cli("init", "--yes")
@@ -78,7 +77,7 @@ def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
     assert not (place / "elsewhere.yaml").exists()
 
 
-def test_a_file_that_comes_while_it_asks_is_kept(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_comes_while_it_asks_is_kept(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else wrote it, before the questions were answered."""
 
     def answered(asks: bool, default: bool) -> str:
@@ -107,7 +106,7 @@ def test_a_policy_is_written_whole_or_not_at_all(place: Path, before: str) -> No
     assert [file.read_text() for file in place.glob("*proctor.yaml*")] == ([before] if before else [])
 
 
-def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
+def test_hooks_are_put_as_hook_install_puts_them(cli: Any, place: Path) -> None:
     """So that it finds them there already."""
     wrote = cli("init", "--agent", "claude", "--hook", "--json")
     path = place / ".claude" / "settings.local.json"
@@ -121,7 +120,7 @@ def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
     ("agent", "uncounted"), [("gemini", True), ("cursor", True), ("copilot", True), ("opencode", False)]
 )
 def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
-    cli: Cli, place: Path, agent: str, uncounted: bool
+    cli: Any, place: Path, agent: str, uncounted: bool
 ) -> None:
     """Also of those that have no adapter; without hooks the next command installs them."""
     wrote = cli("init", "--agent", agent, "--hook", "--json").lines[0]
@@ -135,7 +134,7 @@ def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Cli, pack: str) -> None:
+def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Any, pack: str) -> None:
     """And no tool or command that it names is misspelt."""
     wrote = cli("init", "--pack", pack)
     tested = cli("test", f"{pack}.test.yaml")
@@ -147,7 +146,7 @@ def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Cli, pack: str) 
 
 
 def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_differs(
-    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was left out is said, and the policy passes `check`."""
     monkeypatch.setenv("HOME", str(place))
@@ -173,7 +172,7 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
 
 
 def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(
-    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The names that the client has for them, which its record lists."""
     monkeypatch.setenv("HOME", str(place))

@@ -12,8 +12,6 @@ import pytest
 
 from tests.forked_programs import warm_proctor
 
-Cli = Any
-
 
 def session(name: str, *tools: str) -> str:
     calls = [{"type": "tool_call", "id": f"c{n}", "name": tool, "input": {}} for n, tool in enumerate(tools)]
@@ -30,7 +28,7 @@ def traces(place: Path) -> Path:
     return path
 
 
-def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place: Path) -> None:
+def test_eval_tells_which_session_broke_which_rule(cli: Any, traces: Path, place: Path) -> None:
     """Exit code 1, the failure in full, unless fewer are to be shown, and the sums; 0 where all keep the rules. For
     programs one line a session, for continuous integration JUnit and SARIF.
     """
@@ -53,7 +51,7 @@ def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path, place
 
 
 @pytest.mark.parametrize("command", ["eval --json", "narrow"])
-def test_events_of_unknown_types_are_told(cli: Cli, place: Path, command: str) -> None:
+def test_events_of_unknown_types_are_told(cli: Any, place: Path, command: str) -> None:
     """They may be calls under another name; what is known is judged."""
     events = [
         {"type": kind, "id": "c", "name": "read"} for kind in ("tool_use", "tool_use", "th\x1bought", "tool_call")
@@ -67,7 +65,7 @@ def test_events_of_unknown_types_are_told(cli: Cli, place: Path, command: str) -
     )
 
 
-def test_diff_shows_what_a_new_policy_refuses(cli: Cli, traces: Path, place: Path) -> None:
+def test_diff_shows_what_a_new_policy_refuses(cli: Any, traces: Path, place: Path) -> None:
     """Exit code 1 when a session that passed now fails; no id is broken, however long."""
     name = "ses_" + "0123456789abcdef" * 2
     place.joinpath("own.jsonl").write_text(recorded(name, "delete", tenant="a-tenant-with-a-long-name", user="ana"))
@@ -85,7 +83,7 @@ def test_diff_shows_what_a_new_policy_refuses(cli: Cli, traces: Path, place: Pat
     ]
 
 
-def test_narrow_hides_what_could_not_be_called(cli: Cli, place: Path) -> None:
+def test_narrow_hides_what_could_not_be_called(cli: Any, place: Path) -> None:
     """After the trace, by the policy."""
     place.joinpath("order.yaml").write_text(
         "name: o\nrules: [{type: before, first: read, then: write, action: deny}]\n"
@@ -100,7 +98,7 @@ def test_narrow_hides_what_could_not_be_called(cli: Cli, place: Path) -> None:
     assert cli("narrow", "--policy", "order.yaml", "-", "--tools", ",", stdin=session("s")).code == 2
 
 
-def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Cli, ran: Any, place: Path) -> None:
+def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Any, ran: Any, place: Path) -> None:
     """As it was said when the run started; else about the tools it called."""
     place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
     offered = cli("narrow", "--json", "--policy", "org.yaml", "run.jsonl").lines
@@ -112,7 +110,7 @@ def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Cli, ran: An
     assert called == [{"session": "s", "tools": ["read"], "hidden": ["delete"]}]
 
 
-def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: Cli, ran: Any) -> None:
+def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: Any, ran: Any) -> None:
     """By the policies stored with the run. `--refused` leaves out what was allowed; the end stands below in any case,
     and in no line of JSON. By its number one event alone; one at which nothing was decided is an error.
     """
@@ -131,7 +129,7 @@ def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: 
     assert cli("explain", "last", "1").code == 2
 
 
-def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
+def test_explain_tells_who_ended_a_run(cli: Any, place: Path) -> None:
     """By name, and why, as the one who ended it said."""
     place.joinpath("waits.yaml").write_text("name: agent\nsteps: [{silence: forever}]\n")
     words = ("run", "--adapter", "scripted", "--set", "script=waits.yaml", "x")
@@ -147,7 +145,7 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("eval", "--policy", "org.yaml"), ("diff", "org.yaml", "org.yaml")])
-def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
+def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Any, ran: Any, words: tuple[str, ...]) -> None:
     """With the command that does it."""
     store = json.loads(cli("store", "--json").out)["path"]
     answer = cli(*words, store)
@@ -156,7 +154,7 @@ def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Cli, ran: Any,
     assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in answer.err
 
 
-def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Cli, place: Path) -> None:
+def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Any, place: Path) -> None:
     """The first run satisfied the rule; only the second one's decisions are explained."""
     place.joinpath("order.yaml").write_text(
         "name: o\nrules: [{type: before, first: bash, then: write, action: deny}]\n"
@@ -172,7 +170,7 @@ def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Cli, pla
     ] == [("write", "allow")]
 
 
-def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None:
+def test_explain_takes_a_file_of_events(cli: Any, ran: Any, place: Path) -> None:
     """As `run --json` or `show --json` wrote them; other policies may be given, and one is needed from somewhere."""
     place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
     place.joinpath("other.yaml").write_text("name: other\ntool_rules: [{deny: [bash]}]\n")
@@ -197,7 +195,7 @@ def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None
     ("action", "codes"),
     [("warn", [0, 0, 1, 0]), ("request_approval", [0, 0, 1, 0]), ("deny", [1, 0, 1, 0]), ("cancel", [1, 0, 1, 1])],
 )
-def test_eval_fails_from_the_action_it_is_told(cli: Cli, traces: Path, place: Path, action: str, codes: Any) -> None:
+def test_eval_fails_from_the_action_it_is_told(cli: Any, traces: Path, place: Path, action: str, codes: Any) -> None:
     """By default from deny on; what is no failure is not called one."""
     place.joinpath("one.yaml").write_text(f"name: one\ntool_rules: [{{deny: [delete], action: {action}}}]\n")
     given = [(), ("--fail-on", "never"), ("--fail-on", "warn"), ("--fail-on", "cancel")]
@@ -227,7 +225,7 @@ def recorded(name: str, tool: str, **context: Any) -> str:
 WHEN = "{name: by-tenant, tool_rules: [{deny: [send], when: [{path: $.tenant, equals: acme}]}]}"
 
 
-def test_sessions_are_judged_in_the_context_they_ran_in(cli: Cli, place: Path) -> None:
+def test_sessions_are_judged_in_the_context_they_ran_in(cli: Any, place: Path) -> None:
     """As `explain` does; what is given on the command line stands before it."""
     place.joinpath("when.yaml").write_text(WHEN)
     place.joinpath("own.jsonl").write_text(
@@ -242,7 +240,7 @@ def test_sessions_are_judged_in_the_context_they_ran_in(cli: Cli, place: Path) -
     assert [line["new_passed"] for line in differing.lines if line["session"] == "two"] in ([], [True])
 
 
-def test_whose_sessions_break_rules_is_said(cli: Cli, place: Path) -> None:
+def test_whose_sessions_break_rules_is_said(cli: Any, place: Path) -> None:
     """User, role, tenant and labels of the run, where they are recorded; `diff` says it so that they can be told
     before it is so.
     """
@@ -256,7 +254,7 @@ def test_whose_sessions_break_rules_is_said(cli: Cli, place: Path) -> None:
         assert line["whose"] == {"user": "ana", "tenant": "acme", "labels": {"job": "mail"}}
 
 
-def test_eval_gives_the_fields_that_are_promised(cli: Cli, place: Path) -> None:
+def test_eval_gives_the_fields_that_are_promised(cli: Any, place: Path) -> None:
     """One line a session; programs read these names."""
     events: list[dict[str, Any]] = [
         {"type": "tool_call_requested", "tool_call_id": "c", "tool_name": "delete", "tool_input": {}},
@@ -275,7 +273,7 @@ def test_eval_gives_the_fields_that_are_promised(cli: Cli, place: Path) -> None:
     assert (line["session"], line["passed"], line["rules"]["deny-1"]) == ("s", False, "violated")
 
 
-def test_an_exported_record_is_judged_as_it_is(cli: Cli, place: Path) -> None:
+def test_an_exported_record_is_judged_as_it_is(cli: Any, place: Path) -> None:
     """What `proctor export` writes: a head, runs, and events."""
     place.joinpath("when.yaml").write_text(WHEN)
     events = recorded("one", "send", tenant="acme", user="ana").splitlines()

@@ -14,7 +14,6 @@ from proctor.policies.events import Event, MessageReceived, RunCompleted, RunSta
 from proctor.supervisor import MemoryStore, Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-Cli = Any
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 LATER_RUNS = 1_100
 
@@ -40,14 +39,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_run_is_named_by_its_beginning_however_old(cli: Cli, path: Path) -> None:
+def test_a_run_is_named_by_its_beginning_however_old(cli: Any, path: Path) -> None:
     """As a person types it; where many runs share it, it says how many there are."""
     assert cli("show", "run_ov", "--store", path, "--json").lines[-1]["type"] == "run_completed"
     assert "100 or more runs begin with `later1`" in cli("show", "later1", "--store", path).err
     assert "2 runs begin with `run_later1099`" not in cli("show", "run_later1099", "--store", path).err
 
 
-def test_tail_shows_the_latest_however_many_came_before(cli: Cli, path: Path) -> None:
+def test_tail_shows_the_latest_however_many_came_before(cli: Any, path: Path) -> None:
     """In the order in which they were stored, below the whole id of their run."""
     tailed = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
     lines = [line.strip() for line in cli("tail", "--store", path, "-n", 3).out.splitlines()]
@@ -59,7 +58,7 @@ def test_tail_shows_the_latest_however_many_came_before(cli: Cli, path: Path) ->
     assert len(lines) == 4
 
 
-def test_kill_finds_a_run_however_many_came_after_it(cli: Cli, path: Path) -> None:
+def test_kill_finds_a_run_however_many_came_after_it(cli: Any, path: Path) -> None:
     """The one that goes on is the oldest of all."""
     killed = cli("kill", "--all", "--store", path, "--wait", "0", "--json")
 

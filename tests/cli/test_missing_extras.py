@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-Cli = Any
 RUN = ("run", "--policy", "org.yaml", "--store", "runs.db", "--adapter")
 
 
@@ -38,7 +37,7 @@ for words in commands:
 """Commands where none of some libraries is installed: what each exits with, and what it says."""
 
 
-def test_a_missing_extra_is_named(cli: Cli, place: Path) -> None:
+def test_a_missing_extra_is_named(cli: Any, place: Path) -> None:
     """In one line, and never as an error of ours."""
     (place / "script.json").write_text('{"steps": [{"output": "done"}]}')
     (place / "key.pem").write_text("")

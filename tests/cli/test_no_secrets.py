@@ -8,8 +8,6 @@ import pytest
 
 from tests.supervisor.redaction.test_redaction_surfaces import ALL, secrets_in
 
-Cli = Any
-
 
 @pytest.fixture
 def leaking(place: Path) -> None:
@@ -24,7 +22,7 @@ def leaking(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("leaking")
-def test_a_run_shows_no_secret(cli: Cli, place: Path) -> None:
+def test_a_run_shows_no_secret(cli: Any, place: Path) -> None:
     """As people and programs see it, and in no file; tests/attacks has the commands that read the store."""
     run = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
     shown = [cli(*run, f"use {ALL}"), cli(*run, "--json", f"use {ALL}")]
@@ -35,7 +33,7 @@ def test_a_run_shows_no_secret(cli: Cli, place: Path) -> None:
     assert secrets_in(b"".join(file.read_bytes() for file in place.rglob("*.db*"))) == []
 
 
-def test_a_setting_that_cannot_be_read_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_cannot_be_read_is_reported(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad usage, with the variable's name; nothing runs unredacted for it."""
     monkeypatch.setenv("PROCTOR_REDACTION", "/nowhere.yaml")
     answer = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "go")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-Cli = Any
-
 WORDS = [
     *("check org.yaml", "check org.yaml --json", "test org.test.yaml", "explain last", "graph team.yaml", "runs"),
     *("eval --policy strict.yaml session.jsonl", "eval --policy strict.yaml session.jsonl --json"),
@@ -33,7 +31,7 @@ WITHOUT = {
 
 
 @pytest.fixture
-def kept(cli: Cli, place: Path, ran: Any) -> Path:
+def kept(cli: Any, place: Path, ran: Any) -> Path:
     """A stored run, the same in a file, a stricter policy and tests of one."""
     place.joinpath("session.jsonl").write_text(cli("show", "last", "--json").out)
     place.joinpath("strict.yaml").write_text("{name: org, tool_rules: [{deny: [bash], action: deny}]}")
@@ -42,7 +40,7 @@ def kept(cli: Cli, place: Path, ran: Any) -> Path:
     return place
 
 
-def test_a_command_writes_to_the_file_what_it_would_have_printed(cli: Cli, kept: Path) -> None:
+def test_a_command_writes_to_the_file_what_it_would_have_printed(cli: Any, kept: Path) -> None:
     """With the same exit code, also where that says that something was broken; nothing is left beside the file, and
     `-` is standard output.
     """
@@ -81,7 +79,7 @@ def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> N
     }
 
 
-def test_what_was_there_stays_where_the_command_fails(cli: Cli, kept: Path) -> None:
+def test_what_was_there_stays_where_the_command_fails(cli: Any, kept: Path) -> None:
     """It keeps its rights where it is replaced; a link is followed and stays one."""
     file, link = kept / "kept.txt", kept / "link.txt"
     file.write_text("what I had")
@@ -98,7 +96,7 @@ def test_what_was_there_stays_where_the_command_fails(cli: Cli, kept: Path) -> N
 
 
 @pytest.mark.parametrize("words", ["eval --policy org.yaml missing.jsonl", "export", "schema"])
-def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Cli, kept: Path, words: str) -> None:
+def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Any, kept: Path, words: str) -> None:
     """Exit code 2, and one line."""
     for file, why in (
         ("nowhere/kept.txt", "`nowhere/kept.txt` cannot be written: there is no folder `nowhere`"),
@@ -111,7 +109,7 @@ def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Cli, kept
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
-def test_a_full_disk_is_an_error(cli: Cli, kept: Path) -> None:
+def test_a_full_disk_is_an_error(cli: Any, kept: Path) -> None:
     """Exit code 3: nobody takes half a file for a whole one. A device is written to directly."""
     for words in ("show last", "export", "schema"):
         answer = cli(*words.split(), "-o", "/dev/full")

@@ -10,7 +10,6 @@ from proctor.adapters.kit.values import login_name
 from proctor.adapters.stores import open_store
 from proctor.supervisor.errors import UsageError
 
-Cli = Any
 NOBODY = 10_001
 """A user that the system has no name for, as containers run under."""
 
@@ -24,7 +23,7 @@ NOBODY = 10_001
 @pytest.mark.parametrize(
     "command", [("runs",), ("approvals",), ("tail", "--follow"), ("serve",), ("audit", "verify")]
 )
-def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any, url: str, message: str) -> None:
+def test_a_url_of_something_else_is_no_store(cli: Any, place: Path, command: Any, url: str, message: str) -> None:
     """It is neither taken for a file that is not there yet nor shown with its password."""
     answer = cli(*command, "--store", url)
 
@@ -42,7 +41,7 @@ READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prun
     *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
     *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all"), ("hook", "--explain-last")),
 ])  # fmt: skip
-def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
+def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Any, place: Path, command: Any) -> None:
     """It may be a slip of the pen; where nobody named one, nothing ran yet."""
     named = cli(*command, "--store", "rums.db")
 
@@ -53,7 +52,7 @@ def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, pl
 
 @pytest.mark.parametrize("command", [*READING, ("watch",), ("store",), ("hook", "--explain-last")])
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
-def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, place: Path, command: Any, form: Any) -> None:
+def test_where_nobody_named_a_store_nothing_ran_yet(cli: Any, place: Path, command: Any, form: Any) -> None:
     """Which is fine; nothing is listed, and none is made."""
     answer = cli(*command, *form)
 
@@ -75,7 +74,7 @@ def test_somebody_without_a_name_is_called_by_their_number(nobody: None) -> None
     assert login_name() == f"uid {NOBODY}"
 
 
-def test_without_a_home_the_error_says_what_to_set(cli: Cli, nobody: None) -> None:
+def test_without_a_home_the_error_says_what_to_set(cli: Any, nobody: None) -> None:
     """In place of an error of Python's."""
     answer = cli("runs")
 

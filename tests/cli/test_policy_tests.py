@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-Cli = Any
 REFUNDS = """\
 name: refunds
 on_violation: deny
@@ -20,7 +19,7 @@ rules:
 
 
 @pytest.fixture
-def judged(cli: Cli, place: Path) -> Any:
+def judged(cli: Any, place: Path) -> Any:
     """`proctor test` of tests of the policy above; by default one test of these calls."""
     place.joinpath("refunds.yaml").write_text(REFUNDS)
 
@@ -60,7 +59,7 @@ def test_an_answer_that_was_not_expected_fails_and_is_shown(judged: Any) -> None
     assert answer.out.endswith("0 passed, 1 failed\n")
 
 
-def test_a_call_that_only_a_budget_would_stop_says_that_budgets_do_not_count(cli: Cli, place: Path) -> None:
+def test_a_call_that_only_a_budget_would_stop_says_that_budgets_do_not_count(cli: Any, place: Path) -> None:
     """Other runs share them, so a test can't know what is left; a rule's answer needs no such note."""
     place.joinpath("team.yaml").write_text("name: team\nbudgets: [{name: day, max_tool_calls: 1, window: day}]\n")
     place.joinpath("one.test.yaml").write_text(
@@ -166,7 +165,7 @@ OUTSIDE = (
         ),
     ],
 )
-def test_all_that_a_session_may_have_is_judged(cli: Cli, place: Path, policies: str, test: str) -> None:
+def test_all_that_a_session_may_have_is_judged(cli: Any, place: Path, policies: str, test: str) -> None:
     """What was used, time, responses, words of the user, an agent's names, an end without calls.
 
     Policies may stand in the file, or be named; from standard input they are found from the current folder.
@@ -196,7 +195,7 @@ X = "calls: [{tool: x}]"
     ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
 ])  # fmt: skip
 def test_a_mistake_in_a_file_is_reported_at_its_place(
-    cli: Cli, place: Path, policies: str, tests: str, place_and_message: str
+    cli: Any, place: Path, policies: str, tests: str, place_and_message: str
 ) -> None:
     """Exit code 2, before anything is judged."""
     place.joinpath("bad.yaml").write_text(f"policies: [{policies}]\ntests: [{tests}]")
@@ -206,7 +205,7 @@ def test_a_mistake_in_a_file_is_reported_at_its_place(
     assert f"bad.yaml:{place_and_message}" in answer.err
 
 
-def test_the_problems_of_all_files_are_reported_at_once(cli: Cli, place: Path) -> None:
+def test_the_problems_of_all_files_are_reported_at_once(cli: Any, place: Path) -> None:
     """Of the tests, of the policies that they name, and of a policy in place of tests."""
     place.joinpath("wrong.yaml").write_text("name: wrong\nlimts: {}\n")
     place.joinpath("a.yaml").write_text("policies: [wrong.yaml]\ntests: []\n")

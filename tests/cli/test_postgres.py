@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import pytest
 from postgres_server import VARIABLE, needs_postgres, new_database, server_url
 
-Cli = Any
 pytestmark = needs_postgres
 
 
@@ -24,7 +23,7 @@ def _here(place: Path) -> None:
     """In an empty directory, with a store of its own."""
 
 
-def test_what_one_command_records_the_others_read(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_command_records_the_others_read(cli: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A demonstration, then the lists, the session, its size, its integrity, its lines; the variable may be a URL.
 
     The tables are made by their owner, before anybody else looks.
@@ -55,7 +54,7 @@ def test_what_one_command_records_the_others_read(cli: Cli, url: str, monkeypatc
     assert cli("kill", "--lift", "--store", url).code == 0
 
 
-def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Cli, url: str) -> None:
+def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Any, url: str) -> None:
     """Under its own numbers; what was pruned stays accounted for."""
     assert cli("demo", "--store", "a.db").code == 0
     assert cli("export", "--store", "a.db", "-o", "a.jsonl").code == 0
@@ -69,7 +68,7 @@ def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Cli
     assert cli("runs", "--store", url, "--json").lines == []
 
 
-def test_a_database_without_a_store_is_reported_as_such(cli: Cli, url: str) -> None:
+def test_a_database_without_a_store_is_reported_as_such(cli: Any, url: str) -> None:
     """What only reads makes no tables there."""
     for command in (("runs",), ("show", "last"), ("store",), ("audit", "verify"), ("prune", "--older-than", "1d")):
         ended = cli(*command, "--store", url)
@@ -78,7 +77,7 @@ def test_a_database_without_a_store_is_reported_as_such(cli: Cli, url: str) -> N
     assert cli("demo", "--store", url).code == 0
 
 
-def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Cli) -> None:
+def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Any) -> None:
     """A server, a role, a password or a database that does not exist; an invalid URL."""
     there = urlsplit(server_url())
     host = there.netloc.rpartition("@")[2]
@@ -97,7 +96,7 @@ def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Cli) -> 
         assert "s3cret" not in answer.out + answer.err
 
 
-def test_a_newer_store_is_not_touched(cli: Cli, url: str) -> None:
+def test_a_newer_store_is_not_touched(cli: Any, url: str) -> None:
     """It says which version it reads."""
     import psycopg
 
@@ -109,7 +108,7 @@ def test_a_newer_store_is_not_touched(cli: Cli, url: str) -> None:
     assert (ended.code, "has schema version 99" in ended.err) == (2, True)
 
 
-def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_driver_the_extra_is_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every command that opens a store."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.find_spec", lambda name: None)
     for command in (("runs",), ("audit", "verify")):

@@ -18,7 +18,6 @@ import pytest
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import warm_proctor
 
-Cli = Any
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 IMPATIENCE = {signal.SIGINT: 2}
 """How often a signal is sent that does no more when it comes again; another's second one ends the program at once."""
@@ -108,7 +107,7 @@ def test_every_command_has_help_and_json() -> None:
     assert [line for text in helps for line in text.splitlines() if len(line) > 80] == []
 
 
-def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
+def test_the_help_lists_the_commands_in_sections(cli: Any) -> None:
     """Six headings, and below them every command once."""
     from proctor.adapters.cli.app import SECTIONS
 
@@ -203,7 +202,7 @@ def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Signals) -> None:
+def test_a_signal_ends_the_run_in_order(place: Path, cli: Any, sent: signal.Signals) -> None:
     """One cancel, one terminal event, exit code 3."""
     place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
     arguments = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "x")
@@ -223,7 +222,7 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Sign
     assert len(ends) == 1
 
 
-def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Cli) -> None:
+def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Any) -> None:
     """Nobody is left to read; what the run started is ended, and its end is stored."""
     arguments = ("run", "--adapter", "shell", "--policy", "org.yaml", "sleep 600")
     pid, terminal = pty.fork()
@@ -237,7 +236,7 @@ def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Cli) -> 
     assert cli("show", "--json", "last").lines[-1]["type"] == "run_cancelled"
 
 
-def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
     """With the way to its details, which `--debug` gives; exit code 3."""
 
     def broken() -> None:
@@ -253,7 +252,7 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     assert "Traceback" in debugged.err
 
 
-def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
     """As an editable one is after a `git pull` that brought a new file."""
     monkeypatch.setitem(sys.modules, "proctor.adapters.cli.commands.policies", None)
     answer = cli("schema")
@@ -280,7 +279,7 @@ ASKED = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy
     ("typed", "answer", "kind"),
     [(b"n\n", b"y\n", "tool_approval_granted"), (b"y\n", b"maybe\nn\n", "tool_approval_denied")],
 )
-def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: bytes, answer: bytes, kind: str) -> None:
+def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Any, typed: bytes, answer: bytes, kind: str) -> None:
     """With the whole input; anything but yes or no is asked again. What was typed before does not count."""
     place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n    input: {to: prod}\n")
     code, shown = on_terminal(*ASKED, typed=typed, answer=answer)
@@ -290,7 +289,7 @@ def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: byte
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
 
 
-def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, cli: Cli) -> None:
+def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, cli: Any) -> None:
     """It would be stopped if it read that, its clocks with it; others answer, or nobody in time."""
     place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n")
     policy = place / "team.yaml"
@@ -316,7 +315,7 @@ def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hook
     assert (place / ".claude").exists() is hooked
 
 
-def test_a_terminal_of_80_columns_is_enough(cli: Cli, place: Path) -> None:
+def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
     """No line is longer: whole words, ids and times, and what is too long goes on below; only a prompt is cut, and a
     command that can be copied is one line.
     """
@@ -357,7 +356,7 @@ BIG = {"name": "big", "nets": [f"require a{n} before b{n}" for n in range(1_000)
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_preflight_checks_a_big_policy_ends_the_program_in_order(
-    place: Path, cli: Cli, sent: signal.Signals
+    place: Path, cli: Any, sent: signal.Signals
 ) -> None:
     """The store is open, so the check goes on: exit code 3, one line, no run, and nothing is left to do the work."""
     place.joinpath("big.json").write_text(json.dumps(BIG))

@@ -13,7 +13,6 @@ import pytest
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-Cli = Any
 CODING_AGENT = Path(__file__).parents[2] / "examples" / "coding_agent" / "policy.yaml"
 PAYMENTS = """\
 name: payments
@@ -27,7 +26,7 @@ LOOSER = PAYMENTS.replace("  - {id: three, type: count, tool: pay, max: 3}\n", "
 
 
 @pytest.fixture
-def proved(cli: Cli, place: Path) -> Any:
+def proved(cli: Any, place: Path) -> Any:
     """`proctor prove payments.yaml` with other policies beside it."""
     for name, text in {"payments": PAYMENTS, "stricter": STRICTER, "looser": LOOSER}.items():
         place.joinpath(f"{name}.yaml").write_text(text)
@@ -82,7 +81,7 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     *("{tool: pay, where: [{path: $.amount, gt: 5}]}", '[refund, {"tool": "pay"}]', "pay(to~'^x')"),
     'pay($.order.id="7", order.sum<=3)',
 ])  # fmt: skip
-def test_a_call_is_written_in_several_ways(cli: Cli, place: Path, call: str) -> None:
+def test_a_call_is_written_in_several_ways(cli: Any, place: Path, call: str) -> None:
     """As a selector of a rule, with a text in single quotes, with paths as conditions have them."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     assert cli("prove", "open.yaml", "--reach", call).code == 1
@@ -93,7 +92,7 @@ def test_a_call_is_written_in_several_ways(cli: Cli, place: Path, call: str) -> 
     *(("[" * 9_999, 1), (f"pay(a={'[' * 99_999})", 7)),
     *(('pay(a~"[")', 1), ("p[", 1), ("{tool: pay, where: [{path: $.a, within: 'x*'}]}", 1)),
 ])  # fmt: skip
-def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, call: str, column: int) -> None:
+def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Any, place: Path, call: str, column: int) -> None:
     """Exit code 2, with the column."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     answer = cli("prove", "open.yaml", "--reach", call)
@@ -101,7 +100,7 @@ def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, c
     assert answer.err.startswith(f"--reach:1:{column}: error: ")
 
 
-def test_a_counterexample_becomes_a_test_a_session_and_a_picture(cli: Cli, proved: Any, place: Path) -> None:
+def test_a_counterexample_becomes_a_test_a_session_and_a_picture(cli: Any, proved: Any, place: Path) -> None:
     """The policy lets it through and the property does not; the test passes until the policy is mended.
 
     The test names the policy's file from where it stands; the picture has the calls in order, the last one marked.
@@ -146,7 +145,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize(("property", "tools"), ANSWERED, ids=[property for property, _ in ANSWERED])
-def test_a_kept_session_is_judged_as_it_was_shown(cli: Cli, place: Path, property: str, tools: str) -> None:
+def test_a_kept_session_is_judged_as_it_was_shown(cli: Any, place: Path, property: str, tools: str) -> None:
     """By `eval`, and by `test` where a test can say it; each action is, and the context goes with it."""
     place.joinpath("policy.yaml").write_text(EVERY_ACTION)
     place.joinpath("property.yaml").write_text(f"name: property\nrules: [{PROPERTIES[property]}]\n")
@@ -168,7 +167,7 @@ def test_a_kept_session_is_judged_as_it_was_shown(cli: Cli, place: Path, propert
     assert place.joinpath("found.yaml").exists() is (property in ("pay, look", "report in prod"))
 
 
-def test_a_call_that_ends_late_is_shown_so_and_kept_so(cli: Cli, place: Path) -> None:
+def test_a_call_that_ends_late_is_shown_so_and_kept_so(cli: Any, place: Path) -> None:
     """Tests that were running while a file changed: a test cannot say it, a recorded session can."""
     place.joinpath("policy.yaml").write_text("""\
 name: tested
@@ -201,7 +200,7 @@ def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -
     assert "nothing is refuted" in answer.err
 
 
-def test_without_a_question_rules_that_do_nothing_are_found(cli: Cli, place: Path) -> None:
+def test_without_a_question_rules_that_do_nothing_are_found(cli: Any, place: Path) -> None:
     """Subsumed by a stricter one, about a call that cannot come, against itself."""
     place.joinpath("odd.yaml").write_text("""\
 name: odd
@@ -234,7 +233,7 @@ NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"
 
 
 @pytest.mark.parametrize(("call", "policies"), [("Bash", True), ("Bsh", False), ("Bash(a=1, a=2)", False)])
-def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, policies: bool) -> None:
+def test_a_proof_that_needs_no_policy_says_so(cli: Any, place: Path, call: str, policies: bool) -> None:
     """A tool that the agent does not have, inputs that contradict one another; `Bash` of Claude Code is `bash`."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     answer = cli("prove", "no-shell.yaml", "--reach", call, "--adapter", "claude", "--json")
@@ -243,7 +242,7 @@ def test_a_proof_that_needs_no_policy_says_so(cli: Cli, place: Path, call: str, 
     assert ("without the policies none does either: check its name" in answer.lines[0]["reason"]) != policies
 
 
-def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Cli, place: Path) -> None:
+def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Any, place: Path) -> None:
     """What was not looked at is said: the agent has only these."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     words = ("prove", "no-shell.yaml", "--reach", "mcp__hub__delete", "--adapter", "claude", "--json")
@@ -263,7 +262,7 @@ tool_rules: [{deny: [git-push]}, {deny: [shells]}]
 
 
 @pytest.mark.parametrize("call", ["git-push", "shells"])
-def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Cli, place: Path, call: str) -> None:
+def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Any, place: Path, call: str) -> None:
     """A virtual tool and an alias stay known when the rules are left out."""
     place.joinpath("v.yaml").write_text(VIRTUAL)
     answer = cli("prove", "v.yaml", "--reach", call, "--tools", "bash", "--json")
@@ -272,7 +271,7 @@ def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Cli, place: Path, ca
     assert "check its name" not in answer.lines[0]["reason"]
 
 
-def test_a_test_that_passes_without_its_policy_says_so(cli: Cli, place: Path) -> None:
+def test_a_test_that_passes_without_its_policy_says_so(cli: Any, place: Path) -> None:
     """A misspelt tool, inputs that contradict one another; neither is an error."""
     place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
     unreachable = ("bash", "bsh", "bash(a=1, a=2)")
@@ -301,7 +300,7 @@ prove:
 """
 
 
-def test_test_files_prove_as_well(cli: Cli, proved: Any, place: Path) -> None:
+def test_test_files_prove_as_well(cli: Any, proved: Any, place: Path) -> None:
     """Each `prove` is a test, which is called as its question where it has no name; a session shows why one fails."""
     place.joinpath("prove.yaml").write_text(PROVE)
     lines = cli("test", "prove.yaml", "--json").lines
@@ -329,7 +328,7 @@ def test_test_files_prove_as_well(cli: Cli, proved: Any, place: Path) -> None:
     ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),
     ("{reachable: pay}", "unknown key `reachable`"),
 ])  # fmt: skip
-def test_a_bad_prove_block_is_one_message(cli: Cli, proved: Any, place: Path, block: str, words: str) -> None:
+def test_a_bad_prove_block_is_one_message(cli: Any, proved: Any, place: Path, block: str, words: str) -> None:
     """Exit code 2, with the place where it can be known."""
     place.joinpath("bad.yaml").write_text(f"policies: [payments.yaml]\nprove:\n  - {block}\n")
     answer = cli("test", "bad.yaml")
@@ -387,7 +386,7 @@ rules:
 """
 
 
-def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Cli, place: Path) -> None:
+def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Any, place: Path) -> None:
     """Which way, by which rule, and what each answers to the last call; all of it in 80 columns."""
     place.joinpath("old.yaml").write_text(OLD)
     place.joinpath("new.yaml").write_text(NEW)
@@ -415,7 +414,7 @@ def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Cli, p
     "rules: [{id: asks, type: precondition, tool: pay, requires: [{any_of: [{prior: human-approval}]}]}]",
     "nets: [require human-approval before pay]",
 ])  # fmt: skip
-def test_an_approval_is_a_difference_though_its_policy_only_warns(cli: Cli, place: Path, asking: str) -> None:
+def test_an_approval_is_a_difference_though_its_policy_only_warns(cli: Any, place: Path, asking: str) -> None:
     """What needs a person asks for one whatever its action is."""
     place.joinpath("old.yaml").write_text(f"name: p\non_violation: warn\n{asking}\n")
     place.joinpath("new.yaml").write_text("name: p\non_violation: warn\nrules: []\n")
@@ -425,7 +424,7 @@ def test_an_approval_is_a_difference_though_its_policy_only_warns(cli: Cli, plac
     assert [line["question"].split()[0] for line in cli("prove", "old.yaml", "--json").lines] == ["rule", "callable"]
 
 
-def test_a_limit_that_a_later_policy_replaces_is_no_difference(cli: Cli, place: Path) -> None:
+def test_a_limit_that_a_later_policy_replaces_is_no_difference(cli: Any, place: Path) -> None:
     """The limit of the whole stack counts."""
     limits = ", ".join(f"{{name: p{most}, limits: {{max_tool_calls: {most}}}}}" for most in (2, 4))
     place.joinpath("old.yaml").write_text(f"policies: [{limits}]\n")
@@ -434,7 +433,7 @@ def test_a_limit_that_a_later_policy_replaces_is_no_difference(cli: Cli, place: 
     assert [each["rules"] for each in cli("diff", "old.yaml", "new.yaml", "--prove", "--json").lines] == [["deny-1"]]
 
 
-def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None:
+def test_policies_that_answer_alike_do_not_differ(cli: Any, place: Path) -> None:
     """However they are written; a budget more may refuse."""
     place.joinpath("old.yaml").write_text(PAYMENTS)
     place.joinpath("same.yaml").write_text(f"{PAYMENTS}  - {{id: four, type: count, tool: pay, max: 4}}\n")
@@ -455,7 +454,7 @@ def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None
     ((), "give recorded sessions"),
 ])  # fmt: skip
 def test_a_proof_of_what_changed_takes_no_traces(
-    proved: Any, cli: Cli, arguments: tuple[str, ...], words: str
+    proved: Any, cli: Any, arguments: tuple[str, ...], words: str
 ) -> None:
     """And without it there is something to compare them by."""
     answer = cli("diff", "payments.yaml", "stricter.yaml", *arguments)

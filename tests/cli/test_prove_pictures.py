@@ -10,7 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-Cli = Any
 FLOW = """\
 nets:
   - name: flow
@@ -56,7 +55,7 @@ BOUND = "rules: [{id: bound, type: precondition, tool: pay, requires: [{prior: a
         "1. pay()|the user writes #quot;yes!#quot;|allow, running|against none", {}, id="a message of the user"),
 ])  # fmt: skip
 def test_a_picture_shows_where_each_rule_stood(
-    cli: Cli, place: Path, stack: str, property: str, last: str, standing: dict[str, str]
+    cli: Any, place: Path, stack: str, property: str, last: str, standing: dict[str, str]
 ) -> None:
     """The last call with what it breaks, and tools, rules and nets of both policies in their state after it."""
     place.joinpath("stack.yaml").write_text(f"name: stack\non_violation: deny\n{stack}\n")
@@ -74,7 +73,7 @@ def nodes_drawn(mermaid: str) -> dict[str, str]:
     return {re.sub("<br/>", "|", re.sub("</?small>", "", text)): states.get(id, "") for id, text in nodes}
 
 
-def test_a_picture_of_several_stacks_says_whose_rule_is_broken(cli: Cli, place: Path) -> None:
+def test_a_picture_of_several_stacks_says_whose_rule_is_broken(cli: Any, place: Path) -> None:
     """Two policies beside a base that has a rule of the same name."""
     for name, rule in {
         "org": "{id: ordered, type: before, first: test, then: push}",
@@ -89,7 +88,7 @@ def test_a_picture_of_several_stacks_says_whose_rule_is_broken(cli: Cli, place: 
     assert (shown["before|ordered|deny"], shown["push|at most 2|at most 1"]) == ("open", "shut")
 
 
-def test_a_picture_says_in_which_context_the_session_is(cli: Cli, place: Path) -> None:
+def test_a_picture_says_in_which_context_the_session_is(cli: Any, place: Path) -> None:
     """One in which the rule does not apply."""
     closed = "rules: [{id: none, type: blocklist, tools: [pay], when: [{path: $.user_role, not_equals: admin}]}]"
     place.joinpath("stack.yaml").write_text(f"name: stack\non_violation: deny\n{closed}\n")

@@ -7,7 +7,6 @@ from xml.etree.ElementTree import Element, parse
 
 import pytest
 
-Cli = Any
 POLICY = """\
 name: pay
 on_violation: deny
@@ -42,7 +41,7 @@ def cases(path: Path) -> dict[str, Element]:
     return {case.attrib["name"]: case for case in parse(path).iter("testcase")}
 
 
-def test_failed_tests_and_proofs_are_failures(cli: Cli, files: Path) -> None:
+def test_failed_tests_and_proofs_are_failures(cli: Any, files: Path) -> None:
     """Each with what was expected, and the session that shows otherwise; what passed is a case without a failure."""
     ran = cli("test", "pay.test.yaml", "--junit", "out.xml", "--sarif", "out.sarif")
 
@@ -70,7 +69,7 @@ def test_failed_tests_and_proofs_are_failures(cli: Cli, files: Path) -> None:
     (["pay.yaml"], 0, None),
 ])  # fmt: skip
 def test_a_refuted_question_is_a_failure(
-    cli: Cli, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
+    cli: Any, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
 ) -> None:
     """A proved one passes, one without an answer is an error; without a question, each rule and tool is a case."""
     files.joinpath("huge.yaml").write_text(HUGE)
@@ -93,7 +92,7 @@ def test_a_refuted_question_is_a_failure(
 @pytest.mark.parametrize("command", [["test", "pay.test.yaml"], ["prove", "pay.yaml"]])
 @pytest.mark.parametrize("option", ["--junit", "--sarif"])
 def test_a_report_without_a_folder_is_refused_before_anything_is_judged(
-    cli: Cli, files: Path, command: list[str], option: str
+    cli: Any, files: Path, command: list[str], option: str
 ) -> None:
     """One clear error, exit code 2."""
     ran = cli(*command, option, "no/out")

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from page_blocks import ROOT
 
-Cli = Any
 RUN = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
 
 
-def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli, place: Path) -> None:
+def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Any, place: Path) -> None:
     """A call allowed, one prevented, one that waited in vain, and a limit that ends the run (README, demo). Every
     command that it recommends works. It has a store of its own, and leaves what is there as it is.
     """
@@ -67,7 +66,7 @@ def test_what_the_demo_recommends_can_be_typed_where_it_was_started(start: str, 
     assert [run(command, shell=True).returncode for command in typed] == [0] * len(typed)
 
 
-def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
+def test_the_demo_as_json_is_its_events_and_its_result(cli: Any) -> None:
     """One event a line, the result last."""
     lines = cli("demo", "--json").lines
     about_runs = [line["type"] for line in lines if line["type"].startswith("run_")]
@@ -76,7 +75,7 @@ def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
     assert about_runs == ["run_started", "run_cancelled", "run_result"]
 
 
-def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
+def test_a_run_that_completes_is_shown_and_stored(cli: Any) -> None:
     """A refused call is exit code 1; --fail-on says what is."""
     run = cli(*RUN, "Tidy up")
 
@@ -89,7 +88,7 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
     assert cli("show", "last").code == 0
 
 
-def test_a_run_as_json_gives_events_and_a_result(cli: Cli, ran: Any) -> None:
+def test_a_run_as_json_gives_events_and_a_result(cli: Any, ran: Any) -> None:
     """The last line is the result; all of it is a trace for `eval`."""
     judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
 
@@ -100,7 +99,7 @@ def test_a_run_as_json_gives_events_and_a_result(cli: Cli, ran: Any) -> None:
     assert [found["rule"] for found in judged.lines[0]["violations"]] == ["deny-1"]
 
 
-def test_a_run_that_a_policy_ends_is_exit_code_1(cli: Cli, place: Path) -> None:
+def test_a_run_that_a_policy_ends_is_exit_code_1(cli: Any, place: Path) -> None:
     """A cancel is a violation, and the summary is shown all the same."""
     place.joinpath("agent.yaml").write_text("steps:\n  - usage: {input_tokens: 5000}\n  - silence: 30\n")
     run = cli(*RUN, "Use a lot")
@@ -109,7 +108,7 @@ def test_a_run_that_a_policy_ends_is_exit_code_1(cli: Cli, place: Path) -> None:
     assert "interrupted         org/max_total_tokens" in run.out
 
 
-def test_a_command_line_that_is_refused_is_exit_code_1(cli: Cli, place: Path) -> None:
+def test_a_command_line_that_is_refused_is_exit_code_1(cli: Any, place: Path) -> None:
     """The shell agent fails when it is refused: that is the policy's doing."""
     place.joinpath("no-rm.yaml").write_text("name: no-rm\ntool_rules: [{deny: [rm], action: deny}]\n")
     run = cli("run", "--adapter", "shell", "--policy", "no-rm.yaml", "rm -rf x")
@@ -118,7 +117,7 @@ def test_a_command_line_that_is_refused_is_exit_code_1(cli: Cli, place: Path) ->
     assert "prevented           no-rm/deny-1" in run.out
 
 
-def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Cli, place: Path) -> None:
+def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Any, place: Path) -> None:
     """Nothing is launched."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     run = cli("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran")
@@ -128,7 +127,7 @@ def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Cli, place: Path) -
     assert not (place / "ran").exists()
 
 
-def test_an_agent_that_fails_is_exit_code_3(cli: Cli, place: Path) -> None:
+def test_an_agent_that_fails_is_exit_code_3(cli: Any, place: Path) -> None:
     """Its own message is the error; whoever reads lines finds the end, and what was used until then."""
     place.joinpath("agent.yaml").write_text(
         "steps:\n  - usage: {input_tokens: 50}\n  - fail: the model is overloaded\n"
@@ -141,7 +140,7 @@ def test_an_agent_that_fails_is_exit_code_3(cli: Cli, place: Path) -> None:
     assert last["usage"]["input_tokens"] == 50
 
 
-def test_a_session_is_continued(cli: Cli, ran: Any) -> None:
+def test_a_session_is_continued(cli: Any, ran: Any) -> None:
     """Its totals and its past count on."""
     session = ran.lines[-1]["session_id"]
     again = cli(*RUN, "--json", "--session", session, "--continuation", "replay", "Once more")
@@ -150,12 +149,12 @@ def test_a_session_is_continued(cli: Cli, ran: Any) -> None:
     assert len(cli("runs", "--json", "--session", session).lines) == 2
 
 
-def test_the_prompt_may_come_from_standard_input(cli: Cli) -> None:
+def test_the_prompt_may_come_from_standard_input(cli: Any) -> None:
     """`-` reads it."""
     assert "Tidy up the attic" in cli(*RUN, "-", stdin="Tidy up the attic").out
 
 
-def test_rules_see_the_context(cli: Cli, place: Path) -> None:
+def test_rules_see_the_context(cli: Any, place: Path) -> None:
     """`when` is judged by --context."""
     place.joinpath("when.yaml").write_text(
         "name: w\ntool_rules:\n  - {deny: [bash], when: [{path: $.labels.env, equals: prod}], action: deny}\n"
@@ -167,7 +166,7 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
     assert "allowed   bash" in test.out
 
 
-def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
+def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Any) -> None:
     """Nothing is refused; that is said where it is started, and in the record."""
     run = cli("run", "--adapter", "shell", "true")
 
@@ -181,14 +180,14 @@ def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
     ("-", b"go \xff", "the prompt is not UTF-8 text"),
     ("go \udcff", b"", "the prompt is not UTF-8 text"),
 ])  # fmt: skip
-def test_a_prompt_must_be_text(cli: Cli, prompt: str, given: bytes, message: str) -> None:
+def test_a_prompt_must_be_text(cli: Any, prompt: str, given: bytes, message: str) -> None:
     """The agent is not started without one: exit code 2."""
     run = cli("run", "--adapter", "shell", "--policy", "org.yaml", prompt, stdin=given)
 
     assert (run.code, run.out, run.err) == (2, "", f"error: {message}\n")
 
 
-def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Cli, place: Path) -> None:
+def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Any, place: Path) -> None:
     """Both deny lists are the first of their policies."""
     place.joinpath("more.yaml").write_text("name: more\ntool_rules: [{deny: [bash], action: deny}]\n")
     arguments = (
@@ -201,7 +200,7 @@ def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Cli
 
 
 def test_a_provider_without_a_login_says_how_to_log_in(
-    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found before anything starts."""
     pytest.importorskip("claude_agent_sdk")

@@ -13,7 +13,6 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor.ports.stored_types import RunInfo
 
-Cli = Any
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
@@ -41,13 +40,13 @@ async def fill(path: Path) -> None:
 
 
 @pytest.fixture
-def listed(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def listed(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("PROCTOR_STORE", str(place / "some.db"))
     anyio.run(fill, place / "some.db")
     return lambda *arguments: cli("runs", *arguments)
 
 
-def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) -> None:
+def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Any) -> None:
     """Columns that say nothing of any run are left out."""
     title, _, line, *_ = (line for line in listed().out.splitlines() if not line.startswith("  "))
 
@@ -74,12 +73,12 @@ def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) 
     (("--session", "ses_1"), "run_1"),
     (("--limit", "1", "--before", "run_1"), "run_0"),
 ])  # fmt: skip
-def test_which_runs_are_listed(listed: Cli, given: tuple[str, ...], expected: str) -> None:
+def test_which_runs_are_listed(listed: Any, given: tuple[str, ...], expected: str) -> None:
     """Those that meet all that is given, newest first."""
     assert [line["run_id"] for line in listed("--json", *given).lines] == expected.split()
 
 
-def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: Cli) -> None:
+def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: Any) -> None:
     """As the store has them, and how long it took in milliseconds; on standard error, and only where it is cut."""
     [line] = listed("--json", "--session", "ses_2").lines
 
@@ -124,7 +123,7 @@ rules: [{type: before, first: test, then: deploy}]
 """
 
 
-def test_show_says_which_of_all_calls_a_failed_order_is_about(cli: Cli, place: Path) -> None:
+def test_show_says_which_of_all_calls_a_failed_order_is_about(cli: Any, place: Path) -> None:
     """While it runs, the number of the call; afterwards, of how many: those that ran, and the one that did not."""
     (place / "agent.yaml").write_text(AGENT)
     (place / "order.yaml").write_text(ORDER)

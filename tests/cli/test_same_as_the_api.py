@@ -10,7 +10,6 @@ import pytest
 import web_server
 from web_server import Site
 
-Cli = Any
 POLICY = """\
 name: team
 limits: {max_tool_calls: 10}
@@ -46,7 +45,7 @@ def waiting(site: Site, tenant: str = "acme") -> Iterator[tuple[subprocess.Popen
         yield run, event
 
 
-def test_what_is_read_is_the_same(cli: Cli, site: Site) -> None:
+def test_what_is_read_is_the_same(cli: Any, site: Site) -> None:
     """Runs, events, decisions, approvals, budgets, the board: value for value."""
     web_server.ran(site, "steps: [{say: Done.}]\n", POLICY, "--context", "tenant=umbrella")
     with waiting(site) as (_, event):
@@ -67,7 +66,7 @@ def test_what_is_read_is_the_same(cli: Cli, site: Site) -> None:
         assert printed == answered
 
 
-def test_what_is_done_is_told_the_same(cli: Cli, site: Site) -> None:
+def test_what_is_done_is_told_the_same(cli: Any, site: Site) -> None:
     """An answer, an end of runs, a block that is lifted."""
     store = ("--store", site.store, "--json")
     with waiting(site) as (_, first), waiting(site) as (_, second):
@@ -93,7 +92,7 @@ def alike(outcome: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in outcome.items() if name not in ("run_id", "session_id")}
 
 
-def test_a_terminal_shows_the_items_of_the_page(cli: Cli, site: Site) -> None:
+def test_a_terminal_shows_the_items_of_the_page(cli: Any, site: Site) -> None:
     """Each with its label and its text, in the same order; a request of a call opens its card and has no line."""
     with waiting(site) as (_, event):
         lines = iter(cli("show", event["run_id"], "--store", site.store).out.splitlines())

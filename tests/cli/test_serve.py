@@ -19,7 +19,6 @@ from certificates import certificate_files
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-Cli = Any
 SERVE = (sys.executable, "-m", "proctor", "serve", "--listen", "127.0.0.1:0")
 
 
@@ -84,7 +83,7 @@ def test_a_signal_that_comes_once_the_url_is_printed_ends_it_in_order(serving: A
     assert serving().end(signal.SIGTERM) == 0
 
 
-def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path, serving: Any) -> None:
+def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Any, place: Path, serving: Any) -> None:
     """On standard error, where a service manager keeps it. A token of the environment is not printed."""
     assert cli("store", "--make", "--store", "runs.db").code == 0
     token = "a-token-of-the-environment"
@@ -136,7 +135,7 @@ def test_it_speaks_tls_with_a_certificate(certificate: tuple[Path, Path], servin
     assert server.url.startswith("https://127.0.0.1:")
 
 
-def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certificate: tuple[Path, Path]) -> None:
+def test_a_wrong_certificate_or_key_is_reported(cli: Any, place: Path, certificate: tuple[Path, Path]) -> None:
     """Before anything listens."""
     cert, _ = certificate
     place.joinpath("other.pem").write_text("nothing of the kind")
@@ -146,7 +145,7 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certifica
     assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
 
 
-def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
+def test_a_port_in_use_is_one_clear_error(cli: Any) -> None:
     """With the address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -164,7 +163,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
     ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
 ])  # fmt: skip
 def test_neither_a_token_that_could_be_guessed_nor_a_supervised_run_serves(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+    cli: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     """The token is not repeated; the run would hand itself the one to its own approvals."""
     monkeypatch.setenv(name, value)

@@ -11,7 +11,6 @@ import pytest
 from tests.forked_programs import warm_proctor
 from tests.stopping import killed_at_the_end
 
-Cli = Any
 RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy")
 
 
@@ -45,7 +44,7 @@ def silent(place: Path) -> str:
     return "org.yaml"
 
 
-def test_a_run_is_listed_shown_and_tailed(cli: Cli, ran: Any) -> None:
+def test_a_run_is_listed_shown_and_tailed(cli: Any, ran: Any) -> None:
     """As text and as JSON; by its id, by its beginning and as the last; so many of its latest events."""
     listed, run_id = cli("runs"), ran.lines[-1]["run_id"]
     shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
@@ -61,7 +60,7 @@ def test_a_run_is_listed_shown_and_tailed(cli: Cli, ran: Any) -> None:
     assert cli("tail", "-n", "0").out == ""
 
 
-def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, waits: str) -> None:
+def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Any, waits: str) -> None:
     """It runs once somebody said yes; who did is on record."""
     with going(waits) as process:
         request = until(process, "tool_approval_requested")
@@ -75,7 +74,7 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, wait
     assert (granted["by"], granted["reason"]) == ("ana", "looks right")
 
 
-def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str) -> None:
+def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Any, waits: str) -> None:
     """The beginning of the run's id and the number; the model is told the words, and the reason is for the record,
     with the holder of the token that somebody else answers with.
     """
@@ -94,7 +93,7 @@ def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str)
 
 
 @pytest.mark.parametrize("target", ["run", "last", "session", "tenant", "all"])
-def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) -> None:
+def test_kill_ends_a_run_of_another_process(cli: Any, silent: str, target: str) -> None:
     """And waits until it has ended; the run's own process gives exit code 3."""
     with going(silent, "--context", "tenant=acme") as process:
         started = until(process, "run_started")
@@ -110,7 +109,7 @@ def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) 
     assert code == 3
 
 
-def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Cli, silent: str) -> None:
+def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Any, silent: str) -> None:
     """A run whose process died ends with one event that says so."""
     with going(silent) as process:
         started = until(process, "run_started")
@@ -121,7 +120,7 @@ def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Cli, silent: str) -> Non
     assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
 
 
-def test_kill_needs_exactly_one_target_that_goes_on(cli: Cli, ran: Any) -> None:
+def test_kill_needs_exactly_one_target_that_goes_on(cli: Any, ran: Any) -> None:
     """Neither none nor two, none that is over or that nobody knows; it waits for a number of seconds."""
     waits = cli("kill", "--all", "--wait", "nan")
 
@@ -136,7 +135,7 @@ def test_kill_needs_exactly_one_target_that_goes_on(cli: Cli, ran: Any) -> None:
     assert cli("show", "run_zzz").err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
 
 
-def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_its_owners_alone(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts and outputs are in it; so is the folder that is made for it."""
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
@@ -147,7 +146,7 @@ def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_store_is_left_as_it_is(cli: Any, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 for a file or a place that can hold none, 3 where the machine failed; one line says which."""
     place.joinpath("notes.txt").write_text("my notes")
     place.joinpath("folder").mkdir()
@@ -178,7 +177,7 @@ def test_what_is_no_store_is_left_as_it_is(cli: Cli, ran: Any, place: Path, monk
 QUICK = "name: agent\nsteps: [{say: done}]\n"
 
 
-def test_nothing_starts_until_the_switch_is_lifted(cli: Cli, silent: str, place: Path) -> None:
+def test_nothing_starts_until_the_switch_is_lifted(cli: Any, silent: str, place: Path) -> None:
     """`kill --no-new-starts`: who tries is told who stopped it and why; `--lift` gives what it lifted."""
     place.joinpath("quick.yaml").write_text(QUICK)
     words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
@@ -199,7 +198,7 @@ def test_nothing_starts_until_the_switch_is_lifted(cli: Cli, silent: str, place:
     assert cli(*words, "--fail-on", "never").code == 0
 
 
-def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Cli, place: Path) -> None:
+def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Any, place: Path) -> None:
     """By its key and value; others go on."""
     place.joinpath("quick.yaml").write_text(QUICK)
     words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
@@ -215,7 +214,7 @@ def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Cli, place: Path)
     assert [line["lifted"]["value"] for line in lifted.lines] == ["env=prod"]
 
 
-def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
+def test_a_store_is_made_only_when_told(cli: Any, place: Path) -> None:
     """Before anything has run, as whoever sets up a server needs it; a second time it changes nothing."""
     before = cli("store", "--store", "new.db")
     assert not place.joinpath("new.db").exists()
@@ -228,7 +227,7 @@ def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
     assert cli("store", "--make", "--store", "nowhere/new.db").err.endswith("there is no folder `nowhere`\n")
 
 
-def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) -> None:
+def test_a_backup_is_made_while_a_run_writes(cli: Any, place: Path, waits: str) -> None:
     """It is a store of its own: as the record was then, nobody else's to read, and nothing is left beside it. The run
     that was active then is a lost one there, which `reap` ends with its waiting call.
     """
@@ -260,7 +259,7 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
     (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
 ])  # fmt: skip
 def test_a_backup_that_cannot_be_made_is_reported(
-    cli: Cli, place: Path, ran: Any, arguments: Any, code: int, message: str
+    cli: Any, place: Path, ran: Any, arguments: Any, code: int, message: str
 ) -> None:
     """Nothing is written over, and nothing half made is left."""
     answer = cli("store", *arguments)

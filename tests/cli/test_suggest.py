@@ -15,7 +15,6 @@ from proctor.policies import Before, ToolWhere, load_policies
 from proctor.policies.events import Event, RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
 
 CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
-Cli = Any
 Call = tuple[str, dict[str, Any], Any]
 
 
@@ -54,7 +53,7 @@ ODD = session("odd", "clean up", ("bash", {"command": "rm -rf build"}, ""), ("dr
 
 
 @pytest.fixture
-def learnt(cli: Cli, place: Path) -> Any:
+def learnt(cli: Any, place: Path) -> Any:
     """`proctor suggest` of twelve refunds and what else is given, to `policy.yaml` and `tests.yaml`."""
 
     def run(*more: dict[str, Any], options: tuple[object, ...] = ("--tests", "tests.yaml")) -> Any:
@@ -65,7 +64,7 @@ def learnt(cli: Cli, place: Path) -> Any:
     return run
 
 
-def decided(cli: Cli, place: Path, *sessions: dict[str, Any]) -> list[bool]:
+def decided(cli: Any, place: Path, *sessions: dict[str, Any]) -> list[bool]:
     """Whether each session passes under what was learnt."""
     place.joinpath("new.jsonl").write_text("\n".join(map(json.dumps, sessions)))
     answer = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
@@ -73,7 +72,7 @@ def decided(cli: Cli, place: Path, *sessions: dict[str, Any]) -> list[bool]:
 
 
 def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
-    cli: Cli, learnt: Any, place: Path
+    cli: Any, learnt: Any, place: Path
 ) -> None:
     """The policy loads, every session passes under it, and each restriction has a test of what it stops."""
     assert learnt().code == 0
@@ -86,7 +85,7 @@ def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
     assert "stops another $.amount of refund" in place.joinpath("tests.yaml").read_text()
 
 
-def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, learnt: Any, place: Path) -> None:
+def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Any, learnt: Any, place: Path) -> None:
     """Another file, page and order of the same kind pass; another command, folder, host, sum and source do not."""
     learnt()
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -111,7 +110,7 @@ def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, le
     [("write_file", {"path": "src/a", "content": "x", **more}, "") for more in ({}, {"lint": "src"})],
 ])  # fmt: skip
 def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_learnt_from(
-    cli: Cli, learnt: Any, place: Path, calls: list[Call]
+    cli: Any, learnt: Any, place: Path, calls: list[Call]
 ) -> None:
     """Null, an object, a list, a number that no policy can have, or an unknown parameter beside it."""
     assert learnt(*(session(f"n{n}", "go", *calls) for n in range(12)), options=("--action", "deny")).code == 0
@@ -119,7 +118,7 @@ def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_lear
     assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
 
 
-def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Cli, learnt: Any, place: Path) -> None:
+def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Any, learnt: Any, place: Path) -> None:
     """Its session stays disturbed; nor is one a test that has a number which no file can have."""
     odd = session("odd", "go", ("bash", {"command": "git status; $TOOL now"}, ""), ("once", {}, ""))
     assert learnt(odd, session("large", "go", ("count", {"n": 2**70}, ""))).code == 0
@@ -128,7 +127,7 @@ def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Cli, learnt: 
     assert cli("test", "tests.yaml").code == 0
 
 
-def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Cli, learnt: Any, place: Path) -> None:
+def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Any, learnt: Any, place: Path) -> None:
     """A line that nothing can name, a tool that is a pattern, a value that one session alone has."""
     line = session("line", "go", ("bash", {"command": "git status; $TOOL now"}, ""))
     alone = session("alone", "go", ("find_order", {"order": "B001"}, ""))
@@ -168,7 +167,7 @@ def test_each_entry_has_its_evidence_and_what_is_rare_is_marked(learnt: Any, pla
     assert "# `find_order` before `refund`: 12 sessions" in text
 
 
-def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(cli: Cli, place: Path) -> None:
+def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(cli: Any, place: Path) -> None:
     """`Bash` of Claude Code is a command line: its programs are allowed, not all that it may run."""
     [log] = CLAUDE.glob("*.jsonl")
     assert cli("suggest", log, "-o", "policy.yaml").code == 0
@@ -197,7 +196,7 @@ def change(kind: str, path: str) -> dict[str, Any]:
     return {"kind": kind, "path": path, "diff": "@@"}
 
 
-def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Cli, place: Path) -> None:
+def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Any, place: Path) -> None:
     """Edits of the sources beside new tests were seen: no other folder, and no deletion."""
     seen = [patch(n, change("update", f"src/m{n}.py"), change("add", f"tests/test_m{n}.py")) for n in range(9)]
     place.joinpath("seen.jsonl").write_bytes(b"".join(seen))
@@ -224,7 +223,7 @@ def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Cli, 
     assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1
 
 
-def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Cli, place: Path) -> None:
+def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Any, place: Path) -> None:
     """`MultiEdit` is an `edit` of Claude Code, so an allowed `edit` would let it through."""
     about: dict[str, Any] = {"provider": "claude"}
     seen = b""
@@ -244,7 +243,7 @@ def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Cli, 
     assert [entry["reason"] for entry in answer["left_out"]] == ["the base denies it"]
 
 
-def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
+def test_sessions_of_a_store_teach_as_well(cli: Any, place: Path) -> None:
     """A run that was recorded, by the names that its agent has."""
     place.joinpath("agent.yaml").write_text(
         "name: agent\nsteps:\n  - call: look\n    input: {at: tower}\n  - call: leave\n"
@@ -256,7 +255,7 @@ def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
     assert [entry["tool"] for entry in answer.lines[0]["entries"] if entry["kind"] == "tool"] == ["leave", "look"]
 
 
-def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Cli, place: Path) -> None:
+def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Any, place: Path) -> None:
     """A tool that calls itself `*` would be an entry that allows every tool, a list without a command every line."""
     calls: list[Call] = [
         (name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "Human-approval", "read_it")
@@ -271,7 +270,7 @@ def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Cli, place: Path) -> N
     assert cli("test", "tests.yaml").code == 0
 
 
-def test_names_that_do_not_print_are_written_as_their_escapes(cli: Cli, place: Path) -> None:
+def test_names_that_do_not_print_are_written_as_their_escapes(cli: Any, place: Path) -> None:
     """A policy and its tests are read by people, and by YAML, which takes few of such characters."""
     name = "a\x1b2J\x7f\x9b\u202e\u2066\u200b\u2028\ufeff\U000e0041b"
     line = json.dumps(session(name, name, (name, {name: name}, name)))
@@ -294,7 +293,7 @@ ENTRIES = ["bash", "git status", "pytest", "pay", "$.amount", "`pay` before `bas
 
 
 @pytest.fixture
-def review(cli: Cli, place: Path) -> Callable[..., str]:
+def review(cli: Any, place: Path) -> Callable[..., str]:
     """`suggest -i` on a terminal with a line for each question; returns the screen."""
     place.joinpath("editor.sh").write_text(EDITOR)
     place.joinpath("editor.sh").chmod(0o755)
@@ -317,7 +316,7 @@ def review(cli: Cli, place: Path) -> Callable[..., str]:
     return reviewed
 
 
-def test_a_person_accepts_edits_and_rejects_each_entry(cli: Cli, review: Any, place: Path) -> None:
+def test_a_person_accepts_edits_and_rejects_each_entry(cli: Any, review: Any, place: Path) -> None:
     """Each is shown with its evidence; the policy is what was left, and its tests are those that it passes."""
     screen = review(
         *("accept", "accept", "reject", "accept", "edit", "reject", "rest"), edits="s/lte: [0-9]*/lte: 12/"

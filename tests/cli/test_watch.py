@@ -19,14 +19,13 @@ from terminal import Terminal
 from proctor.adapters.kit.process_tree import RUN_MARK
 from tests.forked_programs import warm_proctor
 
-Cli = Any
 PROCTOR = (sys.executable, "-m", "proctor")
 STEP = "  - {call: deploy, input: {to: production}, if_denied: [{say: Then not.}]}\n"
 WAITING = f"name: agent\ntools: [deploy]\nsteps:\n{STEP * 3}"
 
 
 @pytest.fixture
-def waiting(cli: Cli, place: Path) -> Iterator[str]:
+def waiting(cli: Any, place: Path) -> Iterator[str]:
     """A run of another process whose call waits for a person; gives the approval's id."""
     place.joinpath("waits.yaml").write_text(WAITING)
     policy = place / "team.yaml"
@@ -42,7 +41,7 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
         cli("kill", "--all")
 
 
-def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: str) -> None:
+def test_without_a_terminal_the_present_state_is_shown_once(cli: Any, waiting: str) -> None:
     """Whole ids, no colour, no line wider than 80 columns; the limits with what is used of them. Programs get one
     line.
     """
@@ -63,7 +62,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     assert line["blocks"] == []
 
 
-def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any, place: Path) -> None:
+def test_a_block_of_starts_stands_above_all(cli: Any, ran: Any, place: Path) -> None:
     """By whom and why; no store is an empty board, and no error."""
     (place / "state" / "proctor" / "runs.db").rename(place / "kept.db")
     assert cli("watch").out == "0 active, 0 waiting for a person\n\n"
@@ -95,7 +94,7 @@ def terminal() -> Iterator[Callable[..., Board]]:
         one.close()
 
 
-def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str, terminal: Any) -> None:
+def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Any, waiting: str, terminal: Any) -> None:
     """`a` shows the whole call and asks for words for the record, `d` for words to the model, also such as are not
     ASCII, a slip taken back with Backspace; `x` ends the run once that is confirmed, and Escape leaves it as it is.
     """
@@ -136,7 +135,7 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Cli, waiting: str,
     assert (end["by"], "too dear" in end["reason"]) == ("ana", True)
 
 
-def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: Any) -> None:
+def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: Any) -> None:
     """`/` leaves what has the text in it, Escape brings all back; arrows select; Enter opens."""
     run = waiting.rpartition(".")[0]
     board = terminal()
@@ -159,7 +158,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board.until("approve the call; you can give a reason")
 
 
-def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str, terminal: Any) -> None:
+def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Any, waiting: str, terminal: Any) -> None:
     """Eight rows of forty columns: the question stands at the foot, and the rest of a long call is one key away."""
     board = terminal(columns=40, rows=8)
     board.until("1 waiting")
@@ -181,7 +180,7 @@ def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal
     assert board.ended() == 0
 
 
-def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Cli, waiting: str, terminal: Any) -> None:
+def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Any, waiting: str, terminal: Any) -> None:
     """Its mark is seen, as in `approve`. What others end is seen to go; the terminal is as it was; exit code 0."""
     board = terminal(**{RUN_MARK: "run_of_the_agent"})
     board.until(waiting)
