@@ -211,3 +211,13 @@ def new_database() -> Iterator[str]:
             yield urlsplit(server_url())._replace(path=f"/{name}").geturl()
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def either_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The path of a store that is not there yet, or the URL of a database with nothing in it."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "runs.db")
+    else:
+        with new_database() as url:
+            yield url

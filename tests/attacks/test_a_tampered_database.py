@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-import anyio
 import pytest
 from calling import called
-from postgres_server import needs_postgres, new_database, server_url
+from postgres_server import either_store, needs_postgres, new_database, server_url
 from stored_rows import in_store
 
-from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TokenUsageUpdated
@@ -87,30 +84,24 @@ def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) 
 
 
 Records: TypeAlias = list[dict[str, Any]]
+empty = either_store
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def place(empty: str) -> str:
     """A store with one run of two calls that reported what they used."""
 
-    async def recorded(place: str) -> None:
+    async def recorded(store: Store) -> None:
         steps: list[TokenUsageUpdated | Ask] = [
             TokenUsageUpdated(input_tokens=100, output_tokens=10),
             Ask(name="bash", input={"command": "echo 1"}),
             Ask(name="bash", input={"command": "echo 2"}),
         ]
-        store = open_store(place)
-        async with store:
-            policies = [Policy(name="open")]
-            await run_once(FakeAdapter(steps), "go", policies=policies, store=store, session_id="s", run_id="r")
+        policies = [Policy(name="open")]
+        await run_once(FakeAdapter(steps), "go", policies=policies, store=store, session_id="s", run_id="r")
 
-    if request.param == "sqlite":
-        anyio.run(recorded, str(tmp_path / "s.db"))
-        yield str(tmp_path / "s.db")
-        return
-    with new_database() as url:
-        anyio.run(recorded, url)
-        yield url
+    in_store(empty, recorded)
+    return empty
 
 
 @pytest.mark.parametrize(
@@ -118,8 +109,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     [((0, 100, 0.5), (0, 150, 0.7)), ((0, 100, 0.5), (0, 20, 0.1)), ((0, 10, None), (0, 20, 0.9), (5, 30, 1.0))],
     ids=["over runs", "from zero", "costs from prices"],
 )
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def test_runs_of_one_session_add_up(kind: str, sums: Sequence[Any], tmp_path: Path) -> None:
+def test_runs_of_one_session_add_up(empty: str, sums: Sequence[Any]) -> None:
     """Each to its own part of a sum that goes on over the session's runs; a run that never began has none."""
     priced = parse_policies({"name": "p", "prices": {"*": {"input_usd_per_mtok": 1000, "output_usd_per_mtok": 0}}})
 
@@ -134,9 +124,8 @@ def test_runs_of_one_session_add_up(kind: str, sums: Sequence[Any], tmp_path: Pa
         await create_run(store, "go", run_id="r", session_id="s")
         await KillSwitch(store).kill(by="ana", run_id="r")
 
-    with new_database() if kind == "postgres" else nullcontext(str(tmp_path / "s.db")) as place:
-        in_store(place, recorded)
-        report = audited(place)
+    in_store(empty, recorded)
+    report = audited(empty)
 
     assert (report.intact, [finding.message for finding in report.findings]) == (True, [])
 

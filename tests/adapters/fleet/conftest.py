@@ -1,21 +1,14 @@
 """The store that workers share: a file, or a database of the tests' own server."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from postgres_server import needs_postgres, new_database
+from postgres_server import either_store as place
 
 from proctor.adapters.stores import SQLiteStore
 
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
-    else:
-        with new_database() as url:
-            yield url
+__all__ = ["place"]
 
 
 @pytest.fixture

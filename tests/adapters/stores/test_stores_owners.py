@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from owning_processes import Process, Workers, check_record, ended_by_another, process
-from postgres_server import needs_postgres, new_database
+from postgres_server import either_store
 from stopping import stop_between_writes
 from stored_rows import in_store, stored_events
 
@@ -29,14 +29,7 @@ KILLS = int(os.environ.get("PROCTOR_KILLS", "6"))
 RACES = 5
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A new store's path or URL."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "record.db")
-    else:
-        with new_database() as url:
-            yield url
+name = either_store
 
 
 def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
