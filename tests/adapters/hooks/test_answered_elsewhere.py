@@ -17,7 +17,6 @@ from proctor.adapters.hooks.clients import claude
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.origin import Origin
-from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import ToolApprovalDenied, ToolApprovalGranted
 from proctor.supervisor import ApprovalError, KillSwitch
 from proctor.supervisor.control import approval_inbox
