@@ -42,6 +42,8 @@ class ClientSession(ABC):
         rewrites: whether the client can run a call with another input than it requested.
     """
 
+    client_name: str = "the client"
+    """How messages call the client."""
     interrupt_s: ClassVar[float | None] = None
     """Seconds an interrupt may take; None for a client without one."""
     close_s: ClassVar[float | None] = 2.0
@@ -81,11 +83,6 @@ class ClientSession(ABC):
     def tree(self) -> ProcessTree:
         """The client's processes."""
 
-    @property
-    @abstractmethod
-    def client_name(self) -> str:
-        """How messages call the client."""
-
     async def interrupt(self) -> dict[str, Any] | None:
         """Interrupt the client; returns evidence."""
         return None
@@ -118,16 +115,12 @@ class RpcSession(ClientSession, RpcHandler, Generic[RpcT]):
     def attach(self, connection: RpcT, tasks: anyio.abc.TaskGroup) -> None:
         """Set the running client, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
+        self.client_name = connection.process.name
 
     @property
     def tree(self) -> ProcessTree:
         """The client's processes."""
         return self._connection.process.tree
-
-    @property
-    def client_name(self) -> str:
-        """How messages call the client."""
-        return self._connection.process.name
 
     async def disconnect(self) -> None:
         await self._connection.process.close_input()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,27 +26,34 @@ from .batches import Batch
 from .queries import ReaderPool
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 
 
-def _reads(query: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+class Method(Protocol[P, T_co]):
+    """An `async def` of a store, whatever type checkers take one for."""
+
+    async def __call__(self, *args: P.args, **named: P.kwargs) -> T_co: ...
+
+
+def _reads(query: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
     """The method of a store that runs this query."""
 
     @wraps(query)
     async def method(store: TableStore, /, *args: P.args, **named: P.kwargs) -> T:
         return await store._readers.query(lambda connection: query(connection, *args, **named))
 
-    return method
+    return method  # type: ignore[return-value]  # bound, it has no `store`
 
 
-def _writes(work: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[TableStore, P], Coroutine[Any, Any, T]]:
+def _writes(work: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
     """The method of a store that does this work in a transaction."""
 
     @wraps(work)
     async def method(store: TableStore, /, *args: P.args, **named: P.kwargs) -> T:
         return await store._writer.do(lambda recorder, _: work(recorder, *args, **named))
 
-    return method
+    return method  # type: ignore[return-value]  # bound, it has no `store`
 
 
 class TableStore(ABC):
