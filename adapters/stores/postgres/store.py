@@ -82,7 +82,8 @@ class Listener:
         self._began.set()
 
     def _listen(self, connection: Connection) -> None:
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
+        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby gives no notices: it is asked
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
         while not self._ended.is_set():
             self._poll(connection)
             for notice in connection.notifies(timeout=_POLL_S):

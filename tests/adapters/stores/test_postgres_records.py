@@ -48,6 +48,21 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(plac
 
 
 @NEEDS_POSTGRES
+async def test_an_id_is_the_same_to_a_process_whose_client_has_another_encoding(
+    place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PGCLIENTENCODING is taken for the encoding of what is sent, unless the store says another."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        assert await store.run("\u4e2d\xe9") is None
+        monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+        async with PostgresStore(url, schema=schema) as other:
+            await other.create_run(RunInfo(run_id="\u4e2d\xe9", session_id="s"))
+
+            assert await store.run("\u4e2d\xe9") is not None
+
+
+@NEEDS_POSTGRES
 async def test_whatever_an_agent_reports_is_kept_or_refused_alone(place: tuple[str, str]) -> None:
     """An event's id of any length counts once, and any amount of tokens; an id that no index holds is refused, and
     what else is written goes on.
