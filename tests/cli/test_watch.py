@@ -170,6 +170,14 @@ def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Any, waiting: str
     board.until("expires")
 
 
+def test_a_terminal_that_only_adds_lines_shows_the_present_state_once(ran: Any, terminal: Any) -> None:
+    """As that of an editor does."""
+    board = terminal(TERM="dumb")
+
+    assert board.ended() == 0
+    assert "0 active, 0 waiting for a person" in board.text
+
+
 def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal: Any) -> None:
     """Four billion characters would be its whole size."""
     board = terminal()

@@ -423,22 +423,22 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
     """Show current runs, their limits and pending approvals, live.
 
     Press `?` for the keys: approve or deny a call, cancel a run, filter. `q` or Ctrl-C leaves; the runs continue.
-    With --json, or if the output isn't a terminal, it prints the current state once.
+    With --json, or if the output isn't a terminal (or TERM is `dumb`), it prints the current state once.
     """
     from ..board_view import Person
 
-    name, why = (None, "") if as_json or not sys.stdout.isatty() else refusal("watch", store)
+    seen = not as_json and sys.stdout.isatty() and not console().is_dumb_terminal
+    name, why = refusal("watch", store) if seen else (None, "")
     person = Person(name=by or name or login_name(), groups=groups, refusal=why, holder=name)
-    run_async(lambda: _watched(store, person, as_json=as_json))
+    run_async(lambda: _watched(store, person, seen=seen, as_json=as_json))
 
 
-async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
+async def _watched(path: str | None, person: Person, *, seen: bool, as_json: bool) -> None:
     import anyio
 
     from ...operations.views import Board
     from ..board_view import live_board
 
-    seen = sys.stdout.isatty() and not as_json
     if not (seen or is_there_as_named(path)):
         _show_board(Board(), as_json=as_json)
         return
