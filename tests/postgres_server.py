@@ -85,7 +85,7 @@ class OwnServer:
         who = quote(user) + (f":{quote(password)}" if password else "")
         return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}&port={self.port}"
 
-    def standby(self) -> OwnServer:
+    def standby(self) -> "OwnServer":
         """A server, to be started, that follows this one, which is started again."""
         other = OwnServer(self._programs, primary_conninfo=f"host={self.folder} port={self.port} user=postgres")
         self.stop()

@@ -476,20 +476,22 @@ def _state() -> Path:
 
 
 @asynccontextmanager
-async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterator[Store]:
-    """The store, closed at the end. Raises UsageError: `must_exist` and there is none, or there can be none at that
-    place; StoreError: it cannot be used.
+async def opened(given: str | None, *, must_exist: bool = False, writes: bool = True) -> AsyncIterator[Store]:
+    """The store, closed at the end; one that can only be read, too, if it must exist, or nothing need be written.
+    Raises UsageError: `must_exist` and there is none, or there can be none at that place; StoreError: it cannot be
+    used.
     """
     import anyio
 
     from ..stores import open_store
 
     named = store_named(given)
+    opens = partial(open_store, named, make=not must_exist, may_be_read_only=not writes)
     if isinstance(named, Path):
         _check_file(named, must_exist=must_exist, is_ours=not is_named(given))
-        store = open_store(named, make=not must_exist)
+        store = opens()
     else:
-        store = await anyio.to_thread.run_sync(partial(open_store, named, make=not must_exist))
+        store = await anyio.to_thread.run_sync(opens)
     try:
         yield store
     finally:
@@ -502,7 +504,7 @@ async def operating(given: str | None, *, must_exist: bool = True) -> AsyncItera
     """The service on the store; raises as `opened` does."""
     from ..operations.service import OperatorService
 
-    async with opened(given, must_exist=must_exist) as store:
+    async with opened(given, must_exist=must_exist, writes=False) as store:
         yield OperatorService(store)
 
 

@@ -48,12 +48,15 @@ def shown(named: str | os.PathLike[str]) -> str:
     return f"postgresql://{where}{f'?{query}' if query else ''}"
 
 
-def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteStore | PostgresStore:
+def open_store(
+    named: str | os.PathLike[str], *, make: bool = True, may_be_read_only: bool = False
+) -> SQLiteStore | PostgresStore:
     """Open the store of that name.
 
     Args:
         named: a URL `postgresql://...`, or the path of a SQLite file.
-        make: create the store where there is none, and open none that can only be read.
+        make: create the store where there is none.
+        may_be_read_only: open a file that can only be read, too; so it is without `make`.
 
     Raises:
         StoreError: it cannot be used; `kind` says why.
@@ -66,4 +69,4 @@ def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteSto
         return PostgresStore(os.fspath(named), make=make)
     from .sqlite import SQLiteStore
 
-    return SQLiteStore(named, may_be_read_only=not make)
+    return SQLiteStore(named, may_be_read_only=may_be_read_only or not make)

@@ -264,7 +264,7 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
         return
 
     async def read() -> None:
-        async with opened(store, must_exist=not follow) as opened_store:
+        async with opened(store, must_exist=not follow, writes=False) as opened_store:
             await _tail(opened_store, live, run, lines, follow=follow)
 
     try:

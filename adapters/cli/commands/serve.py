@@ -138,7 +138,7 @@ async def _served(
 ) -> None:
     import anyio
 
-    async with opened(store, must_exist=is_named(store)) as kept, AsyncExitStack() as stack:
+    async with opened(store, must_exist=is_named(store), writes=False) as kept, AsyncExitStack() as stack:
         sending = await senders(kept, stack)
         _echo_warnings()
         async with anyio.create_task_group() as tasks:

@@ -58,7 +58,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PLAIN, *command], capture_output=True, text=True, check=False)
 
 
-COMMANDS = ("runs", "show run-1", "audit verify", "tail", "export")
+COMMANDS = ("runs", "show run-1", "audit verify", "tail", "tail --follow --run run-1", "watch", "export")
 READS = f"""
 import sys
 from proctor.adapters.cli import main
@@ -75,7 +75,7 @@ def check_read(done: subprocess.CompletedProcess[str]) -> None:
     parts = re.split(r"^== (.*): 0\n", done.stdout, flags=re.MULTILINE)
     shown = dict(zip(parts[1::2], parts[::2], strict=False))
     assert tuple(shown) == COMMANDS, done.stdout
-    assert [command for command in COMMANDS if "run-1" not in shown[command]] == ["audit verify"]
+    assert [command for command in COMMANDS if "run-1" not in shown[command]] == ["audit verify", "watch"]
     assert "2 records" in shown["audit verify"]
 
 
