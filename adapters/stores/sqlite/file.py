@@ -282,7 +282,14 @@ def _check_file(path: Path, busy_timeout_s: float) -> None:
         raise StoreError(f"`{path}` is a directory; name a file in it", kind="unwritable")
     if path.exists() and not path.is_file():
         raise StoreError(f"`{path}` is a pipe or a device, not a store; name a file", kind="not_a_store")
+    log = beside(path, "-wal")
+    has_log = log.exists()  # looked for first: a new store has its header before it has a log
     header = read_header(path)
+    if not header and has_log:  # SQLite would empty it, with what was committed
+        raise StoreError(
+            f"store `{path}` is gone and has left its log: put it back beside `{log.name}`, or move that away",
+            kind="gone",
+        )
     if not header:
         return
     if not header.startswith(MAGIC[: len(header)]):

@@ -48,6 +48,16 @@ def changed(*statements: str, ours: bool = False, log: bool = False) -> Callable
     return make
 
 
+def left_its_log(make_store: Callable[[Path], None], *, empty: bool) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        make_store(path)
+        path.unlink()
+        if empty:
+            path.touch()
+
+    return make
+
+
 def cut_to(size: Callable[[int], int]) -> Callable[[Path], None]:
     def cut(path: Path) -> None:
         anyio.run(write_some, path)
@@ -68,6 +78,7 @@ def overwritten(start: int, size: int) -> Callable[[Path], None]:
 
 FOREIGN = "CREATE TABLE events (a)"
 NEWER = f"PRAGMA user_version = {schema.schema_version() + 1}"
+LOGGED = changed(NEWER, ours=True, log=True)
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("hello\n"), "not_a_store"),
     "one byte": (lambda path: path.write_bytes(b"S"), "truncated"),
@@ -76,11 +87,13 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a foreign database with its log": (changed("PRAGMA journal_mode = WAL", FOREIGN, log=True), "not_a_store"),
     "marked by another program": (changed(FOREIGN, "PRAGMA application_id = 1"), "not_a_store"),
     "a newer version": (changed(NEWER, ours=True), "newer_schema"),
-    "a newer version with its log": (changed(NEWER, ours=True, log=True), "newer_schema"),
+    "a newer version with its log": (LOGGED, "newer_schema"),
     "from before the first release": (
         changed(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}", ours=True),
         "older_schema",
     ),
+    "gone without its log": (left_its_log(LOGGED, empty=False), "gone"),
+    "emptied without its log": (left_its_log(LOGGED, empty=True), "gone"),
     "cut within the header": (cut_to(lambda size: 60), "truncated"),
     "cut within the first page": (cut_to(lambda size: 700), "truncated"),
     "cut in the middle": (cut_to(lambda size: size // 2), "truncated"),
