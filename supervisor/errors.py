@@ -80,11 +80,11 @@ class StoreError(ProctorError):
 
     Attributes:
         message: The problem, in words.
-        kind: The problem, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
-            replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners `run_exists`,
-            `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of
-            approvals `no_approval`, `answered`, `other_input`, `not_allowed`; of a command that cannot be read
-            `no_command`; of an import `conflict`.
+        kind: The problem, for programs: `not_a_store`, `newer_schema`, `older_schema`, `truncated`, `corrupt`, `gone`
+            (removed or replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners
+            `run_exists`, `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the
+            run now); of approvals `no_approval`, `answered`, `other_input`, `not_allowed`; of a command that cannot
+            be read `no_command`; of an import `conflict`.
         policy: Of a run, the policy report.
         partial: Of a run, the result so far.
     """

@@ -37,7 +37,7 @@ _CODES = {
     "unknown_session": FAILED,
 }
 """Exit codes by the `code` of an error; every other error raised on purpose is bad input."""
-_NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
+_NOT_A_STORE = ("not_a_store", "newer_schema", "older_schema", "run_exists")
 """Kinds of store errors that are bad input, not failures of the machine."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 

@@ -152,11 +152,14 @@ def test_what_is_no_store_is_left_as_it_is(cli: Any, ran: Any, place: Path, monk
     place.joinpath("folder").mkdir()
     place.joinpath("empty.db").touch()
     os.mkfifo(place / "pipe")
-    place.joinpath("cut.db").write_bytes((place / "state" / "proctor" / "runs.db").read_bytes()[:-4096])
+    whole = (place / "state" / "proctor" / "runs.db").read_bytes()
+    place.joinpath("cut.db").write_bytes(whole[:-4096])
+    place.joinpath("older.db").write_bytes(whole[:63] + b"\1" + whole[64:])  # its `user_version`
     run = ("run", "--adapter", "shell", "--policy", "org.yaml")
     for words, store, code, message in (
         (("runs",), "notes.txt", 2, "`notes.txt` is not a proctor store"),
         (("runs",), "cut.db", 3, "`cut.db` is truncated"),
+        (("runs",), "older.db", 2, "has schema version 1, from before the first release"),
         (("runs",), "empty.db", 3, "`empty.db` is empty: no run was ever stored in it, or it was truncated"),
         (("audit", "verify"), "empty.db", 3, "`empty.db` is empty"),
         ((*run, "true"), "folder", 2, "`folder` is a folder, not a store; name a file in it"),
