@@ -180,7 +180,7 @@ _PLAIN: dict[str, tuple[Any, str]] = {
 """Types of options that are checked before an adapter is made, and their names in messages."""
 
 
-def adapter_named(name: str, **options: Any) -> Adapter:
+def adapter_named(name: str, /, **options: Any) -> Adapter:
     """Make the adapter of that name with its own options. Raises UsageError: there is no such adapter, or it does not
     take these options; ProviderUnavailableError: a package it needs is not installed; the message names the extra.
     """
@@ -232,7 +232,7 @@ def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str
 def _is(value: object, part: str) -> bool:
     kind = _PLAIN[part][0]
     if isinstance(kind, GenericAlias):
-        with suppress(msgspec.ValidationError):
+        with suppress(msgspec.ValidationError, UnicodeError):
             msgspec.convert(value, kind)
             return True
         return False

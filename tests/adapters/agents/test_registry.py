@@ -46,6 +46,8 @@ def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None
     ("shell", {"env": {"A": 1}}, 'option `env` of adapter `shell` is a mapping to text, not `{"A":1}`'),
     ("amp", {"settings": 5}, "option `settings` of adapter `amp` is a mapping, not `5`"),
     ("amp", {"arguments": [5]}, r"option `arguments` of adapter `amp` is a list of text, not `\[5\]`"),
+    ("acp", {"name": 5}, "option `name` of adapter `acp` is text, not `5`"),
+    ("shell", {"env": "\ud800"}, "option `env` of adapter `shell` is a mapping to text, not `\ud800`"),
     ("acp", {"mcp_servers": 5}, "option `mcp_servers` of adapter `acp` is a list of mappings, not `5`"),
     ("scripted", {"script": "x.yaml", "gated": "maybe"}, "is true or false, not `maybe`"),
     ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
