@@ -201,6 +201,8 @@ class _Judge:
             case ev.ToolCallRequested(tool_call_id=id) | ev.ToolCallStarted(tool_call_id=id) if id in self._over:
                 self._seen.pop(id, None)
                 self._over.discard(id)
+            case ev.ToolCallRequested(tool_call_id=id) if id in self._monitor.calls.session.denied:
+                self._seen.pop(id, None)
             case ev.ToolCallCompleted(tool_call_id=id) | ev.ToolCallFailed(tool_call_id=id):
                 self._over.add(id)
             case ev.ToolCallDenied(tool_call_id=id):

@@ -182,6 +182,8 @@ def _structured(span: Span, attribute: str) -> list[SpanMessage]:
     carriers = [span.attributes, *(attributes for _, attributes in span.events)]
     found = next((carrier[attribute] for carrier in carriers if attribute in carrier), None)
     messages = parsed(found)
+    if isinstance(messages, str) and messages.lstrip().startswith(("[", "{")):
+        raise SpanError(f"`{attribute}` of the span `{span.span_id}` is not JSON; the exporter may have cut it")
     if not isinstance(messages, list):
         return []
     return [_message(message) for message in messages if isinstance(message, dict)]
@@ -278,13 +280,15 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     for trace_id, spans in traces.items():
         if any(_operation(span) for span in spans):
             conversations.setdefault(_conversation(spans) or trace_id, []).extend(spans)
-    if traces and not conversations:
+    if not conversations:
         raise lines.fail("no GenAI spans (`gen_ai.operation.name`) in it", about_file=True)
     for session_id, spans in conversations.items():
         try:
             yield _session(session_id, spans, lines.name)
         except msgspec.ValidationError:
             raise lines.fail("the tokens of a span are no whole number", about_file=True) from None
+        except SpanError as error:
+            raise lines.fail(str(error), about_file=True) from None
 
 
 def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:

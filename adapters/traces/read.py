@@ -25,7 +25,7 @@ FORMATS: dict[str, Reader] = {
 }
 """Every format that can be read, by the name users give it."""
 _DATABASE = b"SQLite format 3\0"
-_LENIENT = ("claude", "codex")
+_LENIENT = ("claude", "codex", "events")
 _LOOKED_AT = 50
 _ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CLAUDE = ("user", "assistant", "system", "summary", "result")

@@ -208,7 +208,6 @@ _SENTENCES: dict[RefusalCause, str] = {
 }
 
 ID_NOT_OVER = "This call of tool '{}' has the id of a call that has not ended. Use another id."
-ID_OF_EARLIER = "This call of tool '{}' has the id of an earlier call. Use another id."
 
 
 def tell_model_default(tool_name: str, cause: RefusalCause = "tool") -> str:

@@ -237,7 +237,7 @@ class Session:
 
 Relation: TypeAlias = Literal["new", "repeat", "changed", "running", "ended", "denied", "conflict"]
 """The relation of a call to the calls of its run: a `repeat` of an undecided request, `changed` if that has another
-input; the same call `running`, `ended` or `denied`; `conflict` if the id belongs to another call.
+input; the same call `running`, `ended` or `denied`; `conflict` if the id belongs to another call that is not over.
 """
 
 
@@ -264,8 +264,8 @@ class CallTable(dict[str, CallState]):
     def relate(self, id: str, name: str, input: Any, turn: int) -> Relation:
         """The relation of the call with that id, tool and input, in `turn` (numbered by the session; 0: unknown).
 
-        Ids are unique within a run. For a client that numbers the calls of each turn anew, they are unique within a
-        turn that the stream reported as begun. Raises one of UNREADABLE.
+        Once a call is over, its id names a new one; but the same call again, in a turn that the stream did not report
+        as a later one, may be that call reported again. Raises one of UNREADABLE.
         """
         call = self.get(id)
         if call is not None:
@@ -285,7 +285,7 @@ class CallTable(dict[str, CallState]):
         if not matches_digest(kept, name, input) and not (
             self.redact is not None and matches_digest(kept, name, self.redact(input))
         ):
-            return "conflict"
+            return "new"
         return "denied" if ended.startswith(DENIED) else "ended"
 
     def is_same(self, call: CallState, name: str, input: Any) -> bool:

@@ -294,12 +294,11 @@ class Monitor:
         return msgspec.structs.replace(decision, steps=explained(before, after, violations))
 
     def _deny_used_id(self, call: ToolCall) -> Decision:
-        """Deny a call whose id belongs to an open call, or to another one."""
+        """Deny a call whose id belongs to an open call."""
         on = self.state
         on.come_to(call.turn)
-        current = on.calls.get(call.id)
         on.session.conflicting |= {call.id}
-        return decision_on(call, [id_in_use(on.program.name, call, current)], ())
+        return decision_on(call, [id_in_use(on.program.name, call, on.calls[call.id])], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
         """Observe an event that happened; returns its violations.

@@ -316,7 +316,7 @@ class MonitorState:
         relation = self.relate(id, name, input, event.turn, proposed=True)
         if relation in ("conflict", "running"):
             self.come_to(event.turn)
-            if current is None or relation == "conflict" or current.status == STARTED:
+            if relation == "conflict" or (current is not None and current.status == STARTED):
                 session.conflicting |= {id}  # it will be refused, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
             self.latest = self.request(

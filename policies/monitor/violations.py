@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ..errors import Action, Enforcement, Violation
-from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER, ToolCall
+from ..events.calls import ID_NOT_OVER, ToolCall
 from ..limits import LIMITS, Budget, Limit
 from ..rules import RULES
 from ..rules.machine import Finding
@@ -119,15 +119,12 @@ def _enforcement(action: Action, call: CallState | None, unpreventable: str | No
     return "interrupted" if stops else "observed"
 
 
-def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:
-    """The violation of a call whose id is that of another call of the run (`current` if that has not ended), or of
-    this very call, which runs.
-    """
-    running = current is not None and current.is_again(call.name, call.input)
-    actual = "the call of this id is running" if running else "the id was used before, for another call"
+def id_in_use(stack: str, call: ToolCall, current: CallState) -> Violation:
+    """The violation of a call whose id is that of `current`, which is not over: another call, or this very one."""
+    running = current.is_again(call.name, call.input)
+    actual = "the call of this id is running" if running else "the id is that of another call, which is not over"
     details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
-    text = ID_OF_EARLIER if current is None else ID_NOT_OVER
-    return _of_monitor(stack, call, "tool_call_id", details, tell_model=text.format(call.name))
+    return _of_monitor(stack, call, "tool_call_id", details, tell_model=ID_NOT_OVER.format(call.name))
 
 
 def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:

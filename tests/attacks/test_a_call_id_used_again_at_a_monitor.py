@@ -177,16 +177,14 @@ def test_an_exceeded_limit_refuses_every_id(start: Start) -> None:
     assert [session.ask("x", "k"), session.ask("x", "l")] == ["cancel", "cancel"]
 
 
-def test_another_call_under_an_id_of_the_same_response_is_refused(start: Start) -> None:
-    """Another input or tool, while the first is over or was refused; told again, a response is no later one."""
-    session = start(tool_rules=[{"deny": ["no"]}])
+def test_an_id_that_is_over_names_a_new_call_in_the_same_response_too(start: Start) -> None:
+    """Of another input or tool, after one that ended or was refused; and it is judged as such."""
+    session = start(tool_rules=[{"deny": ["no"]}], rules=[{"type": "count", "tool": "x", "max": 2}])
     session.tell(ev.TurnStarted(turn=1))
-    session.ask("x", "k", 1, o=1)
-    session.ask("no", "n", 1)
-    session.tell(ev.TurnStarted(turn=1))
+    calls = [("x", "k"), ("no", "n"), ("x", "k"), ("y", "k"), ("y", "n"), ("no", "k"), ("x", "n")]
+    answers = [session.ask(tool, id, 1, o=n) for n, (tool, id) in enumerate(calls)]
 
-    assert [session.ask("x", "k", 1, o=2), session.ask("y", "k", 1, o=1), session.ask("y", "n", 1)] == ["deny"] * 3
-    assert session.ran == 1
+    assert answers == ["allow", "deny", "allow", "allow", "allow", "deny", "deny"]
 
 
 def test_a_client_that_numbers_the_calls_of_each_response_is_judged_call_by_call(start: Start) -> None:

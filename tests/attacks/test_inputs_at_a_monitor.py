@@ -119,17 +119,13 @@ def test_what_json_does_not_have_is_not_an_input(input: Any) -> None:
     policy.restore(monitor.snapshot())
 
 
-@pytest.mark.parametrize(("ended", "whose"), [(False, "a call that has not ended"), (True, "an earlier call")])
-def test_the_model_is_told_that_an_id_is_in_use(ended: bool, whose: str) -> None:
+def test_the_model_is_told_that_an_id_is_in_use() -> None:
     """And not that the tool is missing: another id is what helps."""
     monitor = compiled().monitor()
     monitor.propose(ToolCall(id="k", name="x", input={"n": 1}))
-    if ended:
-        monitor.observe(ev.ToolCallCompleted(tool_call_id="k"))
-
     decision = monitor.propose(ToolCall(id="k", name="x", input={"n": 2}))
 
-    text = f"This call of tool 'x' has the id of {whose}. Use another id."
+    text = "This call of tool 'x' has the id of a call that has not ended. Use another id."
     assert (decision.action, decision.tell_model) == ("deny", text)
     assert [(found.kind, found.details["tell_model"]) for found in decision.violations] == [("tool_call_id", text)]
 

@@ -216,7 +216,7 @@ class Twins:
         shown = step.tool in self.monitor.narrow([step.tool]) or not step.next_turn or step.sub
         call, fields = self._called(step)
         last = self._last(call)
-        free = self._is_new(call, last) or (last is not None and last.ended is not None and _same(last, call))
+        free = last is None or last.ended is not None
         self.record.append(ev.ToolCallRequested(**fields))
         if free:
             action = self._propose(call, fields)

@@ -336,7 +336,7 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
     calls.observe(ev.ToolCallCompleted(tool_call_id="c", tool_name="x"))
     table.session.begun = 1
     table.session.earlier, table.session.finished = table.session.finished, {}
-    assert related() == ["ended", "conflict", "conflict"]
+    assert related() == ["ended", "new", "new"]
 
 
 def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:

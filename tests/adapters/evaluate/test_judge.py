@@ -1,6 +1,7 @@
 """Recorded sessions judged under a policy."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -166,10 +167,16 @@ def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: Make
     assert counts == [1, 2]
 
 
-def test_an_id_used_again_in_a_later_run_is_another_call(make_session: MakeSession, policy: Compile) -> None:
-    """What the first run's call broke, the second run's call breaks by itself."""
-    runs = [{"type": "run_started", "run_id": id} for id in ("r1", "r2")]
-    report = judge_session(policy(NO_BASH), make_session(runs[0], START, runs[1], START))
+RUN = [{"type": "run_started", "run_id": id} for id in ("r1", "r2")]
+DENIED = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
+
+
+@pytest.mark.parametrize("events", [[RUN[0], START, RUN[1], START], [RUN[0], ASK, DENIED, ASK, DENIED]])
+def test_an_id_used_again_once_its_call_is_over_is_another_call(
+    make_session: MakeSession, policy: Compile, events: list[Any]
+) -> None:
+    """What the first call broke, the second breaks by itself."""
+    report = judge_session(policy(NO_BASH), make_session(*events))
 
     assert [found.seq for found in report.violations] == [2, 4]
 

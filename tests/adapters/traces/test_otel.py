@@ -217,6 +217,8 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_on
     (b"3", "neither an object nor a list"),
     ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is not a time"),
     ({**ROOT, "attributes": {}}, "no GenAI spans"),
+    ({"resourceSpans": []}, "no GenAI spans"),
+    (chat("c", 2, 3, output__messages='[{"role": "a'), "`gen_ai.output.messages` of the span `c` is not JSON"),
     (chat("c", 2, 3, usage__input_tokens="many"), "the tokens of a span are no whole number"),
     (b'{"a": ', "not JSON"),
 ])  # fmt: skip

@@ -163,7 +163,9 @@ def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable
     assert session.format == name
 
 
-@pytest.mark.parametrize(("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude")])
+@pytest.mark.parametrize(
+    ("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude"), ("events", "claude")]
+)
 def test_a_format_given_for_a_file_of_another_is_an_error(given: str, detected: str, write: Any) -> None:
     """A log's reader passes over lines it does not know, so it would find a session in which nothing happened."""
     with pytest.raises(TraceError, match=f"in the format `{detected}`, not `{given}`"):
