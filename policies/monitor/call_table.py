@@ -110,6 +110,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     tool: str
     digest: str
     rules: tuple[RuleName, ...] | None = None
+    approval: str = ""
 
     def covers(self, policy: str, rule: str) -> bool:
         """Whether this rule was shown to the person."""

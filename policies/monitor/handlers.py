@@ -171,7 +171,7 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
     elif call.status in (REQUESTED, HELD) and _answers(event, call):
         for rule in event.asking:
             _show(call, rule)
-        on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None)
+        on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None, event.approval_id)
 
 
 def lapsed(on: MonitorState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
@@ -236,8 +236,9 @@ def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
 
 
 def _being_judged(on: MonitorState, call: CallState) -> bool:
-    """Whether no approval was requested yet, or it was granted."""
-    return not call.approval or call.id in on.session.granted
+    """Whether no approval was requested yet, or the latest was granted."""
+    grant = on.session.granted.get(call.id)
+    return not call.approval or (grant is not None and grant.approval == call.approval)
 
 
 def _show(call: CallState, rule: RuleName) -> None:

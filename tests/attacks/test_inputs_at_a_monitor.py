@@ -148,6 +148,27 @@ def grant(tool: str = "x", id: str = "k", approval: str = "a", **input: Any) -> 
     return ev.ToolApprovalGranted(approval_id=approval, tool_call_id=id, tool_name=tool, input_digest=digest)
 
 
+def test_a_violation_of_no_call_is_not_covered_by_the_approval_of_a_call_that_waits_again() -> None:
+    """The person who answers was not shown it; folded from the record, too."""
+    breaker = {"type": "circuit_breaker", "id": "b", "total": 1, "action": "request_approval"}
+    monitor = monitor_of(breaker)
+    call: dict[str, Any] = {"tool_call_id": "k", "tool_name": "x"}
+    held: dict[str, Any] = {**call, "held": True, "violations": [{"policy": "p", "rule": "asks"}]}
+    for event in (
+        ev.ToolCallRequested(**call),
+        ev.ToolApprovalRequested(**held, approval_id="a"),
+        grant(),
+        ev.ToolApprovalRequested(**held, approval_id="again"),
+        ev.ToolCallStarted(tool_call_id="f", tool_name="y"),
+        ev.ToolCallFailed(tool_call_id="f", tool_name="y"),
+        ev.PolicyViolated(policy="p", rule="b", kind="circuit_breaker", action="request_approval"),
+        grant(approval="again"),
+    ):
+        monitor.observe(event)
+
+    assert ask(monitor) == ("request_approval", ["b"])
+
+
 def answer(kind: Any, approval: str = "a") -> Any:
     return kind(approval_id=approval, tool_call_id="k", tool_name="x")
 
