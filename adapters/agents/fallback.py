@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.run_context import TOKENS, Capabilities, Tool
+from proctor.policies.events.run_context import FIGURES, Capabilities, Tool
 from proctor.policies.policy import Policy
 from proctor.policies.values.amounts import counted
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
@@ -125,30 +125,27 @@ def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 class Counting:
-    """Adds the figures of earlier clients to those of the current one."""
+    """Continues the counts of earlier clients with those of the current one."""
 
     def __init__(self) -> None:
         self._client = 0
         self._turns = 0
         self._turns_before = 0
-        self._before = ev.TokenUsageUpdated(cost_usd=0.0)
-        self._deltas = ev.TokenUsageUpdated(cost_usd=0.0)
-        self._total = ev.TokenUsageUpdated(cost_usd=0.0)
+        self._reported: Counter[str] = Counter()
 
     def next_client(self) -> None:
         self._client += 1
         self._turns_before = self._turns
-        self._before = _sum(_sum(self._before, self._deltas), self._total)
-        self._deltas = self._total = ev.TokenUsageUpdated(cost_usd=0.0)
+        self._reported.clear()
 
     def event(self, event: ev.Event) -> ev.Event:
         """An event of the current client, as an event of the run."""
-        if isinstance(event, ev.TokenUsageUpdated):
-            event = self._usage(event)
         if isinstance(event, ev.TurnEvent | ev.ToolEvent) and event.turn:
             event = replace(event, turn=self._turn(event.turn))
         if not self._client:
             return event
+        if isinstance(event, ev.TokenUsageUpdated):
+            event = self._usage(event)
         if isinstance(event, ev.ToolEvent):
             parent = event.parent_tool_call_id
             event = replace(event, parent_tool_call_id=self._id(parent) if parent else None)
@@ -173,17 +170,13 @@ class Counting:
         return f"{self._client}.{id}"
 
     def _usage(self, event: ev.TokenUsageUpdated) -> ev.TokenUsageUpdated:
-        if event.scope == "delta":
-            self._deltas = _sum(self._deltas, event)
-            return event
-        self._total = event
-        counted = _sum(self._before, event)
-        return counted if event.cost_usd is not None else replace(counted, cost_usd=None)
-
-
-def _sum(one: ev.TokenUsageUpdated, other: ev.TokenUsageUpdated) -> ev.TokenUsageUpdated:
-    counts = {name: getattr(one, name) + getattr(other, name) for name in TOKENS}
-    return replace(other, **counts, cost_usd=(one.cost_usd or 0.0) + (other.cost_usd or 0.0))
+        """What a later client has used since its last report: its own totals are not the run's."""
+        figures = {name: count for name in FIGURES if (count := getattr(event, name)) is not None}
+        if event.scope == "cumulative":
+            figures = {name: count - self._reported[name] for name, count in figures.items()}
+            event = replace(event, scope="delta", **figures)
+        self._reported.update(figures)
+        return event
 
 
 INTERRUPT_S = 5.0

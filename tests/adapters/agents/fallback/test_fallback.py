@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from proctor.adapters import FallbackAdapter, FunctionAdapter, LoopGate
 from proctor.adapters.agents.fallback import Breaker, Health
-from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
+from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, Price
 from proctor.policies import events as ev
 from proctor.policies.events.run_context import tool
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
@@ -212,19 +212,28 @@ async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript(
     assert adapter.health()["fake"] == Health()
 
 
-async def test_counts_continue_over_clients() -> None:
+def total(tokens: int, cost: float | None = None) -> ev.TokenUsageUpdated:
+    return ev.TokenUsageUpdated(scope="cumulative", input_tokens=tokens, cost_usd=cost)
+
+
+@pytest.mark.parametrize("first", [
+    [total(100, 1.0)],
+    [ev.TokenUsageUpdated(input_tokens=60, cost_usd=0.5), total(100, 1.0)],
+    [ev.TokenUsageUpdated(input_tokens=100, model="m")],
+], ids=["a total", "a total that has what was told before it", "priced by the policy"])  # fmt: skip
+async def test_counts_continue_over_clients(first: list[Any]) -> None:
     """Totals that begin anew add up, and so do turns."""
-    first: list[Any] = [
-        ev.TokenUsageUpdated(scope="cumulative", input_tokens=100, cost_usd=1.0),
-        ev.TurnCompleted(turn=1),
-        Crash(GONE),
-    ]
     second = [
-        ev.TokenUsageUpdated(scope="cumulative", input_tokens=30, cost_usd=0.5),
+        ev.TokenUsageUpdated(input_tokens=10, cost_usd=0.25),
+        total(30, 0.5),
         ev.TurnCompleted(turn=1),
-        ev.TokenUsageUpdated(scope="cumulative", input_tokens=40, cost_usd=0.75),
+        total(40, 0.75),
     ]
-    result = await ran(FallbackAdapter([FakeAdapter(first), FakeAdapter(second)]))
+    agents = [FakeAdapter([*first, ev.TurnCompleted(turn=1), Crash(GONE)]), FakeAdapter(second)]
+    priced = Policy(
+        name="p", limits=Limits(max_cost_usd=9), prices={"m": Price(input_usd_per_mtok=10_000, output_usd_per_mtok=0)}
+    )
+    result = await run_once(FallbackAdapter([FakeAdapter([Crash(GONE)]), *agents]), "go", policies=[priced])
 
     assert (result.usage.input_tokens, result.usage.cost_usd) == (140, 1.75)
     assert [event.turn for event in of_types(result, ev.TurnCompleted)] == [1, 2]
