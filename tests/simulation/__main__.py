@@ -3,6 +3,7 @@
 python -m tests.simulation --seeds 1000                 # the seeds 0 to 999
 python -m tests.simulation --seeds 1000 --first 5000
 python -m tests.simulation --seed 533                   # one again: its plan and its record
+python -m tests.simulation --team --seeds 1000          # of fallbacks, and of runs that start runs
 python -m tests.simulation --plan plan.json             # a plan that somebody has written, or made smaller
 python -m tests.simulation --seeds 500 --put-back "an append is stored twice"
 """
@@ -16,8 +17,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from .old_faults import OLD_FAULTS
+from .old_faults import OF_TEAMS, OLD_FAULTS
 from .plans import Plan, drawn, smaller
+from .team_plans import drawn_team
 from .world import simulate
 
 
@@ -25,12 +27,13 @@ def main() -> int:
     """Simulate; the exit code is 1 if anything was found."""
     given = _arguments()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    draw = drawn_team if given.team or given.put_back in OF_TEAMS else drawn
     if given.plan is not None:
         plans = iter([msgspec.json.decode(given.plan.read_bytes(), type=Plan)])
     elif given.seed is not None:
-        plans = iter([drawn(given.seed)])
+        plans = iter([draw(given.seed)])
     else:
-        plans = (drawn(seed) for seed in range(given.first, given.first + given.seeds))
+        plans = (draw(seed) for seed in range(given.first, given.first + given.seeds))
     done = 0
     with OLD_FAULTS[given.put_back]() if given.put_back else nullcontext():
         for plan in plans:
@@ -60,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--team", action="store_true", help="fallbacks, and agents that start runs")
     parser.add_argument("--plan", type=Path, help="a plan as JSON")
     parser.add_argument("--put-back", choices=list(OLD_FAULTS), help="an old fault, to see that it is found")
     parser.add_argument("--whole", action="store_true", help="do not make the plan smaller that fails")

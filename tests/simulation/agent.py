@@ -1,8 +1,10 @@
 """An agent of a simulation: it does what its start says, and the witness sees what it reports and runs."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -18,11 +20,29 @@ from proctor.supervisor.testing.fakes import Together as FakeTogether
 from .plans import Call, End, Flood, Result, Says, Start, Together, Usage, Wait
 from .witness import LIE, Witness
 
+if TYPE_CHECKING:
+    from .team import Team
+
 
 class Agent(FakeAdapter):
-    """An agent that does what a start says; the witness sees what it reports and runs."""
+    """An agent that does what a start says; the witness sees what it reports and runs. As a `member` of a fallback,
+    its calls are `recorded` by other ids.
+    """
 
-    def __init__(self, start: Start, witness: Witness, policies: Sequence[Policy], record: dict[str, int]) -> None:
+    recorded: Callable[[ToolCall], ToolCall] = staticmethod(lambda call: call)
+
+    def __init__(
+        self,
+        start: Start,
+        witness: Witness,
+        policies: Sequence[Policy],
+        record: dict[str, int],
+        team: Team | None = None,
+        *,
+        member: int = 0,
+    ) -> None:
+        self._team = team
+        self._member = member
         self._start = start
         self._run = start.run
         self._witness = witness
@@ -33,16 +53,20 @@ class Agent(FakeAdapter):
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start it, with a gate that the witness looks through."""
-        self._witness.opened(self._run)
+        self._witness.opened(self._run, self._member)
         ask = launch.gate
 
         async def gate(call: ToolCall) -> GateAnswer:
             answer = await ask(call)
             if answer.allowed:
-                self._witness.permitted(self._run, call)
+                self._witness.permitted(self._run, self.recorded(call))
             return answer
 
         return super().open(msgspec.structs.replace(launch, gate=gate))
+
+    def tells(self, event: ev.Event, *, taken: bool) -> None:
+        """An event is about to be taken from it, or was."""
+        self._witness.takes(self._run, self._member, event, taken=taken, asks=self.capabilities.gate == "all")
 
     def _all(self, start: Start) -> Iterator[FakeStep]:
         for step in start.steps:
@@ -78,12 +102,15 @@ class Agent(FakeAdapter):
         elif how == "twice":
             yield ev.RunCompleted(output="one")
             yield ev.RunCompleted(output="two")
+        elif how == "failed":
+            yield ev.RunFailed(error={"message": "overloaded"})
         yield StopTalking()
 
     def _ask(self, call: Call) -> Ask:
         async def works() -> None:
             if call.gated and self.gated:
-                self._witness.runs(self._run, call.id)
+                self._witness.runs(self._run, self.recorded(ToolCall(id=call.id, name=call.tool)).id)
+            self._witness.acted.add((self._run, self._member))
             await anyio.sleep(call.seconds)
             if call.starts:
                 await self._run_another(call)
@@ -98,9 +125,13 @@ class Agent(FakeAdapter):
         )
 
     async def _run_another(self, call: Call) -> None:
-        run = f"{self._run}.{call.id}"
+        run = f"{self._run}.{f'm{self._member}' if self._member else ''}{call.id}"
         start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0, gate="all")
         with suppress(ProctorError, ConnectionError):  # the agent goes on
+            if call.here and self._team is not None and self._team.supervisor is not None:
+                start = msgspec.structs.replace(start, others=(call.starts,) * len(start.others))
+                await self._team.run_here(start, waits=call.waits)
+                return
             given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
             await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
 
@@ -116,7 +147,7 @@ class QueuedAgent(Agent):
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start one of that run."""
         start = msgspec.structs.replace(self._start, run=launch.run_id)
-        return Agent(start, self._witness, self._policies, self._record).open(launch)
+        return Agent(start, self._witness, self._policies, self._record, self._team).open(launch)
 
 
 def _session_events(what: str) -> Iterator[ev.Event]:
@@ -132,6 +163,8 @@ def _session_events(what: str) -> Iterator[ev.Event]:
             yield ev.ErrorOccurred(message="the network is slow", code="slow")
         case "recovered":
             yield ev.ErrorRecovered(message="it is fast again", code="slow")
+        case "own":
+            yield ev.SessionStarted(provider_session_id="p")
         case "session":
             yield from (ev.SessionStarted(provider_session_id="p"), ev.SessionPaused(), ev.SessionResumed())
         case "violation":

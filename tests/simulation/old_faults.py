@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from proctor.adapters.agents.fallback import FallbackSession
 from proctor.adapters.fleet import queue
 from proctor.adapters.fleet.worker import Starts
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.policy_events import ApprovalEvent
+from proctor.supervisor import GateAnswer
 from proctor.supervisor.api.active_runs import ActiveRuns
+from proctor.supervisor.api.supervisor import Place
 from proctor.supervisor.launch import launch
 from proctor.supervisor.machine import provider_events
 from proctor.supervisor.ports.stored_types import RunFilter
@@ -43,6 +47,13 @@ async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
     """A run whose start failed stays claimed."""
 
 
+async def _unnoticed(self: Any, call: ToolCall) -> GateAnswer:
+    """That a call may run is no reason for a fallback to keep to its agent."""
+    answer: GateAnswer = await self._launch.gate(self._counting.call(call))
+    self._stopping = self._stopping or answer.stop
+    return answer
+
+
 OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a start is not one unit": lambda: changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
     "a cancel of a starting run is lost": lambda: changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
@@ -57,5 +68,10 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a worker asks without end": lambda: changed((Starts, "is_put_off", lambda self, session_id: False),
         (queue, "_RUNNING", RunFilter(begins="?"))),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
+    "a fallback repeats a call that ran": lambda: changed((FallbackSession, "_gate", _unnoticed)),
+    "a run that waits for others keeps its place": lambda: changed((Place, "lender", None)),
 }  # fmt: skip
 """What each does to the supervisor while inside."""
+
+OF_TEAMS: Final = ("a fallback repeats a call that ran", "a run that waits for others keeps its place")
+"""Those that only the plans of `drawn_team` find."""

@@ -22,7 +22,8 @@ PEOPLE: Final = -1
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
     """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated` it does not ask.
-    `starts`: the call starts a run of its own, with an agent that takes these steps.
+    `starts`: the call starts a run of its own, with an agent that takes these steps; `here`, on the same supervisor,
+    and it `waits` until that is over.
     """
 
     id: str
@@ -31,6 +32,8 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     fails: bool = False
     gated: bool = True
     starts: tuple[Step, ...] = ()
+    here: bool = False
+    waits: bool = True
 
 
 class Together(msgspec.Struct, frozen=True, tag="together"):
@@ -71,7 +74,9 @@ class Says(msgspec.Struct, frozen=True, tag="says"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """It ends: `crash` raises, `stop` says nothing, `twice` reports two ends, `own` claims an approval first."""
+    """It ends: `crash` raises, `stop` says nothing, `twice` reports two ends, `own` claims an approval first, and
+    `failed` says that it failed.
+    """
 
     how: str
 
@@ -85,7 +90,7 @@ SCOPES: Final = ("once", "run", "session")
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """An owner starts a run. `created`: it was created some time before. `deaf`: how many steps of a cancel the agent
-    ignores.
+    ignores. `others`: the steps of each of a fallback's other members.
     """
 
     at: float
@@ -96,6 +101,19 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     deaf: int = 0
     gate: str = "all"
     created: bool = False
+    others: tuple[tuple[Step, ...], ...] = ()
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the agents of a fallback, in every run of its owner. `resume`: it goes on with a session of its own,
+    unless it `forgets` those. Each start of it takes so many `seconds`, and cannot be made while it is `gone`.
+    """
+
+    gate: str = "all"
+    resume: bool = False
+    forgets: bool = False
+    seconds: float = 0.0
+    gone: tuple[float, float] = (0.0, 0.0)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +157,18 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
+    """Follows a session, a run, or (with neither) all of them, by the supervisor of an owner: it leaves after so many
+    events, or after it has stayed so many seconds, and comes again some seconds later.
+    """
+
+    owner: int
+    what: str
+    takes: int
+    stays_s: float
+    every_s: float
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """An owner is suspended for some seconds; None: it never goes on."""
 
@@ -155,8 +185,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
     somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
     week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
-    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory`, or `sqlite`,
-    of which the transactions of the numbers in `breaks` fail.
+    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory`, `sqlite`, or
+    `sqlite each`, a file that each owner opens, of which the transactions of the numbers in `breaks` fail. With
+    `members`, every agent is the fallback of its owner, which leaves a member alone for `rest_s` once it has failed
+    twice in a row. `over`: whatever begins ends by itself.
     """
 
     seed: int
@@ -180,6 +212,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fleet: bool = False
     store: str = "memory"
     breaks: tuple[int, ...] = ()
+    max_running: int = 3
+    members: tuple[Member, ...] = ()
+    rest_s: float = 10.0
+    over: bool = False
+    subscribers: tuple[Subscriber, ...] = ()
 
 
 def drawn(seed: int) -> Plan:
@@ -337,14 +374,14 @@ def _with_steps(chance: random.Random, start: Start) -> Start:
     for n in range(chance.choice((0, 0, 0, 1, 2))):
         step: Step = Says(chance.choice(SAYINGS))
         if chance.random() < 0.4:
-            step = Call(id=f"s{n}", tool="read", starts=tuple(_steps(chance, "all")))
+            step = Call(id=f"s{n}", tool="read", starts=tuple(drawn_steps(chance, "all")))
         steps.insert(chance.randint(0, len(steps)), step)
     return msgspec.structs.replace(start, steps=tuple(steps))
 
 
 def _start(chance: random.Random, theme: str, n: int, owners: int, sessions: list[str]) -> Start:
     gate = "all" if theme == "deaths" else chance.choice(("all", "all", "all", "some", "none"))
-    steps = tuple(_steps(chance, gate))
+    steps = tuple(drawn_steps(chance, gate))
     if theme == "deaths":
         reads = [Call(id=f"d{k}", tool="read", seconds=chance.choice((0.0, 0.0, 50.0))) for k in range(3)]
         steps = (Wait(chance.choice((0.0, 33.0, 36.0) if n else (33.0, 36.0))), *reads, *steps)
@@ -360,7 +397,8 @@ def _start(chance: random.Random, theme: str, n: int, owners: int, sessions: lis
     )
 
 
-def _steps(chance: random.Random, gate: str) -> Iterator[Step]:
+def drawn_steps(chance: random.Random, gate: str) -> Iterator[Step]:
+    """What an agent with this gate does."""
     for n in range(chance.randint(1, 6)):
         drawn = chance.random()
         if drawn < 0.45:
@@ -442,7 +480,7 @@ _PLAINEST: Final = msgspec.structs.asdict(Plan(seed=0))
 
 def _less(plan: Plan) -> Iterator[Plan]:
     """The plan with one thing less, each in turn; the largest things first."""
-    for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps", "breaks"):
+    for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps", "breaks", "subscribers"):
         things = getattr(plan, name)
         for n in range(len(things)):
             yield msgspec.structs.replace(plan, **{name: (*things[:n], *things[n + 1 :])})
@@ -450,7 +488,10 @@ def _less(plan: Plan) -> Iterator[Plan]:
         for k in range(len(start.steps)):
             fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
             yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
-    for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet", "store"):
+    for n, start in enumerate(plan.starts):
+        for less in _less_nested(start):
+            yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], less, *plan.starts[n + 1 :]))
+    for name in ("budgets", "record", "quick", "restored", "latency", "approval", "fleet", "store", "members"):
         if getattr(plan, name) != _PLAINEST[name]:
             yield msgspec.structs.replace(plan, **{name: _PLAINEST[name]})
     for n, order in enumerate(plan.orders):
@@ -461,3 +502,21 @@ def _less(plan: Plan) -> Iterator[Plan]:
     named |= {stop.owner for stop in plan.stops} | {int(each.value) for each in plan.orders if each.what == "owner"}
     if plan.owners > 1 and max(named, default=0) < plan.owners - 1:
         yield msgspec.structs.replace(plan, owners=plan.owners - 1)
+
+
+def _less_nested(start: Start) -> Iterator[Start]:
+    """The start with one step less of a fallback's other member, or of a run that its agent starts."""
+    for n, each in enumerate(start.others):
+        for k in range(len(each)):
+            fewer = (*start.others[:n], (*each[:k], *each[k + 1 :]), *start.others[n + 1 :])
+            yield msgspec.structs.replace(start, others=fewer)
+    for n, step in enumerate(start.steps):
+        calls = step.calls if isinstance(step, Together) else (step,) if isinstance(step, Call) else ()
+        fewer_calls = [tuple(calls[:k] + calls[k + 1 :]) for k in range(len(calls))] if len(calls) > 1 else []
+        for k, call in enumerate(calls):
+            for j in range(len(call.starts)):
+                less = msgspec.structs.replace(call, starts=(*call.starts[:j], *call.starts[j + 1 :]))
+                fewer_calls.append((*calls[:k], less, *calls[k + 1 :]))
+        for kept in fewer_calls:
+            as_step = kept[0] if len(kept) == 1 else Together(kept)
+            yield msgspec.structs.replace(start, steps=(*start.steps[:n], as_step, *start.steps[n + 1 :]))

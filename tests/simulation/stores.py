@@ -1,5 +1,5 @@
 """The store of a simulation: in memory, or the real one in a SQLite file, whose threads are a task that the seed
-schedules. The witness sees what either stores.
+schedules, also several that share the file, as those of several processes do. The witness sees what any stores.
 """
 
 import os
@@ -30,32 +30,48 @@ from proctor.supervisor import MemoryStore, RunInfo
 from proctor.supervisor.ports import store as store_port
 from proctor.supervisor.ports.budget_ledger import ReservationResult
 
-from .scheduler import changed
+from .scheduler import OWNER, changed
 from .witness import Witness
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+POLL_S: Final = 0.5
 FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """In memory, where the system has such a folder: no simulation is about disks."""
 
 
 @asynccontextmanager
-async def opened(kind: str, witness: Witness, wall_clock: Clock, breaks: Sequence[int]) -> AsyncIterator[Any]:
-    """The store of a simulation, `memory` or `sqlite`, until it is left; of a file, the transactions of these numbers
-    find the disk full at their end.
+async def opened(
+    kind: str, witness: Witness, wall_clock: Clock, breaks: Sequence[int], owners: int
+) -> AsyncIterator[list[Any]]:
+    """The stores of the owners and, last, of everybody else, until they are left: one, `memory` or `sqlite`, or with
+    `sqlite each` one for each on the same file. Of a file, the transactions of these numbers find the disk full at
+    their end.
     """
     if kind == "memory":
-        yield MemoryWatched(witness, wall_clock)
+        yield [MemoryWatched(witness, wall_clock)] * (owners + 1)
         return
     with _empty_file() as path, _inline():
-        store = SQLiteWatched(witness, wall_clock, path, breaks)
+        seen = _Seen()
+        several = owners + 1 if kind == "sqlite each" else 1
+        stores = [SQLiteWatched(witness, wall_clock, path, breaks, seen) for _ in range(several)]
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(store.writer.work)
-                yield store
+                for number, store in enumerate(stores):
+                    tasks.start_soon(store.writer.work, number if number < several - 1 else None, several > 1)
+                yield stores if several > 1 else stores * (owners + 1)
                 tasks.cancel_scope.cancel()
         finally:
-            store.leave()
+            for store in stores:
+                store.leave()
+
+
+class _Seen:
+    """What the witness has seen of a file."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.committed: Counter[str] = Counter()
 
 
 class MemoryWatched(MemoryStore):
@@ -101,11 +117,10 @@ class MemoryWatched(MemoryStore):
 class SQLiteWatched(SQLiteStore):
     """The real store in a SQLite file. The witness sees what each transaction wrote once it is committed."""
 
-    def __init__(self, witness: Witness, wall_clock: Clock, path: Path, breaks: Sequence[int]) -> None:
+    def __init__(self, witness: Witness, wall_clock: Clock, path: Path, breaks: Sequence[int], seen: _Seen) -> None:
         super().__init__(path, synchronous="OFF", wall_clock=wall_clock)
         self._witness = witness
-        self._position = 0
-        self._committed: Counter[str] = Counter()
+        self._seen = seen
         self.writer = cast("_TaskWriter", self._file)
         self.writer.breaks = breaks
         self.writer.committed = self._look
@@ -160,14 +175,14 @@ class SQLiteWatched(SQLiteStore):
 
     def _written(self, stored: list[Event], epoch: int) -> None:
         for event in stored:
-            if event.seq > self._committed[event.session_id]:  # else it was told again
+            if event.seq > self._seen.committed[event.session_id]:  # else it was told again
                 self._witness.written(event, epoch)
 
     def _look(self) -> None:
-        while page := self._file_readers._query(queries.log_page(self._position, None, None, False)):
+        while page := self._file_readers._query(queries.log_page(self._seen.position, None, None, False)):
             for entry in page:
-                self._position = entry.position
-                self._committed[entry.session_id] = entry.seq
+                self._seen.position = entry.position
+                self._seen.committed[entry.session_id] = entry.seq
                 self._witness.stored(decode_event(entry.data))
 
     def mend(self) -> None:
@@ -203,10 +218,18 @@ class _TaskWriter(SQLiteWriter):
         self.notes: list[Callable[[], None]] = []
         """What to tell the witness of what is committed."""
 
-    async def work(self) -> None:
-        """Write what is queued, for ever."""
+    async def work(self, owner: int | None, is_shared: bool) -> None:
+        """Write what is queued, for ever, unless its owner is suspended; of a file that `is_shared`, look now and
+        then for what others wrote.
+        """
+        if owner is not None:
+            OWNER.set(owner)
         while True:
-            await self._queue.filled.wait()
+            with anyio.move_on_after(POLL_S if is_shared else None):
+                await self._queue.filled.wait()
+            if not self._queue.filled.is_set():
+                self._poll()
+                continue
             await checkpoint()
             self._queue.filled = anyio.Event()
             while self._held_over or not self._queue.empty():

@@ -8,9 +8,10 @@ import pytest
 import structlog
 
 from . import __main__ as program
-from .old_faults import OLD_FAULTS
+from .old_faults import OF_TEAMS, OLD_FAULTS
 from .plans import Call, Fault, Order, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
+from .team_plans import drawn_team
 from .world import World, simulate
 
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2_000
@@ -25,6 +26,8 @@ FOUND = {
     "a settlement that failed is not made": (60, 100),
     "a worker asks without end": (323, 500),
     "an agent says that its record was pruned": (10, 100),
+    "a fallback repeats a call that ran": (3, 100),
+    "a run that waits for others keeps its place": (2, 100),
 }
 """A seed that found the fault when last looked for, and within how many one does."""
 
@@ -45,15 +48,23 @@ def test_whatever_breaks_the_promises_hold(share: int) -> None:
         assert not found, f"seed {seed}: {found[0]}; repeat it: python -m tests.simulation --seed {seed}"
 
 
+def test_agents_that_stand_in_for_others_and_runs_that_start_runs_hold_them_too() -> None:
+    """No fallback starts another agent once one has acted, and counts are of all; no full supervisor stands still."""
+    for seed in range(SEEDS // 25):
+        found = simulate(drawn_team(seed))
+        assert not found, f"seed {seed}: {found[0]}; repeat it: python -m tests.simulation --team --seed {seed}"
+
+
 @pytest.mark.parametrize("fault", OLD_FAULTS)
 def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> None:
     """Each within as many seeds as the page on long runs says; without the fault the same seed finds nothing."""
     first, within = FOUND[fault]
+    draw = drawn_team if fault in OF_TEAMS else drawn
     with OLD_FAULTS[fault]():
-        found = next((seed for seed in (first, *range(within)) if simulate(drawn(seed))), None)
+        found = next((seed for seed in (first, *range(within)) if simulate(draw(seed))), None)
 
     assert found is not None
-    assert simulate(drawn(found)) == []
+    assert simulate(draw(found)) == []
 
 
 @pytest.mark.parametrize("seed", [3, 4, 10, 27])

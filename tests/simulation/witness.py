@@ -57,6 +57,12 @@ class Witness:
         self._grants: dict[str, ev.ToolApprovalGranted] = {}
         self._read_in: set[str] = set()
         self._calls: Counter[str] = Counter()
+        self.here: set[str] = set()
+        """Runs that agents start on the supervisor of their own."""
+        self.acted: set[tuple[str, int]] = set()
+        """Of each run, the members of a fallback that have run a call, or have told of anything and do not ask."""
+        self._tokens: dict[tuple[str, int, bool], int] = {}
+        self._owners = {} if plan.fleet else {start.run: start.owner for start in plan.starts}
 
     def claimed(self, run_id: str, epoch: int) -> None:
         """A run has another owner from now on."""
@@ -92,15 +98,52 @@ class Witness:
                 f"run {run_id} has stored {self._recorded[run_id, is_message]} events, and {most} are its most"
             )
 
-    def opened(self, run_id: str) -> None:
+    def opened(self, run_id: str, member: int = 0) -> None:
         """A run's agent is started: it has a place."""
         self._going.add(run_id)
+        if earlier := [other for run, other in self.acted if run == run_id and other != member]:
+            self._says(f"member {member} of run {run_id} is started, and member {earlier[0]} had acted")
+        self._place(run_id)
         by_an_agent = run_id.rpartition(".")[2][:1].isalpha() and "." in run_id
-        unheard = by_an_agent and self._plan.stops  # a suspended owner's agent goes on until that hears of the order
+        # a suspended owner's agents go on until that hears of the order, and what an agent starts beside is its own
+        unheard = bool(self._plan.stops) and (by_an_agent or bool(self._plan.members))
+        unheard = unheard or any(run_id == run or run_id.startswith(f"{run}.") for run in self.here)
         if first_of(run_id) in self.stopped and not unheard:
             self._says(f"the agent of run {run_id} is started, and an order had ended {first_of(run_id)}")
         if "places" in self._plan.budgets and len(self._going) > PLACES:
             self._says(f"{len(self._going)} runs go on at once: {sorted(self._going)}")
+
+    def _place(self, run_id: str) -> None:
+        """No more runs go on at once than their supervisor's places; who started one of them lends it its own."""
+        owner = self._owners.get(first_of(run_id))
+        here = {run for run in self._going if run in self.here or run in self._owners}
+        here = {run for run in here if self._owners[first_of(run)] == owner}
+        lent = set()
+        for run in here:
+            while run := run.rpartition(".")[0]:
+                if run in here:
+                    lent.add(run)
+                    break
+        if len(here - lent) > self._plan.max_running:
+            self._says(f"{sorted(here - lent)} go on at once, and {self._plan.max_running} are the most")
+
+    def takes(self, run_id: str, member: int, event: ev.Event, *, taken: bool, asks: bool) -> None:
+        """An event of a fallback's member is about to be `taken`, or was."""
+        if taken and not asks:
+            self.acted.add((run_id, member))
+        if isinstance(event, ev.TokenUsageUpdated):
+            whose, before = (run_id, member, taken), self._tokens.get((run_id, member, taken), 0)
+            now = event.input_tokens
+            self._tokens[whose] = before + now if event.scope == "delta" else max(before, now)
+
+    def check_usage(self, run_id: str, tokens: int, *, completed: bool) -> None:
+        """A run has what all members told of, and no more."""
+        least, most = (
+            sum(count for (run, _, taken), count in self._tokens.items() if run == run_id and taken == kind)
+            for kind in (True, False)
+        )
+        if tokens > most or (completed and tokens < least):
+            self._says(f"run {run_id} has used {tokens} tokens, and its agents told of {least} to {most}")
 
     def settled(self, run_id: str) -> None:
         """A run draws on no budget any more."""

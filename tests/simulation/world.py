@@ -1,13 +1,13 @@
 """Carries a plan out: owners and their agents, people and what breaks; gives what must not have happened."""
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import cycle
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -19,7 +19,7 @@ from proctor.adapters.fleet.queue import RunSpec, enqueue
 from proctor.adapters.fleet.worker import Worker
 from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import TERMINAL, RecordPruned
-from proctor.supervisor import ApprovalRequest, KillSwitch, ProctorError, RecordOptions, Supervisor, create_run
+from proctor.supervisor import ApprovalRequest, KillSwitch, ProctorError, Supervisor, create_run
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
@@ -27,7 +27,7 @@ from proctor.supervisor.errors import ApprovalError, StoreError
 from proctor.supervisor.launch import plan as launch_plan
 from proctor.supervisor.launch.plan import make_plan
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.ports.adapter import Approver
+from proctor.supervisor.ports.adapter import Adapter, Approver
 from proctor.supervisor.ports.budget_ledger import window_at
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
 from proctor.supervisor.run.actor import RunActor
@@ -36,11 +36,13 @@ from proctor.supervisor.run.recovery import LEASE_S
 from proctor.supervisor.store.maintenance import prune
 
 from . import plans
-from .agent import Agent, QueuedAgent
+from .agent import QueuedAgent
 from .boundary import STRETCH_S, Boundary
 from .plans import Order, Person, Plan, Start, Stop
 from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
 from .stores import opened
+from .subscribers import followers_of
+from .team import Team
 from .witness import A_WEEK, CALLS, PLACES, Witness, first_of
 
 SHARED: Final[dict[str, dict[str, Any]]] = {
@@ -103,6 +105,8 @@ class World:
         """Starts and orders whose course is not over."""
         self._policy = msgspec.json.encode((plan.budget, plan.budgets, plan.quick, [*plan.approval.items()]))
         self._policies = _policies(self._policy)
+        self._teams = [Team(plan, self.witness, self._policies) for _ in range(plan.owners)]
+        self._followers = followers_of(plan, self.witness.found)
         self._workers: dict[int, Worker] = {}
         self._freezes: set[Order] = set()
         """Those that are in force."""
@@ -152,17 +156,19 @@ class World:
         """Carry the plan out to its end, and look at what is left."""
         self._freezer = freezer
         self._finish = anyio.Event()
-        async with opened(self.plan.store, self.witness, self._wall_clock, self.plan.breaks) as store:
-            self._use(store)
+        plan = self.plan
+        async with opened(plan.store, self.witness, self._wall_clock, plan.breaks, plan.owners) as stores:
+            self._use(stores)
             await self._run()
 
-    def _use(self, store: Any) -> None:
+    def _use(self, stores: list[Any]) -> None:
         chance = random.Random(f"boundary {self.plan.seed}")
 
         def reached(by: int, latency: float) -> Any:
-            return Boundary(store, [fault for fault in self.plan.faults if fault.owner == by], latency, chance)
+            return Boundary(stores[by], [fault for fault in self.plan.faults if fault.owner == by], latency, chance)
 
-        self._store = store
+        self._stores = stores
+        self._store = stores[plans.PEOPLE]
         self._boundaries = [reached(n, self.plan.latency) for n in range(self.plan.owners)]
         self._peoples = reached(plans.PEOPLE, 0.0)
 
@@ -176,6 +182,9 @@ class World:
                     await self._until_quiet()
                     beside.cancel_scope.cancel()
                 await self._check_orders()
+                for follower in self._followers:
+                    if not self._freezer.is_frozen(follower.subscriber.owner):
+                        await follower.check_timely(self._store)
                 await self._end_all()
             await anyio.sleep(LEASE_S + 1)
             await reap(self._store)
@@ -189,12 +198,20 @@ class World:
         begun = quiet = max([0.0, *begins, *(stop.at + (stop.seconds or 0.0) for stop in plan.stops)])
         longest = QUIET_S + sum(fault.seconds for fault in plan.faults)
         stored = 0
-        while anyio.current_time() < min(HORIZON_S, quiet + longest):
+        horizon = LONGEST_S / 2 if plan.over else HORIZON_S
+        while anyio.current_time() < min(horizon, quiet + longest):
             if len(self.witness.events) > stored:
                 stored, quiet = len(self.witness.events), max(begun, anyio.current_time())
             await anyio.sleep(LOOK_S)
+            for team in self._teams:
+                team.check()
             if not self._unfinished and anyio.current_time() > begun and not await self._runs_that_go_on():
                 return
+        if plan.over and not plan.stops:
+            going_on = await self._runs_that_go_on() & {event.run_id for event in self.witness.events}
+            if self._unfinished or going_on:
+                waiting = f"{self._unfinished} starts and orders wait for ever"
+                self.witness.found.append(f"{waiting}, and {sorted(going_on)} go on")
 
     async def _runs_that_go_on(self) -> set[str]:
         return {run.run_id for run in await self._store.runs() if run.status in NOT_OVER}
@@ -222,7 +239,8 @@ class World:
 
     async def _end_all(self) -> None:
         """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
-        self._store.mend()
+        for store in self._stores:
+            store.mend()
         await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
         killed = [stop.owner for stop in self.plan.stops if self._freezer.is_frozen(stop.owner)]
         for owner in killed:
@@ -233,31 +251,35 @@ class World:
 
     async def _owner(self, number: int) -> None:
         OWNER.set(number)
-        boundary = self._boundaries[number]
+        boundary, team = self._boundaries[number], self._teams[number]
         with self._scopes[number]:
             if self.plan.fleet:
                 await self._work(number)
                 return
+            given: Any = {"approver": self._approver(number), **self.plan.record}
             async with (
-                Supervisor(
-                    boundary, max_running=3, approver=self._approver(number), **cast(RecordOptions, self.plan.record)
-                ) as supervisor,
+                Supervisor(boundary, max_running=self.plan.max_running, **given) as supervisor,
                 anyio.create_task_group() as tasks,
             ):
+                team.supervisor = supervisor
                 for start in self.plan.starts:
                     if start.owner == number:
                         tasks.start_soon(self._start, supervisor, start)
+                for follower in self._followers:
+                    if follower.subscriber.owner == number:
+                        tasks.start_soon(follower.follow, supervisor.subscribe)
                 if number == 0:
                     for session_id in self.plan.followers:
                         tasks.start_soon(self._follow, supervisor, session_id)
                 await self._finish.wait()
                 tasks.cancel_scope.cancel()
+        team.check(left=True)
 
     async def _work(self, number: int) -> None:
         starts = {start.run: start for start in self.plan.starts}
 
-        def agent(name: str, run: str) -> Agent:
-            return QueuedAgent(starts[run], self.witness, self._policies, self.plan.record)
+        def agent(name: str, run: str) -> Adapter:
+            return self._teams[number].agent(starts[run], QueuedAgent)
 
         self._workers[number] = worker = Worker(self._boundaries[number], max_running=3, adapters=agent)
         async with anyio.create_task_group() as tasks:
@@ -290,7 +312,7 @@ class World:
 
     async def _started(self, supervisor: Supervisor, start: Start) -> None:
         await anyio.sleep(start.at)
-        agent = Agent(start, self.witness, self._policies, self.plan.record)
+        agent = self._teams[start.owner].agent(start)
         given: dict[str, Any] = {"policies": self._policies, "continuation": "replay"}
         frozen = set[Order]()
         try:
@@ -426,18 +448,21 @@ class World:
     async def _check_orders(self) -> None:
         """Whoever was ordered to end, and whose owner was there, is over."""
         stopped = {stop.owner for stop in self.plan.stops}
-        unstarted = {start.run for start in self.plan.starts} - {event.run_id for event in self.witness.events}
-        for start in self.plan.starts:
-            run = await self._store.run(start.run) if start.run in self._ordered - unstarted else None
-            fit = not stopped if self.plan.fleet else start.owner not in stopped
+        owner_of = {start.run: start.owner for start in self.plan.starts}
+        started = self.witness.here.union(owner_of) & {event.run_id for event in self.witness.events}
+        for run_id in sorted(self._ordered & started):
+            run = await self._store.run(run_id)
+            fit = not stopped if self.plan.fleet else owner_of[first_of(run_id)] not in stopped
             if run is not None and run.status in NOT_OVER and fit:
-                self.witness.found.append(f"run {start.run} was ordered to end, and goes on: it is {run.status}")
+                self.witness.found.append(f"run {run_id} was ordered to end, and goes on: it is {run.status}")
 
     async def _check_the_end(self) -> None:
         """Every run that began is over, nobody waits for an answer, nobody has asked the store without end, and
         budgets have what was used.
         """
         found = self.witness.found
+        for follower in self._followers:
+            await follower.catch_up(self._store)
         owners = [(f"owner {n}", each, MOST_ASKED) for n, each in enumerate(self._boundaries)]
         found += [
             f"{who} asked the store {each.busiest} times in {STRETCH_S:g} seconds"
@@ -461,6 +486,11 @@ class World:
             if run.status in NOT_OVER and run.run_id not in unstarted and not lost:
                 found.append(f"run {run.run_id} never ended: it is {run.status}")
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
+        in_session = Counter(run.session_id for run in runs)
+        by_members = self.witness.here.union(owner_of) if self.plan.members else set[str]()
+        for run in runs:
+            if run.run_id in by_members and in_session[run.session_id] == 1 and not self.plan.faults:
+                self.witness.check_usage(run.run_id, run.usage.total_tokens, completed=run.status == "completed")
         started = sum(self.witness.started.values())
         tokens = sum(run.usage.total_tokens for run in runs)
         spent: dict[str, float] = {"tool_calls": started, "total_tokens": tokens, "running": 0}
