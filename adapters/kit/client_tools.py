@@ -76,13 +76,13 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     *(Tool(name=name) for name in _CODEX_NO_PORTABLE_NAME.split()),
 )
 _FILES: Final = (
-    *("$.file_path", "$.filePath", "$.filepath", "$.notebook_path", "$.abs_path"),
+    *("$.file_path", "$.filePath", "$.filepath", "$.fileName", "$.notebook_path", "$.abs_path"),
     *APPLY_PATCH.inputs["path"],
     *("$.locations[*]", "$.diffs[*].path"),
 )
 _SEARCH: Final = ("$.pattern", "$.title")
-_NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_source")
-_CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", *APPLY_PATCH.inputs["content"])
+_NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_str", "$.new_source")
+_CONTENT: Final = (*_NEW_TEXT, "$.file_text", "$.diffs[*].new_text", *APPLY_PATCH.inputs["content"])
 _UNCLEAR_CHANGE: Final = ("$.diffs", "$.locations", "$.title")
 """Inputs of a call that changes files which do not say whether it writes or edits them."""
 _PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
@@ -102,18 +102,20 @@ def _tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **in
 
 
 ACP_TOOLS: Final[tuple[Tool, ...]] = (
-    _tool("execute", "bash", "command", *_PLACE, synonyms=("run_shell_command",), command="$.title"),
+    _tool(
+        "execute", "bash", "command", *_PLACE, synonyms=("run_shell_command",), command=("$.commands[*]", "$.title")
+    ),
     _tool("read", "read", "path", synonyms=("read_file",), path=_FILES),
     Tool(
         name="edit",
         acts_where={
-            "write": ("$.content", *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["write"]),
+            "write": ("$.content", "$.file_text", *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["write"]),
             "edit": (*_NEW_TEXT, *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["edit"]),
             "delete": APPLY_PATCH.acts_where["delete"],
             "move": APPLY_PATCH.acts_where["move"],
         },
         inputs={"path": _FILES, "content": _CONTENT, "to": APPLY_PATCH.inputs["to"]},
-        takes=("path", "content", "oldString", "diff", *_NOTEBOOK, *_CODEX, *_OPENCODE),
+        takes=("path", "content", "oldString", "old_str", "diff", *_NOTEBOOK, *_CODEX, *_OPENCODE),
         inferred=True,
     ),
     _tool("delete", "delete", "path", path=_FILES),

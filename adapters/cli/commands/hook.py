@@ -476,9 +476,11 @@ def _too_old(client: HookClient) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = ended.stdout.decode(errors="replace").partition(" ")[0].strip()
-    old = () < version(found) < version(client.lowest)
-    return f"{client.title} {found} runs calls without these hooks; update it to {client.lowest}" if old else ""
+    found = version(ended.stdout.decode(errors="replace"))
+    if not () < found < version(client.lowest):
+        return ""
+    named = ".".join(map(str, found))
+    return f"{client.title} {named} can run calls without a decision; update it to {client.lowest}"
 
 
 def _hook_store(store: str | None) -> Path:

@@ -22,6 +22,8 @@ EVENTS: Final[Mapping[str, Kind]] = {
 """Under these names its input names the event, and tools as Claude Code does; under its own (`preToolUse`) it names
 tools by its own names, and no event.
 """
+_LOWEST: Final = "1.0.70"
+"""Since it, a hook that fails denies its call."""
 _TIMEOUT_S: Final = 120
 
 
@@ -118,8 +120,10 @@ COPILOT: Final = HookClient(
     ),
     asks=True,
     opens="call",
+    lowest=_LOWEST,
     fails_open=(
-        "versions before 1.0.57 run calls whose hook fails",
+        f"versions before {_LOWEST} run calls whose hook fails",
+        "versions before 1.0.102 give each subagent limits of its own",
         "a trusted folder's settings, also those in `.claude`, can switch off hooks that aren't managed "
         "(`disableAllHooks`)",
         "a trusted folder's own hooks can change a call after the decision",

@@ -127,28 +127,33 @@ def test_install_refuses_what_no_hook_could_judge_by(
     assert not Path(".claude").exists()
 
 
+@pytest.mark.parametrize(("agent", "title", "printed", "old", "lowest"), [
+    ("claude", "Claude Code", "$VERSION '(Claude Code)'", "2.1.99", "2.1.295"),
+    ("copilot", "Copilot CLI", "GitHub Copilot CLI $VERSION.", "1.0.9", "1.0.70"),
+])  # fmt: skip
 def test_an_agent_that_is_too_old_gets_no_hooks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    agent: str, title: str, printed: str, old: str, lowest: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """It would run calls without them, and say nothing. One that was put back later is named by `status`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    (program := tmp_path / "claude").write_text("#!/bin/sh\necho $VERSION '(Claude Code)'\n")
+    (program := tmp_path / agent).write_text(f"#!/bin/sh\necho {printed}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
     found = {}
-    for version in ("2.1.294", "2.1.295", "2.1.99"):
+    for version, command in ((old, "install"), (lowest, "install"), (old, "status")):
         monkeypatch.setenv("VERSION", version)
-        words = ("status",) if version == "2.1.99" else ("install", "--policy", "policy.yaml", "--store", "s.db")
-        found[version] = run(capsys, *words)
+        by = ("--policy", "policy.yaml", "--store", "s.db") if command == "install" else ()
+        found[version, command] = run(capsys, command, "--agent", agent, *by)
     end_daemons(tmp_path / "s.db")
 
     assert [code for code, *_ in found.values()] == [2, 0, 1]
-    old = "Claude Code {} runs calls without these hooks; update it to 2.1.295"
-    assert old.format("2.1.294") in found["2.1.294"][2]
-    assert old.format("2.1.99") in found["2.1.99"][1]
-    assert "decided by policy `p`" in found["2.1.99"][1]
+    why = f"{title} {old} can run calls without a decision; update it to {lowest}"
+    assert why in found[old, "install"][2]
+    assert why in found[old, "status"][1]
+    assert "decided by policy `p`" in found[old, "status"][1]
 
 
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])

@@ -295,6 +295,8 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
 @pytest.mark.parametrize(("name", "given", "answer"), [
     ("execute", {"command": "git", "args": ["push"]}, ("deny", "deny")),
     ("execute", {"command": "git status", "cwd": "/w", "timeout": 5}, ("allow", "allow")),
+    ("execute", {"command": "git status", "commands": ["git status"]}, ("allow", "allow")),
+    ("execute", {"command": "git status", "commands": ["git push"]}, ("deny", "allow")),
     ("execute", {"title": "git status"}, ("allow", "allow")),
     ("execute", {"title": "git", "raw": ["git", "push"]}, ("deny", "deny")),
     ("execute", {"command": "touch ../a", "directories": ["/"], "patterns": ["/*"]}, ("allow", "allow")),
@@ -303,6 +305,8 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     ("edit", {"filePath": "a", "newString": "x", "filepath": "/w/a", "parentDir": "/w"}, ("allow", "allow")),
     ("edit", {"filePath": "a", "newString": "x", "filepath": "/b", "parentDir": "/"}, ("deny", "allow")),
     ("edit", {"filePath": "a", "newString": "x", "replaceAll": True}, ("allow", "allow")),
+    ("edit", {"path": "a", "old_str": "y", "new_str": "x", "fileName": "/b"}, ("deny", "allow")),
+    ("edit", {"path": "a", "file_text": "x", "fileName": "/w/a", "diff": "d"}, ("allow", "allow")),
 ])  # fmt: skip
 def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
     name: str, given: dict[str, Any], answer: tuple[str, str]
