@@ -27,6 +27,11 @@ def first_of(run_id: str) -> str:
     return run_id.partition(".")[0]
 
 
+def is_by_an_agent(run_id: str) -> bool:
+    """Whether an agent has started it, and not a person or a worker."""
+    return "." in run_id and run_id.rpartition(".")[2][0].isalpha()
+
+
 class Witness:
     """Sees every event that is stored and every call that is permitted and run; `found` is what must not be.
 
@@ -104,9 +109,8 @@ class Witness:
         if earlier := [other for run, other in self.acted if run == run_id and other != member]:
             self._says(f"member {member} of run {run_id} is started, and member {earlier[0]} had acted")
         self._place(run_id)
-        by_an_agent = run_id.rpartition(".")[2][:1].isalpha() and "." in run_id
         # a suspended owner's agents go on until that hears of the order, and what an agent starts beside is its own
-        unheard = bool(self._plan.stops) and (by_an_agent or bool(self._plan.members))
+        unheard = bool(self._plan.stops) and (is_by_an_agent(run_id) or bool(self._plan.members))
         unheard = unheard or any(run_id == run or run_id.startswith(f"{run}.") for run in self.here)
         if first_of(run_id) in self.stopped and not unheard:
             self._says(f"the agent of run {run_id} is started, and an order had ended {first_of(run_id)}")

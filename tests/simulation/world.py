@@ -43,7 +43,7 @@ from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
 from .stores import opened
 from .subscribers import followers_of
 from .team import Team
-from .witness import A_WEEK, CALLS, PLACES, Witness, first_of
+from .witness import A_WEEK, CALLS, PLACES, Witness, first_of, is_by_an_agent
 
 SHARED: Final[dict[str, dict[str, Any]]] = {
     "tokens": {"name": "tokens", "max_total_tokens": 900},
@@ -385,7 +385,11 @@ class World:
         with suppress(ProctorError):  # it is not there yet
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
-            self.witness.stopped |= {first_of(outcome.run_id) for outcome in outcomes if outcome.ended}
+            self.witness.stopped |= {
+                first_of(ended)
+                for ended in (one.run_id for one in outcomes if one.ended)
+                if not is_by_an_agent(ended)
+            }
 
     async def _freeze(self, order: Order) -> None:
         scope: Any = {"session_id": order.value} if order.value else {"everything": True}
