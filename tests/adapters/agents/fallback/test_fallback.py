@@ -239,6 +239,17 @@ async def test_counts_continue_over_clients(first: list[Any]) -> None:
     assert [event.turn for event in of_types(result, ev.TurnCompleted)] == [1, 2]
 
 
+@pytest.mark.parametrize("second", [
+    [total(1, 0.3727), total(1, 0.9224), total(1, 0.9224)],
+    [ev.TokenUsageUpdated(cost_usd=0.1), ev.TokenUsageUpdated(cost_usd=0.2), total(1, 0.3)],
+], ids=["a total told twice", "deltas, then their total"])  # fmt: skip
+async def test_fractions_of_a_later_agents_cost_are_no_step_back(second: list[Any]) -> None:
+    """As floating-point sums differ by less than a trillionth of a USD."""
+    result = await run_once(FallbackAdapter([FakeAdapter([Crash(GONE)]), FakeAdapter(second)]), "go", policies=())
+
+    assert result.usage.cost_usd == pytest.approx(second[-1].cost_usd)
+
+
 async def test_what_all_of_them_can_do_is_what_it_can() -> None:
     """Preflight knows the weakest; a tool that two have has the inputs of both."""
     read = tool("read", "read", path="$.file_path")
