@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from .tree import (
-    EMPTY,
     MAX_DEPTH,
     MAX_TEXT,
     NOWHERE,
+    EmptyFile,
     ListNode,
     MapNode,
     Node,
@@ -23,7 +23,6 @@ from .tree import (
     check_count,
     check_size,
     describe,
-    empty_file,
     node_of,
     set_paths,
 )
@@ -73,7 +72,7 @@ class _JsonReader(_Cursor):
     def document(self) -> Node:
         self._skip()
         if self._at == len(self._text):
-            raise empty_file(TextSpan(1, 1))
+            raise EmptyFile(TextSpan(1, 1))
         root = self._value(0)
         self._skip()
         if self._at < len(self._text):
@@ -198,7 +197,7 @@ def read_source(
         mappings = [_mapping(root) for root in roots]
     except Unreadable as error:
         report.problems.clear()  # the text as a whole is the one thing to say
-        report.add(error.message, error.span, suggestion=wanted if error.message == EMPTY else error.suggestion)
+        report.add(error.message, error.span, suggestion=wanted if isinstance(error, EmptyFile) else error.suggestion)
         report.raise_if_any()
         raise
     for mapping in mappings:
@@ -266,7 +265,7 @@ def _mapping(root: Node) -> MapNode:
         return root
     hint = "list several policies under `policies:`" if isinstance(root, ListNode) else ""
     if root == Scalar(None, root.span):
-        raise empty_file(root.span)
+        raise EmptyFile(root.span)
     raise Unreadable(f"a policy is a mapping, not {describe(root)}", root.span, hint)
 
 
@@ -296,7 +295,7 @@ def read_toml(text: str) -> Node:
         message = "not TOML: nested too deeply, or a number with too many digits"
         raise Unreadable(message, TextSpan(1, 1)) from None
     if not values:
-        raise empty_file(TextSpan(1, 1))
+        raise EmptyFile(TextSpan(1, 1))
     _check_values(values, 0, [0])
     places = _Places(text, tomllib.loads)
     places.find()

@@ -73,9 +73,6 @@ class MapNode:
 Node: TypeAlias = Scalar | ListNode | MapNode
 
 
-EMPTY = "the file is empty"
-
-
 class Unreadable(Exception):  # noqa: N818 - never leaves this folder
     """The text cannot be read."""
 
@@ -84,9 +81,11 @@ class Unreadable(Exception):  # noqa: N818 - never leaves this folder
         self.message, self.span, self.suggestion = message, span, suggestion
 
 
-def empty_file(span: TextSpan) -> Unreadable:
-    """The error for a text without a value."""
-    return Unreadable(EMPTY, span)
+class EmptyFile(Unreadable):
+    """The text has no value."""
+
+    def __init__(self, span: TextSpan) -> None:
+        super().__init__("the file is empty", span)
 
 
 class ProblemReport:

@@ -11,6 +11,7 @@ from .tree import (
     HALF_A_CHARACTER,
     MAX_BORROWED,
     MAX_DEPTH,
+    EmptyFile,
     ListNode,
     MapNode,
     Node,
@@ -19,7 +20,6 @@ from .tree import (
     TextSpan,
     Unreadable,
     check_count,
-    empty_file,
 )
 
 _WORDS: dict[str, Any] = {
@@ -147,7 +147,7 @@ class _Builder:
             self._anchors.clear()
             next(self._events)
         if not found:
-            raise empty_file(empty)
+            raise EmptyFile(empty)
         return found
 
     def _node(self, event: Any, depth: int) -> Node:
