@@ -4,9 +4,11 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from trio.testing import MockClock
 
 from proctor.adapters import FallbackAdapter, FunctionAdapter, LoopGate
 from proctor.adapters.agents.fallback import Breaker, Health
@@ -147,6 +149,18 @@ async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(autoj
 
     assert tried == [1, 1, 0, 1, 0, 1, 1]
     assert adapter.health()["fake"] == Health()
+
+
+def test_who_failed_under_another_clock_is_tried_again() -> None:
+    """Each `trio.run` counts its seconds from another zero, and an adapter may be kept over several."""
+    first = FakeAdapter([Crash(GONE)])
+    adapter = FallbackAdapter([first, FakeAdapter([])], failures=1, rest_s=60)
+    late = MockClock(autojump_threshold=0)
+    late.jump(1e6)
+    trio.run(ran, adapter, clock=late)
+    trio.run(ran, adapter, clock=MockClock(autojump_threshold=0))
+
+    assert len(first.launches) == 2
 
 
 @pytest.mark.trio
