@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from proctor.policies import Policy
     from proctor.policies.analysis import Findings
 
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """The name that policies have for a tool of an MCP server that is part of an agent."""
+    return f"mcp__{server}__{tool}"
+
+
 _NO_PORTABLE_NAME = """
     AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
     ListAgents ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
@@ -181,6 +187,13 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "pydantic-ai": function_tools.PYDANTIC_AI,
 }
 """The tools of known clients, by their names as `provider` in events."""
+
+
+def _servers(name: str) -> Tool:
+    """The tools of MCP servers, where a client names them otherwise than policies."""
+    return Tool(name=name, acts=(mcp_tool_name("*", "*"),))
+
+
 _GEMINI_NO_PORTABLE_NAME = """
     activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory
     tracker_add_dependency tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task
@@ -225,6 +238,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("web_search", "web_search", "query", synonyms=("WebSearch",)),
         tool("task", "task", *_COPILOT_TASK, synonyms=("Agent",)),
         *(Tool(name=name) for name in _COPILOT_NO_PORTABLE_NAME.split()),
+        _servers("*-*"),
     ),
     "cursor": (
         tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
@@ -254,6 +268,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("google_web_search", "web_search", "query"),
         tool("invoke_agent", "task", "agent_name", "prompt"),
         *(Tool(name=name) for name in _GEMINI_NO_PORTABLE_NAME.split()),
+        _servers("mcp_*_*"),
     ),
     "opencode": (
         tool("bash", "bash", "command", "description", "timeout", "workdir"),
@@ -271,6 +286,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
             Tool(name=name)
             for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter", "lsp")
         ),
+        _servers("*_*"),
     ),
 }
 """The tools of clients, as their hooks name them."""
@@ -285,11 +301,6 @@ KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each
 def tools_of(provider: str) -> tuple[Tool, ...]:
     """The tools of a client; empty for an unknown one, whose tools have no portable names."""
     return CLIENTS.get(provider.casefold(), ())
-
-
-def mcp_tool_name(server: str, tool: str) -> str:
-    """The name that policies have for a tool of an MCP server that is part of an agent."""
-    return f"mcp__{server}__{tool}"
 
 
 def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:

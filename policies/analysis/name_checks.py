@@ -153,7 +153,8 @@ def _goes_by(tool: Tool, matches: Callable[[str], bool]) -> bool:
 
 
 def _names(tools: Iterable[Tool]) -> set[str]:
-    return {name for tool in tools for name in (tool.name, *tool.synonyms, *tool.every_act)}
+    named = (tool for tool in tools if not tool.is_family)
+    return {name for tool in named for name in (tool.name, *tool.synonyms, *tool.every_act)}
 
 
 def _known_inputs(tool: Tool) -> set[str]:

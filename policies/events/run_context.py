@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -46,6 +47,8 @@ _HARMLESS: Final[dict[str, str]] = {
     "task": "agent model name run_in_background subagent_type",
 }
 
+_MOST_SPLITS: Final = 64
+"""No name that a model may call is longer."""
 HARMLESS: Final = {act: frozenset(f"{_ANY_ACT} {names}".split()) for act, names in _HARMLESS.items()}
 """The inputs of an act that have no portable name and change nothing of what the portable ones say."""
 
@@ -64,6 +67,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     each call of any tool, for the inputs that its act is judged by. A call that is understood in part is denied by
     its portable names as any, and permitted only by its own. An input that its act has and need not have is not known
     where a call lacks it and has one that nobody knows: it may be the same under another name.
+
+    A name with two `*` is a family's, of a server and its tool: `mcp_*_*` does `mcp__*__*`. Where one name can be
+    split in several ways, its calls do all of these.
     """
 
     name: str
@@ -79,6 +85,21 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def every_act(self) -> tuple[str, ...]:
         """The portable names of all that its calls may do."""
         return (*self.acts, *self.acts_where)
+
+    @property
+    def is_family(self) -> bool:
+        """Whether this is every tool whose name is so built."""
+        return self.name.count("*") == 2
+
+    def readings(self, name: str) -> Iterator[str]:
+        """What a tool with this name does as one of this family; nothing if it is none."""
+        before, between, _ = self.name.split("*")
+        rest = name.removeprefix(before)
+        splits = re.finditer(f"(?<=.)(?={re.escape(between)}.)", rest) if name.startswith(before) else ()
+        for split in islice(splits, _MOST_SPLITS):
+            parts = rest[: split.start()], rest[split.start() + len(between) :]
+            for first, *others in (act.split("*") for act in self.acts):
+                yield first + "".join(part + other for part, other in zip(parts, others, strict=False))
 
     def unknown_among(self, names: Iterable[str]) -> frozenset[str]:
         """Those of these inputs of which it is not known what they change."""

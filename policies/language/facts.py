@@ -135,7 +135,9 @@ class ToolTable:
     """A client's tools, by the names that it gives them; false where no tool is known."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self.tools = {each.name.casefold(): each for each in tools}
+        given = list(tools)
+        self.tools = {each.name.casefold(): each for each in given if not each.is_family}
+        self._families = [each for each in given if each.is_family]
         self._acts_where = {
             name: [(act, compile_path(path)) for act, paths in each.acts_where.items() for path in paths]
             for name, each in self.tools.items()
@@ -146,14 +148,14 @@ class ToolTable:
         self._folded: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.tools)
+        return bool(self.tools or self._families)
 
     def kind(self, name: str, input: Any) -> NamingKind:
         """The kind of a call; one whose input does not tell what it does may do everything."""
         folded = self._fold(name)
         where, in_part = self._acts_where.get(folded), self._in_part.get(folded)
         if where is None and in_part is None:
-            return name
+            return self._read(name, folded)
         acts = dict.fromkeys(act for act, values_at in where or () if values_at(input))
         acts = acts or dict.fromkeys(act for act, _ in where or ())
         marks = (_IN_PART,) if in_part is not None and in_part(input) else ()
@@ -165,12 +167,19 @@ class ToolTable:
         where, tool = self._acts_where.get(folded), self.tools.get(folded)
         marks = (_IN_PART,) if tool is not None and tool.unclear else ()
         if where is None:
-            return ((name, *marks) if marks else name,)
+            return ((name, *marks) if marks else self._read(name, folded),)
         return tuple((name, act, *marks) for act in dict.fromkeys(act for act, _ in where))
+
+    def _read(self, name: str, folded: str) -> NamingKind:
+        """The kind of a call that is told by the name alone."""
+        if not self._families or folded in self.tools:
+            return name
+        readings = dict.fromkeys(reading for each in self._families for reading in each.readings(folded))
+        return (name, *readings) if readings else name
 
     def names(self, kind: NamingKind) -> CallNames:
         own, *acts = (kind,) if isinstance(kind, str) else kind
-        if not self.tools:
+        if not self:
             return CallNames((own,))
         in_part = _IN_PART in acts
         if in_part:

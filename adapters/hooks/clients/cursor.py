@@ -100,6 +100,7 @@ CURSOR: Final = HookClient(
     fails_open=(
         "a folder's own hooks answer before those of `--user` and can allow what these deny",
         "hooks in an untrusted folder don't run",
+        "rules on `mcp__server__tool` don't apply: Cursor doesn't name the server, so deny `MCP:tool`",
         "versions without `failClosed` run calls whose hook fails",
     ),
 )

@@ -177,6 +177,10 @@ class Npm(Agent):
         wait_for_hooks(self.store)
         return str(self.api.requests.read_text().splitlines()[-1])
 
+    def serve(self, name: str, program: Path) -> str:
+        """It has an MCP server of this name; gives its own name of the server's tool `write`."""
+        raise NotImplementedError
+
     def prompt(self, turns: tuple[list[tuple[str, dict[str, Any]]], ...]) -> str:
         """A prompt with the calls of each turn."""
         return f"please go: scene-{json.dumps([{'calls': calls} for calls in turns]).encode().hex()}-end"
@@ -193,6 +197,12 @@ class Gemini(Npm):
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
         super().__init__(root, monkeypatch, api)
         self.env = self.environment(GEMINI_CLI_TRUST_WORKSPACE="true")
+
+    def serve(self, name: str, program: Path) -> str:
+        settings = self.home / ".gemini" / "settings.json"
+        servers = {name: {"command": sys.executable, "args": [str(program)], "trust": True}}
+        settings.write_text(json.dumps({**json.loads(settings.read_text()), "mcpServers": servers}))
+        return f"mcp_{name}_write"
 
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         return "write_file", {"file_path": str(path), "content": "x"}
@@ -216,6 +226,12 @@ class Opencode(Npm):
     def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
         return self.started("run", self.prompt(turns), env=self.env)
 
+    def serve(self, name: str, program: Path) -> str:
+        servers = {name: {"type": "local", "command": [sys.executable, str(program)], "enabled": True}}
+        config = {**json.loads(self.env["OPENCODE_CONFIG_CONTENT"]), "mcp": servers}
+        self.env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
+        return f"{name}_write"
+
     def shell(self, command: str) -> tuple[str, dict[str, Any]]:
         return "bash", {"command": command, "description": "d"}
 
@@ -238,6 +254,11 @@ class Copilot(Npm):
 
     def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
         return self.started("--allow-all", "-p", self.prompt(turns), env=self.env)
+
+    def serve(self, name: str, program: Path) -> str:
+        servers = {name: {"type": "local", "command": sys.executable, "args": [str(program)], "tools": ["*"]}}
+        (self.home / ".copilot" / "mcp-config.json").write_text(json.dumps({"mcpServers": servers}))
+        return f"{name}-write"
 
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         return "create", {"path": str(path), "file_text": "x"}
@@ -335,6 +356,19 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
     assert [path.name for path in agent.cwd.iterdir()] == ["yes"]
     kinds = ("tool_approval_granted", "tool_approval_denied", "tool_approval_expired")
     assert recorded(agent.store, *kinds) == list(kinds)
+
+
+@pytest.mark.parametrize("agent", NPM, indirect=True)
+def test_a_rule_on_the_tool_of_a_server_holds_under_whatever_name_the_agent_has_for_it(agent: Any) -> None:
+    """Policies say `mcp__server__tool`."""
+    agent.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [mcp__pay__write]}]}")
+    agent.install()
+    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py")
+    agent.run([(tool, {"path": str(agent.cwd / "never")})], [(tool.replace("write", "add"), {"a": 1, "b": 2})])
+
+    assert not (agent.cwd / "never").exists()
+    outcomes = recorded(agent.store, "tool_call_denied", "tool_call_completed")
+    assert outcomes == ["tool_call_denied", "tool_call_completed"]
 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)

@@ -125,6 +125,32 @@ def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: st
         assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == answer
 
 
+SPELT = {"copilot": "a-b-c", "gemini": "mcp_a_b_c", "opencode": "a_b_c"}
+
+
+@pytest.mark.parametrize("client", SPELT)
+@pytest.mark.parametrize("read", [False, True])
+def test_the_tool_of_a_server_is_denied_by_each_reading_of_its_name_and_allowed_by_all_together(
+    client: str, read: bool
+) -> None:
+    """Nobody says where the server's name ends. Its own name is one that rules may have, too."""
+    tools, own = HOOKED[client].tools, SPELT[client]
+    tools = recorded(portable(tools)) if read else tools
+    between = own[-2]
+    first, second = f"mcp__a__b{between}c", f"mcp__a{between}b__c"
+
+    def judged(name: str, **rule: list[str]) -> str:
+        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [rule]}
+        monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext())
+        return monitor.propose(ToolCall(id="c", name=name, input={})).action
+
+    assert {judged(own, deny=[name]) for name in (first, second.upper(), "mcp__a__*", own)} == {"deny"}
+    assert {judged(own, allow=[name]) for name in (own, "mcp__a*")} == {"allow"}
+    assert {judged(own, allow=[name]) for name in (first, second, "mcp__b__c", "bash")} == {"deny"}
+    assert judged(own, allow=[first, second]) == "allow"
+    assert {judged(name, deny=["mcp__*"]) for name in ("a", between, f"a{between}", f"{between}a")} == {"allow"}
+
+
 def test_an_act_of_another_name_needs_no_input() -> None:
     """As an adapter of somebody else may have it."""
     tools = (Tool(name="Ship", acts=("deploy",)), Tool(name="Note", acts=("",), takes=("text",)))
