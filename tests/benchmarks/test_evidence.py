@@ -111,67 +111,6 @@ def test_the_tables_of_recorded_sessions_are_what_is_measured() -> None:
     assert with_tables(page, policies.measured(Path(FOLDER))) == page
 
 
-def test_a_run_says_which_lines_changed() -> None:
-    """Only those of tables; a table without a place is an error."""
-    old = "text\n<!-- a -->\n| 1 |\n<!-- end of a -->\n"
-    new = with_tables(old, {"a": "| 2 |"})
-
-    assert list(evidence.changes(old, new)) == ["-| 1 |", "+| 2 |"]
-    with pytest.raises(ValueError, match="0 places for the table `b`"):
-        with_tables(old, {"b": ""})
-
-
-PAGE_TEXT = "<!-- when -->\nthen\n\n<!-- end of when -->\n\n<!-- a -->\n| 1 |\n\n<!-- end of a -->\n"
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Three programs in place of the real ones, by their pages: the first lacks something, the second breaks."""
-
-    def lacks(given: Any) -> Any:
-        raise evidence.MissingError("needs what is not here")
-
-    def breaks(given: Any) -> Any:
-        raise ZeroDivisionError("no seeds")
-
-    tables = {"lacks": lacks, "breaks": breaks, "counts": lambda given: {"a": f"| {given.seeds} |"}}
-    pages = {name: tmp_path / f"{name}.md" for name in tables}
-    for page in pages.values():
-        page.write_text(PAGE_TEXT)
-    shown = {name: evidence.Program(pages[name], "shown", table) for name, table in tables.items()}
-    monkeypatch.setattr(evidence, "PROGRAMS", shown)
-    return pages
-
-
-def test_a_program_that_fails_is_named_and_the_others_run(
-    programs: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What changed is said, and only what ran writes its page."""
-    code = evidence.main(["--seeds", "2"])
-    printed = capsys.readouterr().out
-
-    assert code == 1
-    assert "lacks was not run: needs what is not here" in printed
-    assert "breaks was not run: ZeroDivisionError: no seeds" in printed
-    assert "-| 1 |\n+| 2 |\ncounts: 0 s, its page is changed" in printed
-    assert programs["breaks"].read_text() == PAGE_TEXT
-    assert "| 2 |" in programs["counts"].read_text()
-    assert evidence.main(["--seeds", "2", "counts"]) == 0
-    assert capsys.readouterr().out == "counts: 0 s, as on the page\n"
-
-
-def test_a_quick_run_writes_nothing(programs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables still need their place on the page."""
-    assert evidence.main(["--quick", "counts"]) == 0
-    assert "counts: 0 s, it runs" in capsys.readouterr().out
-    assert programs["counts"].read_text() == PAGE_TEXT
-
-    programs["counts"].write_text("no place")
-
-    assert evidence.main(["--quick", "counts"]) == 1
-    assert "0 places for the table `when`" in capsys.readouterr().out
-
-
 def test_the_ratios_are_those_of_the_page_of_benchmarks() -> None:
     """Collected again whenever a benchmark was measured."""
     page = evidence.PROGRAMS["ratios"].page.read_text()

@@ -3,18 +3,12 @@
 import math
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-import anyio
 import msgspec
 import pytest
 
-from benchmarks import runs
-from benchmarks.workload import Agent
-from proctor.supervisor.ports.adapter import Launch, Provider
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -68,31 +62,3 @@ def test_a_benchmark_yields_its_rows(results: dict[str, list[tuple[str, float]]]
         pytest.skip(f"needs {NEEDED[name]}: `pip install '.[dev]' -r benchmarks/requirements.txt`")
     assert len(results[name]) >= FEWEST_ROWS[name]
     assert all(math.isfinite(row[1]) for row in results[name])
-
-
-@pytest.mark.parametrize("floods", [0, 3])
-def test_a_run_that_is_over_before_its_agent_spoke_is_begun_again(
-    monkeypatch: pytest.MonkeyPatch, floods: int
-) -> None:
-    """As on a busy machine: it is no figure, and what runs beside it does not wait for one that never comes."""
-    opened = Agent.open
-    begun: list[Launch] = []
-
-    @asynccontextmanager
-    async def late(agent: Agent, launch: Launch) -> AsyncIterator[Provider]:
-        begun.append(launch)
-        if floods < len(begun) <= floods + 2:
-            await anyio.sleep(2 * runs.SILENCE_MS / 1000)
-        async with opened(agent, launch) as provider:
-            yield provider
-
-    async def lateness() -> list[float]:
-        with anyio.fail_after(PATIENCE_S):
-            return await runs._lateness(2, floods)
-
-    monkeypatch.setattr(Agent, "open", late)
-    found = anyio.run(lateness)
-
-    assert len(begun) == floods + 4
-    assert len(found) == 2
-    assert all(0 <= ms < 1000 * PATIENCE_S for ms in found)

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.areas import AREAS, OWN_PROCESSES, QUICK, ROOT, area_of_modules, modules_of
+from tests.mutation.areas import AREAS, QUICK, ROOT, area_of_modules, modules_of
 from tests.mutation.arena import CONTAINED, Arena, can_contain
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.patching import changed_code, functions_below, put
-from tests.mutation.results import Result, page_with
 from tests.mutation.trials import Trials
 
 needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
@@ -28,39 +26,6 @@ def work():
     os._exit(0)
 print(contained(work, limit_s=1, scratch={scratch!r}))
 """
-TEXT = '''
-from x import y
-NAMES: TypeAlias = "A | B"
-def f(a: "B", b: int = 1) -> str:
-    """A docstring."""
-    assert a, "never"
-    if a and b > 0:
-        return "deny"
-    call(f"{a + 1} of them", "for people to read")
-'''
-
-
-def test_what_a_module_does_is_changed_and_what_it_says_is_not() -> None:
-    """No docstring, annotation, alias, assertion, or text for people. Each is one change, with a name of its own."""
-    made = list(mutants("m.py", TEXT))
-    texts = {mutant.text() for mutant in made}
-
-    assert len({mutant.name for mutant in made}) == len(texts) == len(made)
-    for text in texts:
-        compile(text, "m.py", "exec")
-    assert {(mutant.was, mutant.now) for mutant in made} == {
-        ("1", "2"),
-        ("if a and b > 0", "if not (a and b > 0)"),
-        ("if a and b > 0", "pass"),
-        ("a and b > 0", "a or b > 0"),
-        ("a and b > 0", "a"),
-        ("a and b > 0", "b > 0"),
-        ("b > 0", "b >= 0"),
-        ("0", "1"),
-        ("return 'deny'", "return None"),
-        ("'deny'", "'deny_'"),
-        ("call(f'{a + 1} of them', 'for people to read')", "pass"),
-    }
 
 
 def test_every_module_of_an_area_is_there_and_so_are_its_tests() -> None:
@@ -71,32 +36,6 @@ def test_every_module_of_an_area_is_there_and_so_are_its_tests() -> None:
     assert missing == []
     assert set(area_of_modules().values()) == set(AREAS)
     assert all(modules_of(area) for area in AREAS)
-
-
-def test_a_function_that_exists_takes_a_mutant_in_and_what_runs_at_import_does_not() -> None:
-    """A closure made before, too; a default is of the import."""
-    text = "def make(limit=1):\n    def inside(n):\n        return n > limit\n    return inside\nmade = make()\n"
-    space: dict[str, Any] = {}
-    exec(compile(text, "m.py", "exec"), space)
-    by_change = {(each.was, each.now): each for each in mutants("m.py", text)}
-    codes = changed_code(*by_change["n > limit", "n >= limit"].trees(), "m.py")
-
-    assert codes is not None
-    assert put(codes, functions_below("m.py"))
-    assert (space["made"](1), space["make"](2)(2)) == (True, True)
-    assert changed_code(*by_change["1", "2"].trees(), "m.py") is None
-
-
-def test_the_page_has_counts_by_area_and_the_share_that_was_noticed() -> None:
-    """What is hung was noticed; what is known to change nothing is not counted."""
-    results = [Result("gate", f"m{n}", "killed") for n in range(8)]
-    results += [Result("gate", "m8", "hung"), Result("gate", "m9", "survived")]
-
-    page = page_with("a\n<!-- results -->\nold\n<!-- end of results -->\nb\n", results, {"m9": "why"}, "2026-01-02")
-
-    assert "| gate | 10 | 8 | 1 | 1 | 0 | 100.0 % |" in page
-    assert "2026-01-02" in page
-    assert "old" not in page
 
 
 @needs_namespaces
@@ -126,23 +65,6 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(
     assert (harmless.fate, at_import.fate) == ("survived", "killed")
     assert anew == [made["'cost_usd'", "'cost_usd_'"]]
     assert failing == []
-
-
-@needs_namespaces
-def test_a_mutant_of_what_runs_in_a_process_of_its_own_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that the test starts imports it, also one that heeds no variables."""
-    name, test = "adapters/kit/guardian.py", "tests/adapters/agents/test_shell.py"
-    monkeypatch.setitem(OWN_PROCESSES, "guardian", (test,))
-    made = {(each.was, each.now): each for each in mutants(name, (ROOT / name).read_text())}
-    trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
-    try:
-        answer = trials.answer(made["if __name__ == '__main__'", "pass"])
-    finally:
-        trials.close()
-
-    assert (answer.fate, answer.by.partition("::")[0]) == ("killed", test)
 
 
 @needs_namespaces

@@ -9,10 +9,9 @@ import structlog
 
 from . import __main__ as program
 from .old_faults import OF_TEAMS, OLD_FAULTS
-from .plans import Call, Fault, Order, Plan, Start, Stop, Wait, drawn, smaller
-from .scheduler import run_seeded
+from .plans import Call, Fault, Order, Plan, Start, Stop, Wait, drawn
 from .team_plans import drawn_team
-from .world import World, simulate
+from .world import simulate
 
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2_000
 SHARES = 3
@@ -65,32 +64,6 @@ def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> Non
 
     assert found is not None
     assert simulate(draw(found)) == []
-
-
-@pytest.mark.parametrize("seed", [3, 4, 10, 27])
-def test_a_seed_is_the_same_each_time(seed: int) -> None:
-    """Events in their order, of every run, with the times at which they came."""
-
-    def events() -> list[tuple[str, str, int]]:
-        world = World(drawn(seed))
-        run_seeded(world.run, seed, backend=world.plan.backend)
-        return [(event.type, event.run_id, event.seq) for event in world.witness.events]
-
-    first = events()
-
-    assert first
-    assert first == events()
-
-
-def test_a_plan_is_kept_as_json_and_made_smaller() -> None:
-    """What its failure does not need is left out."""
-    plan = drawn(0)
-    again = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
-    least = smaller(plan, lambda less: any(start.run == "r0" for start in less.starts))
-
-    assert again == plan
-    assert [start.run for start in least.starts] == ["r0"]
-    assert not any((least.starts[0].steps, least.orders, least.faults, least.stops))
 
 
 def test_a_failing_seed_prints_a_program_that_repeats_it(
