@@ -17,7 +17,6 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 OPEN = Policy(name="open")
-NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 
 
 async def test_a_limit_cancels_the_block_where_it_waits() -> None:
@@ -119,9 +118,7 @@ async def test_a_loop_can_be_a_function() -> None:
     ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
     ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
 ])  # fmt: skip
-async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
-    bad: dict[str, Any], error: type[Exception]
-) -> None:
+async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(bad: dict[str, Any], error: Any) -> None:
     """The block is not entered."""
     for store in bad.values():
         if isinstance(store, MemoryStore):
