@@ -1,5 +1,6 @@
 """The shell around one run's machine: it feeds the machine and carries out its effects."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from proctor.policies.events import Event, NetJoined, NetLeft
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.monitor.monitor import Monitor
 
+from ..errors import UsageError
 from ..log import RunLog
 from ..machine import interface
 from ..machine.machine import RunMachine
@@ -301,7 +303,7 @@ class _Waiter:
 class GateWaiters:
     """Proposes calls to the machine through `feed`; each caller waits under a key that is never used again."""
 
-    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
+    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms", "_thread")
 
     def __init__(self, feed: Callable[[interface.Input], None], now_ms: Callable[[], int]) -> None:
         self._feed = feed
@@ -309,9 +311,15 @@ class GateWaiters:
         self._by_key: dict[int, _Waiter] = {}
         self._key = 0
         self._closed = False
+        self._thread = threading.get_ident()
 
     async def propose(self, proposed: Any) -> GateAnswer:
-        """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call."""
+        """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call.
+
+        Raises UsageError in another thread than the run's.
+        """
+        if threading.get_ident() != self._thread:
+            raise UsageError("`gate` was called in another thread; await it on the run's own event loop")
         call = proposed if isinstance(proposed, ToolCall) else interface.NO_CALL
         if self._closed:
             return _refusal(call)

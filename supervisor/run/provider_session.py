@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
@@ -162,8 +162,8 @@ class ProviderReader:
             await self._adapter.prepare()
             while self._provider is None:
                 try:
-                    async with self._adapter.open(launch) as provider:
-                        self._provider = provider
+                    async with self._adapter.open(launch) as opened:
+                        self._provider = provider = _checked("open", Provider, opened)
                         try:
                             await self._read(provider, ended)
                         finally:
@@ -210,7 +210,8 @@ class ProviderReader:
             return ()
 
     async def _read(self, provider: Provider, ended: OneShotEvent) -> None:
-        events, handle_event, left = provider.events(), self._handle_event, TURN
+        events = _checked("events", AsyncIterable, provider.events())
+        handle_event, left = self._handle_event, TURN
         try:
             async for event in events:
                 how = handle_event(event)
@@ -225,7 +226,7 @@ class ProviderReader:
             await _close(events)
 
 
-async def _close(events: AsyncIterator[Event]) -> None:
+async def _close(events: AsyncIterable[Event]) -> None:
     """Close a stream that may not have ended; that it ends then is no error, whatever task group it was in."""
     close = getattr(events, "aclose", None)
     if close is not None:
@@ -263,14 +264,20 @@ def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
     return found
 
 
-def _member(name: str, kind: type[T], read: Callable[[], object]) -> T:
+def _member(name: str, kind: type[T], read: Callable[[], Any]) -> T:
     """What a member of an adapter gives. Raises what it raises, as an Exception, and UsageError for anything else."""
-    given = isolated_member(name, read)
+    given: T = _checked(name, kind, isolated_member(name, read))
+    return given
+
+
+def _checked(name: str, kind: type, given: T) -> T:
+    """What a member of an adapter, or of its session, has given. Raises UsageError for anything of another kind."""
     if not isinstance(given, kind):
         raise UsageError(f"the adapter's `{name}` gives a `{type(given).__name__}`, not a `{kind.__name__}`")
     return given
 
 
 def cancel_steps_of(provider: Provider) -> Sequence[CancelStep]:
-    """The steps that end a provider. Raises what it raises, as an Exception."""
-    return isolated(lambda: tuple(provider.cancel_steps()))
+    """The steps that end a provider. Raises what it raises, as an Exception, and UsageError for anything else."""
+    steps = isolated(lambda: tuple(provider.cancel_steps()))
+    return [_checked("cancel_steps", CancelStep, step) for step in steps]

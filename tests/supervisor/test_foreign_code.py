@@ -4,18 +4,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from supervised import OPEN
 
 from proctor.adapters import FunctionAdapter, LoopGate, ScriptedAdapter
 from proctor.policies import Check, Policy, parse_policies
 from proctor.policies import events as ev
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import error_text, isolated
-from proctor.supervisor import CancelStep, MemoryStore, ProviderError, Supervisor
+from proctor.supervisor import CancelStep, Launch, MemoryStore, ProviderError, Supervisor, UsageError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, Pause
 
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
@@ -141,6 +144,33 @@ async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> No
     await beside(start)
 
 
+@pytest.mark.parametrize("where", ["open", "events", "gate"])
+async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_run(where: str) -> None:
+    """With one clear error, for the caller and in the record; so does one that asks from another thread."""
+
+    class Odd(FakeAdapter):
+        @asynccontextmanager
+        async def open(self, launch: Launch) -> AsyncIterator[Any]:
+            if where == "gate":
+                await anyio.to_thread.run_sync(anyio.run, launch.gate, ToolCall(id="c", name="bash", input={}))
+            yield self if where == "events" else None
+
+        def cancel_steps(self) -> Sequence[CancelStep]:
+            return ()
+
+        def events(self) -> None:
+            pass
+
+    async def start(supervisor: Supervisor) -> Any:
+        handle = await supervisor.start(Odd(), "go", policies=[OPEN])
+        with pytest.raises(UsageError, match=f"`{where}`.*(`NoneType`|thread)") as raised:
+            await handle.wait()
+        return raised.value
+
+    partial = (await beside(start)).partial
+    assert (partial.status, partial.calls) == ("failed", ())
+
+
 async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
     """Whatever it raises and however it shows itself."""
 
@@ -232,6 +262,8 @@ class Laddered(FakeAdapter):
                 def failing() -> Sequence[CancelStep]:
                     if adapter.where == "ladder":
                         adapter.raising()
+                    if adapter.where == "ladder of others":
+                        return [3]  # type: ignore[list-item]
                     bound: Any = "soon" if adapter.where == "bound" else 0.05
                     return [CancelStep(name="first", act=adapter.act, bound_s=bound), *cancel_steps()]
 
@@ -255,6 +287,7 @@ class Laddered(FakeAdapter):
 @pytest.mark.parametrize(("where", "raising"), [
     *((where, raising) for where in ("ladder", "act", "evidence", "bound") for raising in RAISING),
     *(("awaited", raising) for raising in AWAITED),
+    ("ladder of others", leave),
 ])  # fmt: skip
 async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
     """Exactly one event ends the run, and it has the evidence."""
@@ -273,7 +306,7 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(wher
     assert result.status == "cancelled"
     assert [type(end) for end in ends] == [ev.RunCancelled]
     assert isinstance(ends[0], ev.RunCancelled)
-    steps = ["ladder", "abandon"] if where == "ladder" else ["first", "interrupt"]
+    steps = ["ladder", "abandon"] if where.startswith("ladder") else ["first", "interrupt"]
     assert [step["rung"] for step in ends[0].evidence["rungs"]] == steps
 
 
