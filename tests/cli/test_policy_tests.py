@@ -138,23 +138,33 @@ OUTSIDE = (
 )
 
 
-@pytest.mark.parametrize(("policies", "test"), [
-    (LIMITS, "calls: [{tool: x, used: {cost_usd: 1.5}}, {tool: x, used: {cost_usd: 0.6}, expect: cancel}]"),
-    (LIMITS, "calls: [{tool: x}, {tool: x, after_s: 301, expect: cancel, rules: [max_idle_ms]}]"),
-    (LIMITS, "calls: [{tool: x, after_s: 290}, {tool: x, after_s: 290}, {tool: x, after_s: 290, expect: cancel}]"),
-    (
-        LIMITS,
-        "calls: [{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true},"
-        " {tool: x, expect: cancel, rules: [max_turns]}]",
-    ),
-    (f"{{name: own, on_violation: deny, rules: [{REFUND}]}}",
-        "calls: [{tool: refund, expect: deny}, {tool: refund, user: a refund please}]"),
-    (OUTSIDE, "agent: claude, calls: [{tool: Write, input: {file_path: /etc/x}, expect: deny}]"),
-    (OUTSIDE, "calls: [{tool: Write, input: {file_path: /etc/x}, expect: allow}]"),
-    ("{name: own, rules: [{type: require, id: receipt, tool: receipt}]}", "ends: {receipt: violated}"),
-    ("org.yaml, {name: own, tool_rules: [{deny: [read], action: deny}]}",
-        "calls: [{tool: read, expect: deny}, {tool: delete, expect: deny}]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policies", "test"),
+    [
+        (LIMITS, "calls: [{tool: x, used: {cost_usd: 1.5}}, {tool: x, used: {cost_usd: 0.6}, expect: cancel}]"),
+        (LIMITS, "calls: [{tool: x}, {tool: x, after_s: 301, expect: cancel, rules: [max_idle_ms]}]"),
+        (
+            LIMITS,
+            "calls: [{tool: x, after_s: 290}, {tool: x, after_s: 290}, {tool: x, after_s: 290, expect: cancel}]",
+        ),
+        (
+            LIMITS,
+            "calls: [{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true},"
+            " {tool: x, expect: cancel, rules: [max_turns]}]",
+        ),
+        (
+            f"{{name: own, on_violation: deny, rules: [{REFUND}]}}",
+            "calls: [{tool: refund, expect: deny}, {tool: refund, user: a refund please}]",
+        ),
+        (OUTSIDE, "agent: claude, calls: [{tool: Write, input: {file_path: /etc/x}, expect: deny}]"),
+        (OUTSIDE, "calls: [{tool: Write, input: {file_path: /etc/x}, expect: allow}]"),
+        ("{name: own, rules: [{type: require, id: receipt, tool: receipt}]}", "ends: {receipt: violated}"),
+        (
+            "org.yaml, {name: own, tool_rules: [{deny: [read], action: deny}]}",
+            "calls: [{tool: read, expect: deny}, {tool: delete, expect: deny}]",
+        ),
+    ],
+)
 def test_all_that_a_session_may_have_is_judged(cli: Any, place: Path, policies: str, test: str) -> None:
     """What was used, time, responses, words of the user, an agent's names, an end without calls.
 

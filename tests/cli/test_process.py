@@ -131,12 +131,15 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
 
 
-@pytest.mark.parametrize(("words", "code", "why"), [
-    ("check - 0>/dev/null", 2, "error: standard input cannot be read: bad file descriptor\n"),
-    ("eval --policy org.yaml - 0>/dev/null", 2, "error: <stdin>: bad file descriptor\n"),
-    ("import - 0>/dev/null", 2, "error: <stdin>: cannot be read: bad file descriptor\n"),
-    ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("check - 0>/dev/null", 2, "error: standard input cannot be read: bad file descriptor\n"),
+        ("eval --policy org.yaml - 0>/dev/null", 2, "error: <stdin>: bad file descriptor\n"),
+        ("import - 0>/dev/null", 2, "error: <stdin>: cannot be read: bad file descriptor\n"),
+        ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
+    ],
+)
 def test_a_stream_opened_the_other_way_round_is_one_message(words: str, code: int, why: str) -> None:
     """A slip of the shell's."""
     ended = subprocess.run(

@@ -94,20 +94,24 @@ AGENT = (
 )
 
 
-@pytest.mark.parametrize(("document", "code", "suggestion"), [
-    ({"tool_rules": [{"deny": ["bahs"]}]}, "unknown_tool", "did you mean `bash`?"),
-    ({"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.pth", "exists": True}]}]}]},
-     "unknown_input", "did you mean `path`?"),
-    ({"tool_rules": [{"deny": [{"tool": "Bash", "where": [{"not": [{"path": "$.comand", "equals": 1}]}]}]}]},
-     "unknown_input", "did you mean `command`?"),
-    (rules({"type": "max_calls", "tool": "read", "max": 2, "key": "$.pat"}), "unknown_input", "did you mean `path`?"),
-    (rules({"type": "provenance", "tool": "bash", "path": "$['comand']", "from": ["user_message"]}),
-     "unknown_input", "did you mean `command`?"),
-    (rules(needs("bash", {"prior": "read", "same": [{"path": "$.command", "prior_path": "$.file"}]})),
-     "unknown_input", "did you mean `file_path`?"),
-    (rules(before("TodoWrit", "bash")), "unknown_tool", "did you mean `TodoWrite`?"),
-    (rules(before("human_approval", "bash")), "unknown_tool", "did you mean `human-approval`?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("document", "code", "suggestion"),
+    [
+        ({"tool_rules": [{"deny": ["bahs"]}]}, "unknown_tool", "did you mean `bash`?"),
+        ({"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.pth", "exists": True}]}]}]},
+         "unknown_input", "did you mean `path`?"),
+        ({"tool_rules": [{"deny": [{"tool": "Bash", "where": [{"not": [{"path": "$.comand", "equals": 1}]}]}]}]},
+         "unknown_input", "did you mean `command`?"),
+        (rules({"type": "max_calls", "tool": "read", "max": 2, "key": "$.pat"}),
+         "unknown_input", "did you mean `path`?"),
+        (rules({"type": "provenance", "tool": "bash", "path": "$['comand']", "from": ["user_message"]}),
+         "unknown_input", "did you mean `command`?"),
+        (rules(needs("bash", {"prior": "read", "same": [{"path": "$.command", "prior_path": "$.file"}]})),
+         "unknown_input", "did you mean `file_path`?"),
+        (rules(before("TodoWrit", "bash")), "unknown_tool", "did you mean `TodoWrite`?"),
+        (rules(before("human_approval", "bash")), "unknown_tool", "did you mean `human-approval`?"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("others", [False, True])
 def test_a_name_that_no_tool_of_a_known_agent_has_is_reported_with_the_nearest(
     document: dict[str, Any], code: str, suggestion: str, others: bool

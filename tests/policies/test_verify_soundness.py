@@ -103,51 +103,76 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
             {"prior": "look", "same": [{"path": "$.id"}]}]}),
         {"reach": "pay"},
     ),
-    "a number as its text": (denied({"path": "$.n", "equals": 5}, {"path": "$.n", "type": "integer"}),
-        {"keeps": denied({"path": "$.n", "equals": 5})}),
+    "a number as its text": (
+        denied({"path": "$.n", "equals": 5}, {"path": "$.n", "type": "integer"}),
+        {"keeps": denied({"path": "$.n", "equals": 5})},
+    ),
     "what a pattern extracts": (policy(), {"keeps": policy(provenance(extract=r"[A-Z]{4}\d+"))}),
     "a value that needs no source": (policy(provenance(**{"except": ["ana"]})), {"reach": NAMED, "tools": ["pay"]}),
     "a text that is hard to make up": (policy(), {"keeps": denied({"path": "$.n", "regex": r"^\w+\b.\b[^a-y]\d$"})}),
-    "a context that is hard to make up": (policy(),
-        {"keeps": policy({"type": "blocklist", "tools": ["pay"], "when": [{"path": "$.user", "regex": r"^z.\d$"}]})}),
-    "two patterns in one list": (policy(),
-        {"keeps": denied({"path": "$.n", "regex": "^a$"}, {"path": "$.n", "regex": "^b$"})}),
-    "a failure that trips a breaker": (policy({"type": "count", "tool": "*", "max": 1}),
-        {"keeps": policy({"type": "circuit_breaker", "total": 1})}),
+    "a context that is hard to make up": (
+        policy(),
+        {"keeps": policy({"type": "blocklist", "tools": ["pay"], "when": [{"path": "$.user", "regex": r"^z.\d$"}]})},
+    ),
+    "two patterns in one list": (
+        policy(),
+        {"keeps": denied({"path": "$.n", "regex": "^a$"}, {"path": "$.n", "regex": "^b$"})},
+    ),
+    "a failure that trips a breaker": (
+        policy({"type": "count", "tool": "*", "max": 1}),
+        {"keeps": policy({"type": "circuit_breaker", "total": 1})},
+    ),
     "turns without a call": (policy(), {"keeps": policy(limits={"max_turns": 2})}),
-    "turns past a limit that only asks": (policy(limits={"max_turns": {"max": 1, "action": "request_approval"}}),
-        {"keeps": policy(limits={"max_turns": 2})}),
+    "turns past a limit that only asks": (
+        policy(limits={"max_turns": {"max": 1, "action": "request_approval"}}),
+        {"keeps": policy(limits={"max_turns": 2})},
+    ),
     "a value read from a text": (
         policy({"type": "precondition", "tool": "pay", "requires": [
             {"prior": "look", "same": [{"path": "$.to", "prior_output_regex": r"to (\w+)"}]}]}),
         {"reach": "pay"},
     ),
-    "output beside input": (policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
-        {"keeps": policy(limits={"max_total_tokens": 10})}),
-    "one element of a list": (denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
-        {"keeps": denied({"path": "$.to[*]", "equals": "x"})}),
+    "output beside input": (
+        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
+        {"keeps": policy(limits={"max_total_tokens": 10})},
+    ),
+    "one element of a list": (
+        denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
+        {"keeps": denied({"path": "$.to[*]", "equals": "x"})},
+    ),
     "turns before a value of a key was seen": (
         policy({"type": "precondition", "tool": "b", "requires": [{"turns_gte": 2}], "key": "$.n"}),
         {"reach": "b"},
     ),
-    "a whole number between two that are not": (policy(),
-        {"keeps": denied({"path": "$.n", "type": "integer", "gt": 5.5, "lt": 7.2})}),
-    "a number in another spelling": (denied({"path": "$.n", "equals": "7"}),
-        {"keeps": denied({"path": "$.n", "equals": 7})}),
-    "the largest numbers": (denied({"path": "$.n", "lte": 1e308}),
-        {"keeps": denied({"path": "$.n", "type": "number", "gt": 1e307})}),
-    "what no condition names": (denied({"path": "$.n", "in": ["zq", 987654, None, True, False]}),
-        {"keeps": denied({"path": "$.n", "exists": True})}),
-    "letters beyond the first plane": (denied({"path": "$.n", "regex": "^[😀-😂]$"}),
-        {"keeps": denied({"path": "$.n", "regex": "^[😁-😃]$"})}),
-    "the sign for kelvin, which is a k": (denied({"path": "$.n", "regex": "^[a-zA-Z]$"}),
-        {"keeps": denied({"path": "$.n", "regex": "(?i)^[a-z]$"})}),
-    "a third case of a letter": (denied({"path": "$.n", "regex": "^[µ\u039c]$"}),
-        {"keeps": denied({"path": "$.n", "regex": "(?i)^µ$"})}),
-    "a list of one text": (policy(tool_rules=[only({"path": "$.n", "regex": "^git push$"})]),
-        {"keeps": policy(tool_rules=[only({"path": "$.n", "equals": "git push"})])}),
-    "a list that has something in it": (policy(),
-        {"keeps": denied({"path": "$.n", "type": "array", "not_in": [[]]})}),
+    "a whole number between two that are not": (
+        policy(), {"keeps": denied({"path": "$.n", "type": "integer", "gt": 5.5, "lt": 7.2})}
+    ),
+    "a number in another spelling": (
+        denied({"path": "$.n", "equals": "7"}), {"keeps": denied({"path": "$.n", "equals": 7})}
+    ),
+    "the largest numbers": (
+        denied({"path": "$.n", "lte": 1e308}), {"keeps": denied({"path": "$.n", "type": "number", "gt": 1e307})}
+    ),
+    "what no condition names": (
+        denied({"path": "$.n", "in": ["zq", 987654, None, True, False]}),
+        {"keeps": denied({"path": "$.n", "exists": True})},
+    ),
+    "letters beyond the first plane": (
+        denied({"path": "$.n", "regex": "^[😀-😂]$"}), {"keeps": denied({"path": "$.n", "regex": "^[😁-😃]$"})}
+    ),
+    "the sign for kelvin, which is a k": (
+        denied({"path": "$.n", "regex": "^[a-zA-Z]$"}), {"keeps": denied({"path": "$.n", "regex": "(?i)^[a-z]$"})}
+    ),
+    "a third case of a letter": (
+        denied({"path": "$.n", "regex": "^[µ\u039c]$"}), {"keeps": denied({"path": "$.n", "regex": "(?i)^µ$"})}
+    ),
+    "a list of one text": (
+        policy(tool_rules=[only({"path": "$.n", "regex": "^git push$"})]),
+        {"keeps": policy(tool_rules=[only({"path": "$.n", "equals": "git push"})])},
+    ),
+    "a list that has something in it": (
+        policy(), {"keeps": denied({"path": "$.n", "type": "array", "not_in": [[]]})}
+    ),
     "a list in a list": (policy(), {"keeps": denied({"path": "$.n[*]", "type": "array"})}),
     "a list at a place of a list": (policy(), {"keeps": denied({"path": "$.n[0]", "type": "array"})}),
     "tokens used after a limit that only denies calls": (
@@ -158,19 +183,24 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy(limits={"max_duration_ms": {"max": 50, "action": "deny"}}),
         {"keeps": policy(limits={"max_duration_ms": 100})},
     ),
-    "turns after a limit that only denies calls": (policy(limits={"max_turns": {"max": 1, "action": "deny"}}),
-        {"keeps": policy(limits={"max_turns": 2})}),
-    "turns of several runs, where nothing is called": (policy(limits={"max_turns": 1}, tool_rules=[{"deny": ["*"]}]),
-        {"keeps": policy(limits={"max_turns": {"max": 2, "scope": "session"}})}),
-    "calls that fail at once": (policy({"type": "circuit_breaker", "total": 1}),
-        {"keeps": policy({"type": "circuit_breaker", "total": 3})}),
+    "turns after a limit that only denies calls": (
+        policy(limits={"max_turns": {"max": 1, "action": "deny"}}), {"keeps": policy(limits={"max_turns": 2})}
+    ),
+    "turns of several runs, where nothing is called": (
+        policy(limits={"max_turns": 1}, tool_rules=[{"deny": ["*"]}]),
+        {"keeps": policy(limits={"max_turns": {"max": 2, "scope": "session"}})},
+    ),
+    "calls that fail at once": (
+        policy({"type": "circuit_breaker", "total": 1}), {"keeps": policy({"type": "circuit_breaker", "total": 3})}
+    ),
     "a file of the workspace that was returned": (
         policy({"type": "precondition", "tool": "pay", "requires": [
             {"prior": "look", "output": [{"path": "$.p", "within": "."}]}]}),
         {"reach": "pay"},
     ),
-    "an input as a whole": (denied({"path": "$", "lt": 7.5}, {"path": "$.n", "equals": 1}),
-        {"keeps": denied({"path": "$", "lt": 7.5})}),
+    "an input as a whole": (
+        denied({"path": "$", "lt": 7.5}, {"path": "$.n", "equals": 1}), {"keeps": denied({"path": "$", "lt": 7.5})}
+    ),
     "a line that only bash reads": (
         policy(tool_rules=[only({"path": "$.c", "runs": ["cat", "ls"]})]),
         {
@@ -191,29 +221,43 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy({"type": "max_parallel", "max": 1}, limits={"max_turns": {"max": 2, "scope": "session"}}),
         {"keeps": policy({"type": "count", "tool": "*", "max": 2})},
     ),
-    "a pattern in another": (denied({"path": "$.n", "regex": "a"}),
-        {"keeps": denied({"path": "$.n", "regex": r"\ba\b"})}),
-    "a directory in another": (denied({"not": [{"path": "$.p", "within": "/srv/data"}]}),
-        {"keeps": denied({"not": [{"path": "$.p", "within": "/srv"}]})}),
-    "a path by its name, outside a directory": (denied({"not": [{"path": "$.p", "within": "/srv"}]}),
-        {"reach": {"tool": "pay", "where": [{"path": "$.p", "equals": "/srv/../etc/passwd"}]}}),
-    "a line by its text, beside a command": (denied({"path": "$.c", "runs": "git push"}),
-        {"reach": {"tool": "pay", "where": [{"path": "$.c", "in": ["git push", "git push -f"]}]}}),
-    "one command of several": (denied({"path": "$.c", "runs": ["rm", "git push"]}),
-        {"keeps": denied({"path": "$.c", "runs": "git push"})}),
-    "elements of a list": (denied({"path": "$.to[*]", "not_in": ["x"]}),
-        {"keeps": denied({"path": "$.to[*]", "not_in": ["x", "y"]})}),
+    "a pattern in another": (
+        denied({"path": "$.n", "regex": "a"}), {"keeps": denied({"path": "$.n", "regex": r"\ba\b"})}
+    ),
+    "a directory in another": (
+        denied({"not": [{"path": "$.p", "within": "/srv/data"}]}),
+        {"keeps": denied({"not": [{"path": "$.p", "within": "/srv"}]})},
+    ),
+    "a path by its name, outside a directory": (
+        denied({"not": [{"path": "$.p", "within": "/srv"}]}),
+        {"reach": {"tool": "pay", "where": [{"path": "$.p", "equals": "/srv/../etc/passwd"}]}},
+    ),
+    "a line by its text, beside a command": (
+        denied({"path": "$.c", "runs": "git push"}),
+        {"reach": {"tool": "pay", "where": [{"path": "$.c", "in": ["git push", "git push -f"]}]}},
+    ),
+    "one command of several": (
+        denied({"path": "$.c", "runs": ["rm", "git push"]}), {"keeps": denied({"path": "$.c", "runs": "git push"})}
+    ),
+    "elements of a list": (
+        denied({"path": "$.to[*]", "not_in": ["x"]}), {"keeps": denied({"path": "$.to[*]", "not_in": ["x", "y"]})}
+    ),
     "messages in other words": (
         policy({"type": "precondition", "tool": "pay", "requires": [{"user_said": r"(?i)\bgo\b"}]}),
         {"keeps": policy({"type": "precondition", "tool": "pay", "requires": [{"user_said": "(?i)go"}]})},
     ),
-    "loops of one thing": (policy({"type": "loop", "window": 3, "threshold": 2, "key": "$.id"}),
-        {"keeps": policy({"type": "loop", "window": 3, "threshold": 3, "key": "$.id"})}),
-    "a run that is idle no longer than it lasts": (policy(limits={"max_duration_ms": 2000}),
-        {"keeps": policy(limits={"max_idle_ms": 2000})}),
+    "loops of one thing": (
+        policy({"type": "loop", "window": 3, "threshold": 2, "key": "$.id"}),
+        {"keeps": policy({"type": "loop", "window": 3, "threshold": 3, "key": "$.id"})},
+    ),
+    "a run that is idle no longer than it lasts": (
+        policy(limits={"max_duration_ms": 2000}), {"keeps": policy(limits={"max_idle_ms": 2000})}
+    ),
     "a net that holds any number of tokens": (policy(nets=[BANK]), {"keeps": policy(nets=[BANK])}),
-    "refusals of the stack itself": (policy({"type": "circuit_breaker", "total": 1, "action": "cancel"}),
-        {"keeps": policy({"type": "circuit_breaker", "total": 2})}),
+    "refusals of the stack itself": (
+        policy({"type": "circuit_breaker", "total": 1, "action": "cancel"}),
+        {"keeps": policy({"type": "circuit_breaker", "total": 2})},
+    ),
     "refusals of a rule that is not followed": (
         policy(
             {"type": "circuit_breaker", "total": 2, "action": "cancel"},
@@ -286,24 +330,34 @@ NO_DELETION = {"path": DELETION, "exists": False}
 EDITED = {"path": "$.changes[?@.kind == 'update'].path", "within": "src"}
 PATCHES: dict[str, tuple[Policy, dict[str, Any], str]] = {
     "one act of a patch is allowed": (policy(tool_rules=[{"allow": ["write"]}]), {"reach": "apply_patch"}, "refuted"),
-    "one act is denied, not the others": (policy(tool_rules=[{"deny": ["delete"]}]), {"reach": "apply_patch"},
-        "refuted"),
+    "one act is denied, not the others": (
+        policy(tool_rules=[{"deny": ["delete"]}]), {"reach": "apply_patch"}, "refuted"
+    ),
     "a denied act never comes": (policy(tool_rules=[{"deny": ["delete"]}]), {"reach": "delete"}, "proved"),
-    "every act is denied": (policy(tool_rules=[{"deny": ["delete", "edit", "move", "write"]}]),
-        {"reach": "apply_patch"}, "proved"),
-    "another act is denied": (policy(tool_rules=[{"deny": ["edit"]}]),
-        {"keeps": policy(tool_rules=[{"deny": ["delete"]}])}, "refuted"),
-    "another act is counted": (policy({"type": "count", "tool": "edit", "max": 1}),
-        {"keeps": policy({"type": "count", "tool": "write", "max": 1})}, "refuted"),
-    "an act comes after another": (policy({"type": "before", "first": "write", "then": "edit"}), {"reach": "edit"},
-        "refuted"),
+    "every act is denied": (
+        policy(tool_rules=[{"deny": ["delete", "edit", "move", "write"]}]), {"reach": "apply_patch"}, "proved"
+    ),
+    "another act is denied": (
+        policy(tool_rules=[{"deny": ["edit"]}]), {"keeps": policy(tool_rules=[{"deny": ["delete"]}])}, "refuted"
+    ),
+    "another act is counted": (
+        policy({"type": "count", "tool": "edit", "max": 1}),
+        {"keeps": policy({"type": "count", "tool": "write", "max": 1})},
+        "refuted",
+    ),
+    "an act comes after another": (
+        policy({"type": "before", "first": "write", "then": "edit"}), {"reach": "edit"}, "refuted"
+    ),
     "an act in a folder": (
         policy(tool_rules=[{"allow": [{"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}]}]),
         {"reach": {"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}},
         "refuted",
     ),
-    "a patch with a deletion deletes": (policy(tool_rules=[{"deny": ["delete"]}]),
-        {"reach": {"tool": "apply_patch", "where": [{"path": DELETION, "exists": True}]}}, "proved"),
+    "a patch with a deletion deletes": (
+        policy(tool_rules=[{"deny": ["delete"]}]),
+        {"reach": {"tool": "apply_patch", "where": [{"path": DELETION, "exists": True}]}},
+        "proved",
+    ),
     "a patch that edits a file of a folder and deletes none": (
         policy(tool_rules=[{"allow": [{"tool": "apply_patch", "where": [NO_DELETION, EDITED]}]}]),
         {"no_looser_than": policy(tool_rules=[{"deny": ["delete"]}])},
@@ -420,25 +474,36 @@ REFUNDS = {"type": "precondition", "tool": "transfer", "requires": [{"prior": "a
 SAME_INPUT = {"prior": "approve", "same": [{"path": "$.amount"}, {"path": "$.to"}]}
 SECRETS = {"path": "$.path", "within": "/secrets"}
 ELSEWHERE: dict[str, tuple[Policy, dict[str, Any], str]] = {
-    "a rule that another makes dead": (policy({"type": "count", "tool": "pay", "max": 2}),
+    "a rule that another makes dead": (
+        policy({"type": "count", "tool": "pay", "max": 2}),
         {"same_as": policy({"type": "count", "tool": "pay", "max": 2}, {"type": "count", "tool": "pay", "max": 5})},
-        "proved"),
+        "proved",
+    ),
     "a rule whose trigger never comes": (
         policy({"type": "never_after", "trigger": "drop", "forbidden": "mail"}, tool_rules=[{"deny": ["drop"]}]),
         {"same_as": policy(tool_rules=[{"deny": ["drop"]}])},
         "proved",
     ),
-    "a rule that blocks itself": (policy({"type": "before", "first": "deploy", "then": "deploy"}),
-        {"reach": "deploy"}, "proved"),
+    "a rule that blocks itself": (
+        policy({"type": "before", "first": "deploy", "then": "deploy"}),
+        {"reach": "deploy"},
+        "proved",
+    ),
     "two rules that block each other": (
         policy({"type": "before", "first": "a", "then": "b"}, {"type": "before", "first": "b", "then": "a"}),
         {"reach": ["a", "b"]},
         "proved",
     ),
-    "a second tool that does the same": (policy(tool_rules=[{"deny": [{"tool": "read", "where": [SECRETS]}]}]),
-        {"keeps": policy(tool_rules=[{"deny": [{"tool": ["read", "open_file"], "where": [SECRETS]}]}])}, "refuted"),
-    "an approval that covers a later input": (policy(REFUNDS),
-        {"keeps": policy({"type": "precondition", "tool": "transfer", "requires": [SAME_INPUT]})}, "refuted"),
+    "a second tool that does the same": (
+        policy(tool_rules=[{"deny": [{"tool": "read", "where": [SECRETS]}]}]),
+        {"keeps": policy(tool_rules=[{"deny": [{"tool": ["read", "open_file"], "where": [SECRETS]}]}])},
+        "refuted",
+    ),
+    "an approval that covers a later input": (
+        policy(REFUNDS),
+        {"keeps": policy({"type": "precondition", "tool": "transfer", "requires": [SAME_INPUT]})},
+        "refuted",
+    ),
     "an approval for that very input": (
         policy({"type": "precondition", "tool": "transfer", "requires": [SAME_INPUT]}),
         {"keeps": policy(REFUNDS)},
@@ -457,15 +522,22 @@ def test_what_was_found_in_policies_of_other_engines_is_found_in_ours(name: str)
 
 ONE_BY_ONE: dict[str, tuple[Policy, dict[str, Any]]] = {
     "the same list": (denied(LISTED), {"keeps": denied(LISTED)}),
-    "the same amount": (policy(limits={"max_total_tokens": {"max": 5, "action": "deny"}}),
-        {"keeps": policy(limits={"max_total_tokens": 5})}),
-    "two amounts": (policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
-        {"keeps": policy(limits={"max_total_tokens": 11})}),
-    "a budget": (policy(budgets=[{"name": "b", "max_cost_usd": 5, "window": "day"}]),
-        {"keeps": policy(budgets=[{"name": "b", "max_cost_usd": 6, "window": "day"}])}),
+    "the same amount": (
+        policy(limits={"max_total_tokens": {"max": 5, "action": "deny"}}),
+        {"keeps": policy(limits={"max_total_tokens": 5})},
+    ),
+    "two amounts": (
+        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
+        {"keeps": policy(limits={"max_total_tokens": 11})},
+    ),
+    "a budget": (
+        policy(budgets=[{"name": "b", "max_cost_usd": 5, "window": "day"}]),
+        {"keeps": policy(budgets=[{"name": "b", "max_cost_usd": 6, "window": "day"}])},
+    ),
     "no rules": (policy(ASKS), {"keeps": policy()}),
-    "a limit that only warns": (policy(),
-        {"no_looser_than": policy(limits={"max_turns": {"max": 3, "action": "warn"}})}),
+    "a limit that only warns": (
+        policy(), {"no_looser_than": policy(limits={"max_turns": {"max": 3, "action": "warn"}})}
+    ),
 }  # fmt: skip
 
 

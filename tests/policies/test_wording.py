@@ -43,20 +43,23 @@ DENIED = "`bash` was requested, and `$.command` would run "
 LIST = "`ls` or `cat` or `git status` or `git diff` or `npm test` or one of 3 others"
 
 
-@pytest.mark.parametrize(("listed", "line", "message"), [
-    ("deny", "cd x && git diff", f"{DENIED}`git diff` (got `cd x && git diff`)"),
-    ("deny", "make; ls -l", f"{DENIED}`ls` or `make` (got `make; ls -l`)"),
-    ("deny", "$X", f"{DENIED}{LIST} (got `$X`)"),
-    ("allow", "ls && touch x", "`bash` would run `touch`, which the allow list does not name"),
-    ("allow", "git push; git push", "`bash` would run `git push`, which the allow list does not name"),
-    (
-        "allow",
-        "eval $X > y",
-        "`bash` would run `eval` and what is known only when it runs and a `redirect` into a file, "
-        "which the allow list does not name",
-    ),
-    ("allow", 7, f"`bash` is allowed only where `$.command` would run {LIST} (got `7`)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("listed", "line", "message"),
+    [
+        ("deny", "cd x && git diff", f"{DENIED}`git diff` (got `cd x && git diff`)"),
+        ("deny", "make; ls -l", f"{DENIED}`ls` or `make` (got `make; ls -l`)"),
+        ("deny", "$X", f"{DENIED}{LIST} (got `$X`)"),
+        ("allow", "ls && touch x", "`bash` would run `touch`, which the allow list does not name"),
+        ("allow", "git push; git push", "`bash` would run `git push`, which the allow list does not name"),
+        (
+            "allow",
+            "eval $X > y",
+            "`bash` would run `eval` and what is known only when it runs and a `redirect` into a file, "
+            "which the allow list does not name",
+        ),
+        ("allow", 7, f"`bash` is allowed only where `$.command` would run {LIST} (got `7`)"),
+    ],
+)
 def test_of_a_list_of_commands_a_message_names_those_that_decide(listed: str, line: Any, message: str) -> None:
     """What a denied line would run, and what an allow list lacks; a long list is named by how it begins."""
     entry = {"tool": "bash", "where": [{"path": "$.command", "runs": COMMANDS}]}

@@ -25,14 +25,22 @@ BAD_STARTS: list[tuple[dict[str, Any], str | None, type[ProviderError], str]] = 
     ({"at": {"initialize": SILENT}}, None, ProviderError, "did not answer `initialize` within 1.5 s"),
     ({"at": {"session/new": SILENT}}, None, ProviderError, "did not answer `session/new` within 1.5 s"),
     ({"greeting": {"protocolVersion": 2}}, None, ProviderError, "speaks version `2` of the protocol, not 1"),
-    ({"greeting": HOW, "at": {"session/new": [LOGIN]}}, None, ProviderUnavailableError,
-        "is not logged in: Authentication required; the agent says how: Run `agent login`"),
-    ({"loads": True, "at": {"session/load": [GONE]}}, "gone", UnknownSessionError,
-        "does not resume session `gone`: Internal error: No such session"),
+    (
+        {"greeting": HOW, "at": {"session/new": [LOGIN]}},
+        None,
+        ProviderUnavailableError,
+        "is not logged in: Authentication required; the agent says how: Run `agent login`",
+    ),
+    (
+        {"loads": True, "at": {"session/load": [GONE]}},
+        "gone",
+        UnknownSessionError,
+        "does not resume session `gone`: Internal error: No such session",
+    ),
     # it may have the session, which is not begun anew
     ({"loads": True, "at": {"session/load": [LOGIN]}}, "ses-1", ProviderUnavailableError, "is not logged in"),
     ({}, "ses-1", UnknownSessionError, "cannot resume a session"),
-]  # fmt: skip
+]
 
 
 def launch(**more: Any) -> Launch:

@@ -106,11 +106,14 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
     assert [type(ev.decode_event(ev.encode_event(event))) for event in events] == [ev.Unrecognized] * 5
 
 
-@pytest.mark.parametrize(("block", "name"), [
-    ({"type": "server_tool_use", "name": "web_search"}, "web_search"),
-    ({"type": "mcp_tool_use", "name": "push", "server_name": "git"}, "mcp__git__push"),
-    ({"type": "brand_new_tool_use", "name": "act"}, "act"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        ({"type": "server_tool_use", "name": "web_search"}, "web_search"),
+        ({"type": "mcp_tool_use", "name": "push", "server_name": "git"}, "mcp__git__push"),
+        ({"type": "brand_new_tool_use", "name": "act"}, "act"),
+    ],
+)
 def test_what_the_api_runs_is_reported_by_its_name(block: dict[str, Any], name: str) -> None:
     """No hook is asked about it, so that it is judged as it begins."""
     result = {"type": "some_tool_result", "tool_use_id": "t1", "content": "x"}
