@@ -72,7 +72,9 @@ class CodingAgentChecks:
         """Scripts the acts."""
         raise NotImplementedError
 
-    async def test_it_keeps_to_the_rules_and_publishes_when_a_person_says_yes(self, prepare: Any, cwd: Path) -> None:
+    async def test_it_keeps_to_the_rules_and_publishes_when_a_person_says_yes(
+        self, prepare: Prepare, cwd: Path
+    ) -> None:
         """Everything harmless happens and what is permitted, nothing else does, and each refusal names its rules."""
         refused = REFUSED[:2] if self.each_alone else REFUSED
         acts = [act for act, _ in refused]

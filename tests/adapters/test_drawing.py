@@ -87,7 +87,9 @@ def pairs(boxes: list[Box]) -> Iterator[tuple[Box, Box]]:
     st.lists(st.integers(30, 200), min_size=9, max_size=9),
 )
 @settings(max_examples=150)
-def test_nodes_stand_apart_and_arrows_join_their_sides(count: int, edges: Any, widths: list[int]) -> None:
+def test_nodes_stand_apart_and_arrows_join_their_sides(
+    count: int, edges: list[tuple[int, int]], widths: list[int]
+) -> None:
     """Any graph, with circles and arrows both ways."""
     nodes = tuple(GraphNode(id=f"n{n}", text="x", shape="tool") for n in range(count))
     joined = {(a % count, b % count) for a, b in edges if a % count != b % count}

@@ -96,7 +96,9 @@ ONCE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("policy", ONCE.values(), ids=ONCE)
-def test_an_id_that_is_over_gets_nothing_past_a_rule_that_allows_one_call(start: Start, policy: Any) -> None:
+def test_an_id_that_is_over_gets_nothing_past_a_rule_that_allows_one_call(
+    start: Start, policy: dict[str, Any]
+) -> None:
     """Four proposals under one id, one after another: one runs."""
     session = start(**policy)
     answers = [session.ask("x", "k", o=1) for _ in range(4)]

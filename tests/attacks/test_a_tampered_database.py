@@ -184,7 +184,9 @@ def started_again(records: Records) -> None:
     [(nothing, set()), (used_less, {"adds_up"}), (used_more, {"adds_up"}), (started_again, {"started_twice"})],
     ids=["nothing", "less", "more", "a second start"],
 )
-def test_a_run_that_cannot_have_been_so(place: str, change: Any, expected: set[str], capsys: Any) -> None:
+def test_a_run_that_cannot_have_been_so(
+    place: str, change: Callable[[Records], None], expected: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Found though every digest is right, with the run's session; the command says so and fails."""
     rewrite(place, change)
     report = audited(place)

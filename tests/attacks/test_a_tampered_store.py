@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -495,7 +496,9 @@ def passed_off_as_pruned(path: Path) -> None:
     (taken_out, "session_missing"),
     (passed_off_as_pruned, "pruned_otherwise"),
 ])  # fmt: skip
-def test_who_makes_everything_fit_is_found_by_an_anchor_only(path: Path, attack: Any, code: str) -> None:
+def test_who_makes_everything_fit_is_found_by_an_anchor_only(
+    path: Path, attack: Callable[[Path], None], code: str
+) -> None:
     """Nothing in the file can tell then, and the pages say so; heads kept elsewhere can."""
     anchor = audited(path).heads
     attack(path)

@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -131,7 +130,9 @@ async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
     assert await state_of(waiting) == "requested"
 
 
-async def test_what_an_agent_starts_has_no_token_of_a_person_or_service(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_what_an_agent_starts_has_no_token_of_a_person_or_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though its supervisor was given them in its environment."""
     for name in ("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"):
         monkeypatch.setenv(name, "nobody-else-s")

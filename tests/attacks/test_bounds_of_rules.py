@@ -57,7 +57,9 @@ LOST: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize(("binding", "later", "output"), LOST.values(), ids=LOST)
-def test_a_later_call_that_is_past_a_bound_is_not_forgotten(binding: Any, later: dict[str, Any], output: Any) -> None:
+def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
+    binding: dict[str, Any], later: dict[str, Any], output: Any
+) -> None:
     """The test of x succeeded, and then failed among very many: x may not be deployed."""
     output_holds = [{"path": "$", "contains": "passed"}] if "prior_output_regex" in str(binding) else OK
     monitor = deploying(output=output_holds, pick="latest", **binding)

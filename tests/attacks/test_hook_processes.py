@@ -114,7 +114,9 @@ SPOILT = (put_file, put_folder, put_link, take_lock, link_place, file_place)
 
 @pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed"])
-def test_a_socket_that_was_tampered_with_lets_no_more_through(hooked: Any, spoil: Any, killed: bool) -> None:
+def test_a_socket_that_was_tampered_with_lets_no_more_through(
+    hooked: HookProcesses, spoil: Any, killed: bool
+) -> None:
     """Another process judges by the same record, or nobody does."""
     first = allowed(hooked, call("t0"))
     if killed:
@@ -228,7 +230,9 @@ def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
 
 
 @pytest.mark.parametrize("agent", SAID_TO)
-def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(hasty: Any, agent: str) -> None:
+def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
+    hasty: HookProcesses, agent: str
+) -> None:
     """Those behind the first, too, each long before its client's own patience is over; then they are as before."""
     given = json.dumps(CALLS.get(agent, call("t1"))).encode()
     other = sqlite3.connect(hasty.store, isolation_level=None)

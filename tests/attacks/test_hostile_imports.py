@@ -83,7 +83,9 @@ WRONG: dict[str, Callable[[Lines], Lines]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(lines: Any, wrong: str, tmp_path: Path) -> None:
+def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
+    lines: Lines, wrong: str, tmp_path: Path
+) -> None:
     """Whatever was taken before is a record without a hole."""
     path = tmp_path / "to.db"
     record(path, "kept")
@@ -183,7 +185,9 @@ def test_a_line_without_an_end_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])
-def test_what_is_no_file_of_lines_is_one_message(kind: str, tmp_path: Path, capsys: Any) -> None:
+def test_what_is_no_file_of_lines_is_one_message(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And makes no store."""
     at, store = tmp_path / "at", tmp_path / "to.db"
     match kind:
@@ -199,7 +203,9 @@ def test_what_is_no_file_of_lines_is_one_message(kind: str, tmp_path: Path, caps
     assert not store.exists()
 
 
-def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(tmp_path: Path, capsys: Any) -> None:
+def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where it fails, what was there before stands."""
     store, target, link = tmp_path / "s.db", tmp_path / "kept.jsonl", tmp_path / "link.jsonl"
     record(store, "a")
@@ -214,7 +220,9 @@ def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(tmp_path: Path,
     assert target.read_bytes() == b"".join(exported(store))
 
 
-def test_secrets_that_come_with_lines_of_others_are_not_listed(lines: Lines, tmp_path: Path, capsys: Any) -> None:
+def test_secrets_that_come_with_lines_of_others_are_not_listed(
+    lines: Lines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Lists and explanations take them out. The record itself stays byte for byte, for its digests."""
     secret = "ghp" + "_" + "k9" * 18
     run = json.loads(lines[1])["run"]

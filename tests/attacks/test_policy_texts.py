@@ -89,7 +89,9 @@ HUGE: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_file_is_refused_by_a_bound_with_what_to_do(name: str, tmp_path: Path, capsys: Any) -> None:
+def test_a_huge_file_is_refused_by_a_bound_with_what_to_do(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By `proctor check`, before it costs much, and as one problem."""
     format, text, says = HUGE[name]
     file = tmp_path / f"huge.{format}"

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import web_server
@@ -269,7 +268,9 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file of root's: run it as root")
-def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A credential of systemd, a secret of Kubernetes: root's, 0440. Not by all, not to write, not another's."""
     from proctor.adapters.operations.identities import read_tokens
     from proctor.supervisor.errors import UsageError

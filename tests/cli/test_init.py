@@ -48,7 +48,9 @@ def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: st
     ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
     ("bash", {"command": "make test"}, None),
 ])  # fmt: skip
-def test_the_policy_holds_what_its_comments_say(cli: Any, place: Path, tool: str, given: Any, rule: Any) -> None:
+def test_the_policy_holds_what_its_comments_say(
+    cli: Any, place: Path, tool: str, given: dict[str, str], rule: str | None
+) -> None:
     """By the rule that says so; the work itself goes on."""
     cli("init", "--yes")
     call = {"type": "tool_call", "id": "c", "name": tool, "input": given}
@@ -169,7 +171,9 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
     assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
 
 
-def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(cli: Any, place: Path, monkeypatch: Any) -> None:
+def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The names that the client has for them, which its record lists."""
     monkeypatch.setenv("HOME", str(place))
     (place / ".gemini").mkdir()

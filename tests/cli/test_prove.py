@@ -42,7 +42,9 @@ def proved(cli: Any, place: Path) -> Any:
     (("--reach", "pay(amount=5)"), 1, "refuted"),
     (("--reach", "pay", "--tools", "pay"), 0, "proved"),
 ])  # fmt: skip
-def test_a_question_has_an_answer_and_an_exit_code(proved: Any, question: Any, code: int, verdict: str) -> None:
+def test_a_question_has_an_answer_and_an_exit_code(
+    proved: Any, question: tuple[str, ...], code: int, verdict: str
+) -> None:
     """0 proved, 1 refuted with a session whose last call is the one in question."""
     answer = proved(*question, "--json")
     (line,) = answer.lines
@@ -450,7 +452,9 @@ def test_policies_that_answer_alike_do_not_differ(cli: Any, place: Path) -> None
     (("--prove", "--format", "claude"), "leave out the traces"),
     ((), "give recorded sessions"),
 ])  # fmt: skip
-def test_a_proof_of_what_changed_takes_no_traces(proved: Any, cli: Any, arguments: Any, words: str) -> None:
+def test_a_proof_of_what_changed_takes_no_traces(
+    proved: Any, cli: Any, arguments: tuple[str, ...], words: str
+) -> None:
     """And without it there is something to compare them by."""
     answer = cli("diff", "payments.yaml", "stricter.yaml", *arguments)
 

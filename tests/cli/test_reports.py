@@ -68,7 +68,9 @@ def test_failed_tests_and_proofs_are_failures(cli: Any, files: Path) -> None:
     (["huge.yaml", "--reach", "send"], 3, ("1", "0", "1")),
     (["pay.yaml"], 0, None),
 ])  # fmt: skip
-def test_a_refuted_question_is_a_failure(cli: Any, files: Path, question: list[str], code: int, counts: Any) -> None:
+def test_a_refuted_question_is_a_failure(
+    cli: Any, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
+) -> None:
     """A proved one passes, one without an answer is an error; without a question, each rule and tool is a case."""
     files.joinpath("huge.yaml").write_text(HUGE)
     answer = cli("prove", *question, "--junit", "out.xml", "--sarif", "out.sarif")

@@ -199,7 +199,9 @@ def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Any
     assert "prevented           more/deny-1, org/deny-1\n" in run.out
 
 
-def test_a_provider_without_a_login_says_how_to_log_in(cli: Any, place: Path, monkeypatch: Any) -> None:
+def test_a_provider_without_a_login_says_how_to_log_in(
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found before anything starts."""
     pytest.importorskip("claude_agent_sdk")
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.anyio
-async def test_the_adapter_of_the_page_runs_under_its_policy(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_the_adapter_of_the_page_runs_under_its_policy(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the page says of the run is so."""
     monkeypatch.syspath_prepend(str(project))
     for name in ("lines", "use"):

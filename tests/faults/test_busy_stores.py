@@ -1,5 +1,6 @@
 """A store in which something is stored all the time: who waits for something else in it asks again in measure."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +103,9 @@ async def _shows_the_page(store: Store) -> None:
     _starts_what_was_tried_before,
     _shows_the_page,
 ])  # fmt: skip
-async def test_who_waits_asks_again_in_measure(waiting: Any, autojump_clock: object) -> None:
+async def test_who_waits_asks_again_in_measure(
+    waiting: Callable[[Store], Awaitable[None]], autojump_clock: object
+) -> None:
     """Twenty times a second at most, as if nothing else were stored."""
     store = Busy()
     with anyio.move_on_after(IN_S) as gave_up:

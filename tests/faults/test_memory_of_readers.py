@@ -99,7 +99,9 @@ def test_a_reader_needs_no_more_memory_for_a_longer_record(reader: Reader, store
 
 
 @pytest.mark.parametrize("words", [("tail", "-n", "5"), ("show", "r", "--json"), ("runs",), ("audit", "verify")])
-def test_a_command_needs_no_more_memory_for_a_longer_record(words: tuple[str, ...], stores: Any) -> None:
+def test_a_command_needs_no_more_memory_for_a_longer_record(
+    words: tuple[str, ...], stores: tuple[Path, Path]
+) -> None:
     """What it prints aside."""
 
     class Nowhere(StringIO):

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from traceback import walk_stack
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -92,7 +91,9 @@ anyio.run(main)
 """
 
 
-def test_a_connection_that_is_lost_leaves_nothing_on_the_terminal(server: OwnServer, proxy: Any, schema: str) -> None:
+def test_a_connection_that_is_lost_leaves_nothing_on_the_terminal(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
     """The database's client would log there; what counts of it is raised."""
     words = [sys.executable, "-c", APPENDS, proxy.url(server.url()), schema]
     with subprocess.Popen(
@@ -282,7 +283,9 @@ async def test_whoever_listens_keeps_its_connection_while_nothing_is_stored(
 
 
 @pytest.mark.parametrize("how", ["statement_timeout", "transaction_timeout", "pg_cancel_backend"])
-async def test_a_commit_that_waits_outlasts_what_the_server_allows_others(server: Any, schema: str, how: str) -> None:
+async def test_a_commit_that_waits_outlasts_what_the_server_allows_others(
+    server: OwnServer, schema: str, how: str
+) -> None:
     """The store's own limits count, and what an administrator cancels is tried again."""
     import psycopg
 
@@ -357,7 +360,9 @@ async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
         assert seen == [1, 2, 3, 4, 5]
 
 
-async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(server: Any, schema: str) -> None:
+async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
+    server: OwnServer, schema: str
+) -> None:
     """It gives no notices, and is asked."""
     standby = server.standby()
     try:
@@ -455,7 +460,9 @@ CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != p
     ["DROP SCHEMA replaced CASCADE", CUT_OFF],
     ["DROP SCHEMA replaced CASCADE"],
 ], ids=["another", "none, seen anew", "none"])  # fmt: skip
-def test_a_store_is_gone_after_its_database_was_restored_elsewhere(server: Any, tmp_path: Path, changes: Any) -> None:
+def test_a_store_is_gone_after_its_database_was_restored_elsewhere(
+    server: OwnServer, tmp_path: Path, changes: list[str]
+) -> None:
     """Who goes on with a store that was replaced is refused: its cursors and claims mean nothing there."""
     import psycopg
 

@@ -88,7 +88,9 @@ def test_a_run_whose_agent_swallows_every_cancel_ends_at_the_first_signal(tmp_pa
 
 
 @pytest.mark.parametrize("sent", [[signal.SIGTERM] * 2, [signal.SIGINT] * 3])
-def test_signals_get_the_program_out_while_its_agent_blocks_the_thread(sent: Any, tmp_path: Path) -> None:
+def test_signals_get_the_program_out_while_its_agent_blocks_the_thread(
+    sent: list[signal.Signals], tmp_path: Path
+) -> None:
     """No event loop is left to hear them; the last one ends the program as it does any other."""
     with running("blocks", tmp_path) as process:
         codes: list[int | None] = []

@@ -89,7 +89,9 @@ def test_a_forked_process_is_refused_the_store_of_its_parent(tmp_path: Path) -> 
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
 
 
-def test_trio_half_imported_by_another_thread_fails_no_run_of_asyncio(monkeypatch: Any, tmp_path: Path) -> None:
+def test_trio_half_imported_by_another_thread_fails_no_run_of_asyncio(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A module stands in `sys.modules` before it has anything in it."""
 
     async def main() -> None:

@@ -68,7 +68,9 @@ fields = ["type", "tool", "tools", "first", "then", "max", "within", "key", "req
 
 @thorough
 @given(any_rule, st.dictionaries(st.sampled_from(fields), junk, min_size=1, max_size=2), sessions)
-def test_any_document_is_an_error_at_load_or_can_be_judged(rule: Any, other: Any, steps: list[Step]) -> None:
+def test_any_document_is_an_error_at_load_or_can_be_judged(
+    rule: Any, other: dict[str, Any], steps: list[Step]
+) -> None:
     """Rules with fields that are anything at all: every problem is a PolicyError, and what loads raises nothing."""
     try:
         policy = compiled([{"name": "p", "rules": [{**rule, **other}]}])

@@ -57,7 +57,9 @@ def team(cost: float, model: str) -> dict[str, Any]:
     ({"org": priced(1, KNOWN)}, KNOWN, 1),
     ({"a": team(9, KNOWN), "b": team(0, KNOWN)}, KNOWN, 0),
 ])  # fmt: skip
-def test_a_locked_cap_is_not_loosened_by_the_prices_of_others(policies: Any, model: str, cost: float | None) -> None:
+def test_a_locked_cap_is_not_loosened_by_the_prices_of_others(
+    policies: dict[str, Any], model: str, cost: float | None
+) -> None:
     """Public prices are the least it counts by, wherever the other policy stands; a dearer price counts.
 
     A model that nobody prices may be given a price, unless the cap rejects such models. Of locked prices the dearest
@@ -98,7 +100,9 @@ ORG: dict[str, Any] = {
         "what it means in its own policy"),
     ({"nets": ["map ls.path x as remove"]}, "virtual_tools.remove", "ls", "what it means in its own policy"),
 ])  # fmt: skip
-def test_an_attempt_to_loosen_is_listed_and_reported(clause: Any, name: str, given: str, holds: str) -> None:
+def test_an_attempt_to_loosen_is_listed_and_reported(
+    clause: dict[str, Any], name: str, given: str, holds: str
+) -> None:
     """Who said what, and what holds in its place."""
     merged = stack(org=ORG, team=clause)
 

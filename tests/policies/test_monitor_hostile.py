@@ -156,7 +156,9 @@ def test_an_input_without_end_is_refused_with_what_is_wrong(doc: dict[str, Any],
         (ev.ToolCallStarted(tool_call_id="2", tool_name="x", turn="x"), "not supported between"),  # type: ignore[arg-type]
     ],
 )
-def test_a_call_whose_fields_have_wrong_types_is_a_violation(policy: CompiledPolicy, event: Any, wrong: str) -> None:
+def test_a_call_whose_fields_have_wrong_types_is_a_violation(
+    policy: CompiledPolicy, event: ev.ToolCallStarted, wrong: str
+) -> None:
     """It is refused at the gate, and nothing of it stays in a state that could not be read back."""
     monitor = policy.monitor()
     monitor.observe(ev.ToolCallStarted(tool_call_id="1", tool_name="x", turn=1))
@@ -181,7 +183,9 @@ def test_an_event_that_cannot_be_judged_is_one_clear_error(policy: CompiledPolic
         policy.monitor().observe(event)
 
 
-def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies_the_first(monkeypatch: Any) -> None:
+def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A search beyond what is looked at first may go through all that follows, so the work is bounded."""
     monkeypatch.setattr(machine, "VIEW", 16)
     monkeypatch.setattr(regexes, "WORK", 10_000)

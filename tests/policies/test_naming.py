@@ -202,7 +202,9 @@ def test_a_portable_name_hides_a_tool_and_adds_nothing_to_its_input() -> None:
     {"type": "provenance", "tool": "glob", "path": "$.path", "extract": "/s.*", "from": ["user_message"]},
     {"type": "blocklist", "tools": ["secret"]},
 ])  # fmt: skip
-def test_an_input_under_a_name_that_nobody_knows_passes_no_rule_that_compares_it(way: str, rule: Any) -> None:
+def test_an_input_under_a_name_that_nobody_knows_passes_no_rule_that_compares_it(
+    way: str, rule: dict[str, Any]
+) -> None:
     """Two that are not known are not the same, and one of them is no value of its own."""
     tools = tuple(tool(name, name, "pattern", path="$.path") for name in ("grep", "glob"))
     secret = {"tool": "glob", "path": "$.path", "match": "^/s", "as": "secret"}

@@ -100,7 +100,9 @@ def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]],
     ([{"tool_rules": [{"allow": ["bash"]}, {"deny": [{"tool": "bash", "where": [WHERE]}]}]}], False),
     ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "when": [TENANT]}]}], False),
 ])  # fmt: skip
-def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(documents: Any, refuses: bool) -> None:
+def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
+    documents: list[dict[str, Any]], refuses: bool
+) -> None:
     """A later deny narrows; a deny of some names, of some inputs, or for some runs leaves the rest."""
     assert refused(*documents) == (["denied_allow_entry"] if refuses else [])
 
@@ -130,7 +132,9 @@ def test_a_limit_of_zero_is_refused_where_it_holds_and_nothing_can_be_done() -> 
     ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, None, False),
     ({"unpriced": "warn"}, None, False),
 ])  # fmt: skip
-def test_a_cost_limit_wants_a_price_where_the_policy_says_so(policy: Any, capabilities: Any, refuses: bool) -> None:
+def test_a_cost_limit_wants_a_price_where_the_policy_says_so(
+    policy: dict[str, Any], capabilities: Capabilities | None, refuses: bool
+) -> None:
     """`unpriced: reject` without a price."""
     document = {"limits": {"max_cost_usd": 1}, "unpriced": "reject", **policy}
 
@@ -176,7 +180,9 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
     (rules(before(["u", "v"], "w", id="w"), before(["v", "w"], "u", id="u"), before(["u", "w"], "v", id="v")),
         ("`u` needs `v` (`u`)", "`v` needs `u` (`v`)")),
 ])  # fmt: skip
-def test_a_circle_is_reported_wherever_the_ways_into_it_branch(document: dict[str, Any], witness: Any) -> None:
+def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
+    document: dict[str, Any], witness: tuple[str, ...]
+) -> None:
     """A tool that only needs one of the circle is reported too."""
     witnesses = [finding.witness for finding in found(document) if finding.code == "never_callable"]
 
@@ -461,7 +467,9 @@ def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("more", [{"key": "$.id"}, {"of": "attempted"}])
-def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_unsatisfiable(more: Any) -> None:
+def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_unsatisfiable(
+    more: dict[str, Any],
+) -> None:
     """A key of which no value ever comes owes nothing; an attempt counts, refused or not."""
     wanted = {"type": "count", "tool": "a", "min": 2, **more}
 

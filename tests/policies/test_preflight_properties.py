@@ -142,7 +142,9 @@ def reachable(compiled: CompiledPolicy, wanted: set[str]) -> set[str]:
 
 @quick
 @given(policy, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=25))
-def test_what_is_called_impossible_is_never_let_through(document: dict[str, Any], trace: Any) -> None:
+def test_what_is_called_impossible_is_never_let_through(
+    document: dict[str, Any], trace: list[tuple[str, bool]]
+) -> None:
     """On no trace."""
     compiled, possible = judged(document)
     monitor = compiled.monitor()
@@ -169,7 +171,9 @@ demand = st.one_of(
 
 @quick
 @given(policy, st.lists(demand, min_size=1, max_size=3), st.lists(st.tuples(tool, st.booleans()), max_size=25))
-def test_what_no_run_can_do_no_run_does(document: dict[str, Any], demands: list[dict[str, Any]], trace: Any) -> None:
+def test_what_no_run_can_do_no_run_does(
+    document: dict[str, Any], demands: list[dict[str, Any]], trace: list[tuple[str, bool]]
+) -> None:
     """A run that ends with every demand met, and whose refused calls never ran, was not called impossible."""
     stack = merge_policies(parse_policies({**document, "rules": [*document["rules"], *demands]}))
     monitor = compile_policy(stack).monitor()
@@ -191,7 +195,9 @@ clause = st.one_of(
 
 @settings(quick, max_examples=400)
 @given(clause, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=15))
-def test_the_graph_of_a_rule_answers_as_the_rule_does(document: dict[str, Any], trace: Any) -> None:
+def test_the_graph_of_a_rule_answers_as_the_rule_does(
+    document: dict[str, Any], trace: list[tuple[str, bool]]
+) -> None:
     """To each call the same answer, whatever was let through before; at the end the same is owed."""
     stack = merge_policies(parse_policies({**BASE, **document}))
     clauses = clauses_of(stack)

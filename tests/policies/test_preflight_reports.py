@@ -50,7 +50,9 @@ WHEN = {"tool_rules": [{"deny": ["x"], "when": [TENANT, {"any_of": [{"path": "$.
     ({"labels": {"env": None}}, ("$.tenant",)),
     ({"tenant": None, "labels": {"env": None}}, ()),
 ])  # fmt: skip
-def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(context: dict[str, Any], missing: Any) -> None:
+def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(
+    context: dict[str, Any], missing: tuple[str, ...]
+) -> None:
     """Whatever the condition says of it; None is an answer."""
     stack = merge_policies(parse_policies({"version": 1, "name": "p", **WHEN}))
     findings = preflight(stack, context=RunContext(**context))
@@ -188,7 +190,9 @@ def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str
     (rules(before("test", "deploy", when=[{"path": "$.user_role", "equals": "dev"}])), True),
 ])  # fmt: skip
 @pytest.mark.parametrize("another", [False, True])
-def test_the_note_is_not_given_where_the_meant_line_stands_already(beside: Any, noted: bool, another: bool) -> None:
+def test_the_note_is_not_given_where_the_meant_line_stands_already(
+    beside: dict[str, Any], noted: bool, another: bool
+) -> None:
     """In the same policy or in another of the stack, whatever it is written as; where it is weaker, it is given."""
     limit = {"name": "p", "nets": ["limit deploy to 1 per test"]}
     both = {**limit, **beside, "nets": [*limit["nets"], *beside.get("nets", ())]}

@@ -181,7 +181,9 @@ def test_nothing_that_another_policy_defines_weakens_a_locked_one(
 
 @checked
 @given(stacks, pasts, st.sampled_from(TOOLS), inputs)
-def test_the_order_of_policies_does_not_change_what_is_denied(stack: Any, past: Any, tool: str, input: Any) -> None:
+def test_the_order_of_policies_does_not_change_what_is_denied(
+    stack: list[Any], past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
     """Section 7: the same objections with the same actions in every order."""
     answers = set()
     for order in itertools.permutations(stack):
@@ -222,7 +224,9 @@ def test_a_denied_call_changes_no_state_but_attempts_and_breakers(
 
 @checked
 @given(stacks, pasts, st.sampled_from(TOOLS), st.lists(inputs, min_size=1, max_size=4))
-def test_narrowing_never_hides_a_call_that_would_be_allowed(stack: Any, past: Any, tool: str, tried: Any) -> None:
+def test_narrowing_never_hides_a_call_that_would_be_allowed(
+    stack: list[Any], past: list[Any], tool: str, tried: list[dict[str, Any]]
+) -> None:
     """Section 10: what is hidden is refused in the next response, whatever its input."""
     policy = lived(started(stack), past)
     visible = policy.narrow([tool])

@@ -100,7 +100,9 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
     ("rules:\n- type: require\n  tool: x\n  when:\n  - path: $.a\n    in: ['no', Off]", None, (6, 16), "`Off` is a"),
     ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
 ])  # fmt: skip
-def test_a_text_that_cannot_be_read_is_one_clear_error(source: Any, format: Any, place: Any, message: str) -> None:
+def test_a_text_that_cannot_be_read_is_one_clear_error(
+    source: Any, format: str | None, place: tuple[int, int], message: str
+) -> None:
     """One problem, with the place where reading stopped."""
     problem = problem_of(source, format=format)
 

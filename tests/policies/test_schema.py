@@ -104,7 +104,9 @@ def test_there_is_an_example_of_every_rule_family() -> None:
 
 
 @pytest.mark.parametrize("document", GOOD)
-def test_what_the_reader_takes_meets_the_schema(document: dict[str, Any], validator: Any) -> None:
+def test_what_the_reader_takes_meets_the_schema(
+    document: dict[str, Any], validator: jsonschema.Draft202012Validator
+) -> None:
     """Every spelling of the standard language."""
     assert parse_policies(document)
     assert [error.message for error in validator.iter_errors(document)] == []

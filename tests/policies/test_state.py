@@ -209,7 +209,9 @@ def test_an_argument_of_a_wrong_type_is_one_clear_error(make: Callable[[], objec
     (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
     (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),
 ])  # fmt: skip
-def test_an_argument_of_the_wrong_kind_is_one_clear_error(use: Any, error: type[Exception], wanted: str) -> None:
+def test_an_argument_of_the_wrong_kind_is_one_clear_error(
+    use: Callable[[Any, Any], object], error: type[Exception], wanted: str
+) -> None:
     """It names what was expected and what came, and nothing has changed."""
     monitor = compile_policy(Policy(name="p", limits=Limits(max_duration_ms=1_000))).monitor()
     before = monitor.snapshot()
@@ -307,7 +309,9 @@ def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document
     ({"type": "count", "tool": "a", "max": 2, "of": "completed"}, {"total": 3}, {"total": 4}),
     ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"standing": 2}, {"standing": 3}),
 ], ids=lambda given: given.get("type"))  # fmt: skip
-def test_states_that_calls_in_flight_tell_apart_have_different_keys(rule: Any, fewer: Any, more: Any) -> None:
+def test_states_that_calls_in_flight_tell_apart_have_different_keys(
+    rule: dict[str, Any], fewer: dict[str, int], more: dict[str, int]
+) -> None:
     """Each call that runs may fail and be counted no more; beyond what they can undo one more makes no difference."""
     (clause,) = clauses_of(parse_policies({"name": "p", "rules": [rule]})[0])
     machine = clause.machine()

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
@@ -67,7 +66,9 @@ def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> Non
     assert simulate(draw(found)) == []
 
 
-def test_a_failing_seed_prints_a_program_that_repeats_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_failing_seed_prints_a_program_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the least that fails."""
     monkeypatch.setattr(
         "sys.argv", ["simulation", "--seeds", "100", "--put-back", "a failed start keeps its session"]
@@ -132,7 +133,9 @@ def test_a_queued_run_is_started_though_its_worker_was_not_told_that_it_has_it()
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize("orders", [(), (Order(at=2.0, what="run", value="r1"),)])
-def test_nobody_asks_without_a_pause_for_a_session_that_another_worker_has(orders: Any, store: str) -> None:
+def test_nobody_asks_without_a_pause_for_a_session_that_another_worker_has(
+    orders: tuple[Order, ...], store: str
+) -> None:
     """Neither a worker for the next run of it, nor who ends that run (it took 100 claims in 5 seconds)."""
     plan = Plan(
         seed=1,

@@ -370,7 +370,9 @@ async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(autoju
 
 
 @pytest.mark.trio
-async def test_an_approvers_answer_to_another_input_is_logged(autojump_clock: object, caplog: Any) -> None:
+async def test_an_approvers_answer_to_another_input_is_logged(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
     """The call waits on for another's."""
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:

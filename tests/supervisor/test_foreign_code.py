@@ -193,7 +193,9 @@ async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising
     assert [event for event in seen if event.run_id == "r"] == list(result.events)
 
 
-async def test_an_approver_that_raises_grants_nothing(failing: Any, request: Any, anyio_backend_name: str) -> None:
+async def test_an_approver_that_raises_grants_nothing(
+    failing: Raising, request: pytest.FixtureRequest, anyio_backend_name: str
+) -> None:
     """One that ends with a cancel has said nothing, so whoever answers then is heard; any other has said no."""
     agent = FakeAdapter([Ask(name="bash", id="c1")])
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 import anyio
 import pytest
@@ -68,7 +67,9 @@ async def timed_out(run: Awaitable[None]) -> None:
 @pytest.mark.parametrize("within", [waited_for, timed_out])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
-async def test_asyncios_own_timeouts_end_the_run(waiting: Waiting, within: Any, monkeypatch: Any) -> None:
+async def test_asyncios_own_timeouts_end_the_run(
+    waiting: Waiting, within: Callable[[Awaitable[None]], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As programs that know nothing of anyio write them; the time is up once the agent has begun."""
     loop, later = asyncio.get_running_loop(), [0.0]
     monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + later[0])

@@ -155,7 +155,9 @@ async def test_what_a_provider_raises_fails_its_run_and_no_other(place: str, rai
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-async def test_a_judge_that_raises_cancels_its_run(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_judge_that_raises_cancels_its_run(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing more is permitted, and its error is the caller's."""
     store, adapter = MemoryStore(), FakeAdapter([Ask(name="read"), Pause()])
 

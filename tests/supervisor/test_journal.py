@@ -296,7 +296,9 @@ async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: ob
 @pytest.mark.parametrize(
     ("given", "placed"), [((), ()), ((3, 4), (6, 7)), ((5, 6), (6, 7)), ((6, 7), (6, 7)), ((9, 10), (9, 10))]
 )
-async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_place(given: Any, placed: Any) -> None:
+async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_place(
+    given: tuple[int, ...], placed: tuple[int, ...]
+) -> None:
     """By its seq the store knows it again: one that was moved back could be taken for another."""
     journal = Written(ScriptedStore()).journal
     journal._last_seq = 5

@@ -486,7 +486,9 @@ async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_a
 @pytest.mark.parametrize(
     ("kind", "settled"), [("fenced", True), ("closed", True), ("unwritable", False), (None, True)]
 )
-async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gone(kind: Any, settled: bool) -> None:
+async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gone(
+    kind: str | None, settled: bool
+) -> None:
     """An owner that was let go, and a closed store, answer the same each time."""
 
     class Refuses(MemoryStore):

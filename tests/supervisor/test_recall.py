@@ -246,7 +246,9 @@ TOKEN = "ghp" + "_" + "k9" * 18
 
 
 @pytest.mark.parametrize("exact", [{"to": TOKEN}, None, {"to": "ghp" + "_" + "q2" * 18}, {"to": "[redacted:x:1]"}])
-def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused(exact: Any) -> None:
+def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused(
+    exact: dict[str, Any] | None,
+) -> None:
     """A yes to it lets nothing run that was judged on what the record has in a secret's place."""
     record: list[ev.Event] = []
     redactor = Redactor(Redaction())

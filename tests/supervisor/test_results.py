@@ -162,7 +162,9 @@ class OwnPolicyError(Exception):
 @pytest.mark.parametrize(
     ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violation"]), (ClosedError, None)], ids=str
 )
-async def test_an_error_that_takes_no_report_is_raised_all_the_same(kind: type[Exception], notes: Any) -> None:
+async def test_an_error_that_takes_no_report_is_raised_all_the_same(
+    kind: type[Exception], notes: list[str] | None
+) -> None:
     """With a note of what the policy found, where it takes one."""
     _, raised, _ = await supervise(FakeAdapter([BASH, Crash(kind("broken"))]), denying("warn"))
 

@@ -1,6 +1,6 @@
 """Sessions that ended long ago are removed; the record goes out as lines and comes back as it was."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,7 +169,9 @@ async def test_an_import_that_broke_off_continues() -> None:
     (lambda events: events.insert(1, events[0].replace(b'"seq":1,', b"")), "line 4: event 0 of session `a`"),
     (lambda events: events.insert(1, events[0].replace(b"run_a", b"run_b")), "is not the one stored here"),
 ], ids=["missing", "exchanged", "without a number", "twice, unlike"])  # fmt: skip
-async def test_an_export_that_was_changed_stores_nothing_at_another_place(change: Any, message: str) -> None:
+async def test_an_export_that_was_changed_stores_nothing_at_another_place(
+    change: Callable[[list[bytes]], Any], message: str
+) -> None:
     """What stands before the wrong line is stored; the whole export still goes in."""
     store, other = MemoryStore(), MemoryStore()
     await add(store, "a", 3, ev.MessageReceived(session_id="a"))

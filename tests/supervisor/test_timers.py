@@ -213,7 +213,9 @@ class Flood(FakeAdapter):
 
 
 @pytest.mark.parametrize("floods", [1, 10])
-async def test_a_deadline_is_kept_beside_agents_that_never_wait(floods: int, autojump_clock: Any) -> None:
+async def test_a_deadline_is_kept_beside_agents_that_never_wait(
+    floods: int, autojump_clock: trio.testing.MockClock
+) -> None:
     """It is judged with the next event of whoever has the processor; nobody reports a second one before the silent
     agent has been told.
     """
@@ -242,7 +244,9 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(floods: int, aut
     assert [flood.reported - since[flood] <= 1 for flood in flooding] == [True] * floods
 
 
-async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(autojump_clock: Any) -> None:
+async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """By a run whose end takes long to be recorded: it is read on after 50 ms."""
     answers = trio.Event()
     silent, flood = FakeAdapter([Pause()]), Flood(lambda reported: False)

@@ -4,7 +4,6 @@ import gc
 import math
 import random
 import weakref
-from typing import Any
 
 import pytest
 import trio
@@ -94,7 +93,9 @@ async def test_an_alarm_that_is_set_later_again_and_again_takes_one_place_in_the
     assert pushed == [5_000, 4_000]
 
 
-async def test_between_two_alarms_that_are_both_late_others_have_their_turn(autojump_clock: Any) -> None:
+async def test_between_two_alarms_that_are_both_late_others_have_their_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Also where each takes longer than the next is away."""
     timers, most = Timers(Clock()), 100
     rings: list[int] = []

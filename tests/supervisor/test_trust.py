@@ -134,7 +134,9 @@ async def record_of(store: MemoryStore) -> list[ev.Event]:
     (ev.RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
     (ev.RunCompleted(output=THING), "`run_completed` event whose `output`"),
 ])  # fmt: skip
-async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(event: Any, message: str) -> None:
+async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
+    event: ev.Event, message: str
+) -> None:
     """One error that names the adapter, the event and the field; what was accepted before stays."""
     store, adapter = MemoryStore(), FakeAdapter([ev.MessageReceived(content="before"), event, Pause()])
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{message}"):

@@ -155,7 +155,9 @@ def test_every_adapter_is_made_by_name_with_the_options_its_page_shows(
     monkeypatch.delitem(sys.modules, "module", raising=False)
 
 
-def test_an_option_that_an_adapter_passes_on_is_checked_by_it(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_option_that_an_adapter_passes_on_is_checked_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the framework does not take is an error as any."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "module", raising=False)

@@ -48,7 +48,9 @@ def test_calls_judged_otherwise_are_named_with_what_changed(
 
 
 @pytest.mark.parametrize("between", [{"type": "tool_call_completed", "tool_call_id": "c"}, {"type": "run_started"}])
-def test_an_id_that_is_used_again_is_another_call(make_session: MakeSession, policy: Compile, between: Any) -> None:
+def test_an_id_that_is_used_again_is_another_call(
+    make_session: MakeSession, policy: Compile, between: dict[str, Any]
+) -> None:
     """Each is compared with itself, though both policies deny the later one."""
     first, later = (
         {"type": "tool_call_started", "tool_call_id": "c", "tool_name": tool} for tool in ("bash", "mail")

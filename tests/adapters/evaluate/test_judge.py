@@ -37,7 +37,9 @@ def test_a_session_that_keeps_the_rules_passes_and_every_offending_call_is_named
     assert (broken.passed, broken.rules) == (False, {"no-bash": "violated"})
 
 
-def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(make_session: Any, policy: Compile) -> None:
+def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
+    make_session: MakeSession, policy: Compile
+) -> None:
     """As a gate would have answered it. The record of a gated run has its start too, which is the same call."""
     report = judge_session(policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"}))
     once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
@@ -52,7 +54,9 @@ def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(make_session:
     assert not judge_session(policy(once), make_session(ASK, START, "bash")).passed
 
 
-def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(make_session: Any, policy: Any) -> None:
+def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
+    make_session: MakeSession, policy: Compile
+) -> None:
     """What was asked for was given: the rule is met."""
     held = policy({**NO_BASH, "action": "request_approval"})
     approval = {"approval_id": "p1", "tool_call_id": "a1", "tool_name": "bash", "input_digest": input_digest({})}
@@ -140,7 +144,9 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
     assert judge_session(for_small, session, RunContext(model="large")).passed
 
 
-def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(make_session: Any, policy: Compile) -> None:
+def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(
+    make_session: MakeSession, policy: Compile
+) -> None:
     """Of thousands of sessions in a file, one is wrong."""
     session = make_session("read", {"type": "token_usage_updated", "output_tokens": -5})
 
@@ -166,14 +172,18 @@ DENIED = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
 
 
 @pytest.mark.parametrize("events", [[RUN[0], START, RUN[1], START], [RUN[0], ASK, DENIED, ASK, DENIED]])
-def test_an_id_used_again_once_its_call_is_over_is_another_call(make_session: Any, policy: Any, events: Any) -> None:
+def test_an_id_used_again_once_its_call_is_over_is_another_call(
+    make_session: MakeSession, policy: Compile, events: list[Any]
+) -> None:
     """What the first call broke, the second breaks by itself."""
     report = judge_session(policy(NO_BASH), make_session(*events))
 
     assert [found.seq for found in report.violations] == [2, 4]
 
 
-def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(make_session: Any, policy: Any) -> None:
+def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(
+    make_session: MakeSession, policy: Compile
+) -> None:
     """Of three requests under one id the last ran: the others take nothing."""
     once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1, "action": "deny"})
     done = {"type": "tool_call_completed", "tool_call_id": "a1", "tool_name": "bash"}

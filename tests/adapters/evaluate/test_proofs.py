@@ -84,7 +84,9 @@ def test_what_comes_after_the_time_is_not_asked() -> None:
     ({"max_duration_ms": 1_000}, {"max_duration_ms": {"max": 3_000, "scope": "session"}}),
     ({"max_idle_ms": 1_000}, {"max_duration_ms": 3_000}),
 ])  # fmt: skip
-def test_a_session_that_takes_too_long_takes_as_long_where_it_is_kept(mine: Any, limits: dict[str, Any]) -> None:
+def test_a_session_that_takes_too_long_takes_as_long_where_it_is_kept(
+    mine: dict[str, Any], limits: dict[str, Any]
+) -> None:
     """Its events have their times, so that it is judged as it was shown."""
     [stack, limited] = read([{"limits": mine, "on_violation": "cancel"}, {"limits": limits}])
     answer = verify(stack, no_looser_than=limited)

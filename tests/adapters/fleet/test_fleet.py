@@ -84,7 +84,9 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
 
 
 @NEEDS_RAY
-async def test_a_draining_worker_that_dies_comes_back_without_taking_more(workers: Workers, store: Any) -> None:
+async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
+    workers: Workers, store: SQLiteStore
+) -> None:
     """One that has runs stays. Its run waits for another; drained again it goes, and one placed anew works."""
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
@@ -105,7 +107,9 @@ async def test_a_draining_worker_that_dies_comes_back_without_taking_more(worker
 
 
 @NEEDS_RAY
-async def test_the_command_line_places_lists_and_drains_workers(house: RayHouse, store: Any, tmp_path: Path) -> None:
+async def test_the_command_line_places_lists_and_drains_workers(
+    house: RayHouse, store: SQLiteStore, tmp_path: Path
+) -> None:
     """Each says what it found, for people and for programs; who waits in vain gets another exit code."""
     path, at = str(tmp_path / "runs.db"), ("--name", "line", "--address", house.address)
 

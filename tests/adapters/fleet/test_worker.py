@@ -115,7 +115,9 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
     ({"options": {"script": {"steps": 7}}}, "could not be started"),
     ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
 ])  # fmt: skip
-async def test_what_can_start_nowhere_is_ended_with_the_reason(store: SQLiteStore, wrong: Any, reason: str) -> None:
+async def test_what_can_start_nowhere_is_ended_with_the_reason(
+    store: SQLiteStore, wrong: dict[str, Any], reason: str
+) -> None:
     """Whatever its adapter raises: it does not wait for ever, nor end one worker after the other."""
 
     def made(name: str, **options: Any) -> Any:
@@ -133,7 +135,9 @@ async def test_what_can_start_nowhere_is_ended_with_the_reason(store: SQLiteStor
     assert reason in result.reason
 
 
-async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQLiteStore, monkeypatch: Any) -> None:
+async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run in the queue is no way round it, and is not lost by it; those of others go by, however long it is."""
     monkeypatch.setattr(ports, "_PAGE", 1)
     switch = KillSwitch(store)

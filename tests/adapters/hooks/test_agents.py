@@ -553,7 +553,9 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> Non
 
 
 @only_codex
-def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(agent: Any, capsys: Any) -> None:
+def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
+    agent: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its settings go before those of a person."""
     agent.install()
     config = agent.home / ".codex" / "config.toml"

@@ -167,7 +167,9 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
 @pytest.mark.parametrize(
     ("row", "end"), [(REFUSED, "denied"), (REFUSED_BELOW, "denied"), (INTERRUPTED, "failed"), (None, "failed")]
 )
-def test_what_a_person_does_there_is_heard_by_the_log(asking: Asking, row: Any, end: str, log: str) -> None:
+def test_what_a_person_does_there_is_heard_by_the_log(
+    asking: Asking, row: dict[str, Any] | None, end: str, log: str
+) -> None:
     """What the log shows of a refusal is a no, of an interruption a yes before it: the client's own line and nothing
     that a model wrote. That a hook is gone says nothing: with a yes of the page that is the recorded answer, and a
     call that is over has not run.

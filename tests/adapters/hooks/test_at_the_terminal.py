@@ -189,7 +189,9 @@ def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, 
 @pytest.mark.parametrize(
     ("at", "answer", "key"), [(False, "grant", "2"), (True, "deny", "1")], ids=PLACES, indirect=["at"]
 )
-def test_the_page_or_the_terminal_answers_and_the_other_sees_it(at: Any, site: Any, answer: str, key: str) -> None:
+def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
+    at: AtTheTerminal, site: Any, answer: str, key: str
+) -> None:
     """An answer of the page takes the terminal's question away: the call runs, or is refused with the reason. Where
     the terminal was first, the page is told by whom. A yes there is seen once the call has ended.
     """
@@ -214,7 +216,9 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(at: Any, site: A
 @pytest.mark.claude
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 @pytest.mark.parametrize("ran", [False, True])
-def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(at: Any, site: Any, ran: bool) -> None:
+def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
+    at: AtTheTerminal, site: Any, ran: bool
+) -> None:
     """Who answers at once ends the question's hook, perhaps before that has come anywhere. No hook tells of a call
     that its person interrupts.
     """

@@ -95,7 +95,9 @@ async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, c
     assert [run.status for run in await runs(session)] == ["completed"]
 
 
-async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judges(session: Any, clients: Any) -> None:
+async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judges(
+    session: Any, clients: Clients
+) -> None:
     """By one terminal event that says whose it was; looking again ends nothing more."""
     begun(session, clients.start())
     session.look()

@@ -60,7 +60,9 @@ KILLED = ("so, from a pipe", "as a client of its own", "as a client that is a da
 
 
 @pytest.mark.parametrize(("ways", "killed"), [(tuple(WAYS), False), (KILLED, True)], ids=["judged", "killed"])
-def test_what_the_agent_reports_is_not_recorded(governed: Any, tmp_path: Path, ways: Any, killed: bool) -> None:
+def test_what_the_agent_reports_is_not_recorded(
+    governed: Any, tmp_path: Path, ways: tuple[str, ...], killed: bool
+) -> None:
     """Not while the process that judges is there, and not by the one that is started after it was killed."""
     api = governed.api
     governed.govern("{name: p, limits: {max_tool_calls: {max: 99, action: deny}}}")

@@ -220,7 +220,9 @@ class TestRequests:
         named = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t1", "session_id": "s"}
         return json.dumps({**named, "tool_input": {"command": "ls"}, **fields}).encode()
 
-    def test_what_is_no_hook_is_a_failure_and_a_call_that_cannot_be_read_is_denied(self, judging: Any) -> None:
+    def test_what_is_no_hook_is_a_failure_and_a_call_that_cannot_be_read_is_denied(
+        self, judging: HookProcesses
+    ) -> None:
         """A client that is told nothing it can heed would go on after a 2xx. A token is refused that was good before
         the endpoint was made anew.
         """

@@ -288,7 +288,9 @@ def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
     assert (row.split(" | ")[3] != "no") is (client.usage is not None or client.tells_usage)
 
 
-def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rest of its file stays as it is; one that cannot be understood is left alone."""
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     config, settings = tmp_path / "config.toml", tmp_path / "hooks.json"

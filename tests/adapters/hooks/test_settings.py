@@ -75,7 +75,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return answer.code, answer.out, answer.err
 
 
-def test_install_checks_the_policy_and_says_what_it_did(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_install_checks_the_policy_and_says_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The project's own settings are written."""
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text("{name: acme, limits: {max_cost_usd: 5, max_tool_calls: 9}}")
@@ -93,7 +95,9 @@ def test_install_checks_the_policy_and_says_what_it_did(tmp_path: Path, monkeypa
     assert list(Path(".claude").iterdir()) == []
 
 
-def test_a_misspelt_tool_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_misspelt_tool_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A deny of it would hold nothing back; another agent's tool is none."""
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text("{name: p, tool_rules: [{deny: [bahs, read_many_files]}]}")
@@ -108,7 +112,9 @@ def test_a_misspelt_tool_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_install_refuses_what_no_hook_could_judge_by(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_install_refuses_what_no_hook_could_judge_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A bad policy, one that allows nothing, standard input: nothing is written."""
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text("{nmae: p}")
@@ -195,7 +201,9 @@ def test_no_url_of_a_database_gets_into_settings(
     assert (beside[0], "postgres" in beside[1]) == (0, False)
 
 
-def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_settings_can_be_written_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same as are printed, for a program that installs managed settings."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")

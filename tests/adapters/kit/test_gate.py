@@ -112,7 +112,9 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("says", "allowed"), [({"rewrites": True}, True), ({"rewrites": False}, False), ({}, False)])
-async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(says: Any, allowed: bool) -> None:
+async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
+    says: dict[str, Any], allowed: bool
+) -> None:
     """Else the call is refused, and reported as one that did not run."""
     gate = RecordingGate(lambda call: GateAnswer(allowed=True, input={"line": 2}))
     stream, seen = EventStream(), []  # type: ignore[var-annotated]

@@ -334,7 +334,9 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     ("edit", {"path": "a", "old_str": "y", "new_str": "x", "fileName": "/b"}, ("deny", "allow")),
     ("edit", {"path": "a", "file_text": "x", "fileName": "/w/a", "diff": "d"}, ("allow", "allow")),
 ])  # fmt: skip
-def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(name: str, given: Any, answer: Any) -> None:
+def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
+    name: str, given: dict[str, Any], answer: tuple[str, str]
+) -> None:
     """Any agent may speak it; a deny by the portable name holds, an allow does not, but by the call's own kind."""
     act = "bash" if name == "execute" else "edit"
     where = (

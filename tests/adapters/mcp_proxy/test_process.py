@@ -188,7 +188,9 @@ async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_clients_that_went_without_a_word_keep_no_other_out(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_clients_that_went_without_a_word_keep_no_other_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The session that waits longest makes room, with its server; one whose client is there goes on."""
     monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
     urls: list[str] = []

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -108,7 +107,9 @@ async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnS
 
 @NEEDS_OWN_SERVER
 @pytest.mark.parametrize("role", ["worker", "reader"])
-def test_a_role_that_may_not_create_tables_learns_who_does(server: OwnServer, role: str, monkeypatch: Any) -> None:
+def test_a_role_that_may_not_create_tables_learns_who_does(
+    server: OwnServer, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a store that another version has left, and of one that is not there; neither is touched."""
     import psycopg
 
@@ -193,7 +194,9 @@ def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_serv
     ("localhost", {"sslrootcert": "none.pem"}, "`sslrootcert` names no file"),
     ("localhost", {"sslmode": "disable"}, "does not let this role in from here: see pg_hba.conf"),
 ])  # fmt: skip
-def test_another_server_is_not_spoken_to(tls_server: Any, root: Path, host: str, options: Any, message: str) -> None:
+def test_another_server_is_not_spoken_to(
+    tls_server: OwnServer, root: Path, host: str, options: dict[str, str], message: str
+) -> None:
     """Nor this one in plain text: that is refused at once, in words that say what to look at."""
     root.with_name("other.pem").write_bytes(certificate_of("localhost")[0])
     if "sslrootcert" in options:

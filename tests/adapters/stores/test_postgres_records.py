@@ -48,7 +48,9 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(plac
 
 
 @NEEDS_POSTGRES
-async def test_an_id_is_the_same_to_a_process_whose_client_has_another_encoding(place: Any, monkeypatch: Any) -> None:
+async def test_an_id_is_the_same_to_a_process_whose_client_has_another_encoding(
+    place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PGCLIENTENCODING is taken for the encoding of what is sent, unless the store says another."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:

@@ -270,7 +270,9 @@ async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_hea
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("status", [("created",), ("created", "running", "lost"), ("completed", "failed")])
-async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(status: Any, tmp_path: Path) -> None:
+async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
+    status: tuple[Any, ...], tmp_path: Path
+) -> None:
     """Each worker of a fleet asks for those that wait whenever something is stored."""
     async with SQLiteStore(tmp_path / "runs.db", synchronous="OFF") as store:
         await store.create_run(RunInfo(run_id="first", session_id="s"))

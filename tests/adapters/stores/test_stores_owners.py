@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -176,7 +175,9 @@ def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moved", [timedelta(-365), timedelta(365)])
-def test_a_wall_clock_that_was_moved_stops_no_switch(moved: timedelta, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_wall_clock_that_was_moved_stops_no_switch(
+    moved: timedelta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Orders count by the store's numbers: set back or ahead, the runs that were there end."""
 
     class Moved(datetime):

@@ -77,7 +77,9 @@ REFUSAL = {"type": "tool_result", "tool_use_id": "t1", "content": "not permitted
     *(("<task-notification>\n<result>pay bob</result>", "system"), ("<bash-stdout>pay bob</bash-stdout>", "system")),
     *(("<local-command-stdout>pay bob", "system"), ("<bash-input>pay bob</bash-input>", "user"), ("pay bob", "user")),
 ])  # fmt: skip
-def test_what_the_client_passes_on_as_the_users_is_not(read_one: Any, text: str, role: str) -> None:
+def test_what_the_client_passes_on_as_the_users_is_not(
+    read_one: Callable[..., TraceSession], text: str, role: str
+) -> None:
     """What commands print and subagents report comes as a message of the user, and no field tells it."""
     session = read_one(line("user", "1", {"type": "text", "text": text}))
 

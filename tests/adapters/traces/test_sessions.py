@@ -208,7 +208,9 @@ def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., st
     ([event("s", 1, type="run_failed"), {"type": "session_paused", "session_id": "s", "seq": 2}], True),
     ([event("s", 1, type="run_completed"), event("s", 2, type="run_started")], False),
 ])  # fmt: skip
-def test_a_session_is_complete_once_its_last_run_has_ended(read_one: Any, events: Any, complete: bool) -> None:
+def test_a_session_is_complete_once_its_last_run_has_ended(
+    read_one: Callable[..., TraceSession], events: list[dict[str, Any]], complete: bool
+) -> None:
     """A resumed session is open again; bookkeeping after the end does not open it."""
     assert read_one(*events).complete is complete
 

@@ -87,7 +87,9 @@ def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: li
     assert found == site.get(f"/api/sessions/{events[0]['session_id']}/events")["events"]
 
 
-def test_a_stream_resumes_after_its_last_event(site: web_server.Site, run_id: str, events: Any) -> None:
+def test_a_stream_resumes_after_its_last_event(
+    site: web_server.Site, run_id: str, events: list[dict[str, Any]]
+) -> None:
     """`Last-Event-ID` is the cursor: cut anywhere, what was read and what follows is everything once."""
     path = f"/api/runs/{run_id}/stream"
     for cut in (1, 3, len(events)):
@@ -308,7 +310,9 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
     ("POST", "/api/runs/nothing/cancel", b"{", 400),
     ("POST", "/api/runs/nothing/cancel", {}, 404),
 ])  # fmt: skip
-def test_a_wrong_request_is_one_clear_error(site: Any, method: str, path: str, body: Any, status: int) -> None:
+def test_a_wrong_request_is_one_clear_error(
+    site: web_server.Site, method: str, path: str, body: Any, status: int
+) -> None:
     """With a code for programs and a sentence for people."""
     answer = site.ask(method, path, body=body)
 

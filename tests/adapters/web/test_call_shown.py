@@ -159,7 +159,9 @@ FOUND = {
     ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
     ({"held": True, "input_digest": "d", "violations": ({"x": 1},)}, "pending", True, ()),
 ], ids=["held", "for a later run", "of no call", "of a call that ran", "of another version"])  # fmt: skip
-def test_an_approval_is_answered_where_the_answer_can_count(how: Any, label: str, answerable: bool, why: Any) -> None:
+def test_an_approval_is_answered_where_the_answer_can_count(
+    how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
+) -> None:
     """Not once the call ran; the rules that ask stand with a call that waits."""
     item = TimelineItems().of(ev.ToolApprovalRequested(**CALL, **{"approval_id": "a", "violations": (FOUND,), **how}))
 

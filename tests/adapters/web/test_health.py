@@ -48,7 +48,9 @@ def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Si
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
-def test_a_file_that_is_gone_is_reported_without_its_name(tmp_path: Path, done: str, caplog: Any) -> None:
+def test_a_file_that_is_gone_is_reported_without_its_name(
+    tmp_path: Path, done: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Holders of a token learn more. A stream ends as one that has ended, so that its reader asks again."""
     with web_server.site(tmp_path) as site:
         site.until("/healthz", lambda found: found == {"status": "ok"})

@@ -133,7 +133,9 @@ async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApp
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as `serve` is on
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
-async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever its run's id is the beginning of."""
     from apprise.decorators import notify as plug_in
 
@@ -255,7 +257,9 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
     ("notify: {page: 2026-13-45}", 0o600, "month must be in 1"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
-def test_a_wrong_file_is_one_clear_error(tmp_path: Path, capsys: Any, text: str, mode: int, why: str) -> None:
+def test_a_wrong_file_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, why: str
+) -> None:
     """And no secret of it is said."""
     file = tmp_path / "config.yaml"
     file.write_text(text)

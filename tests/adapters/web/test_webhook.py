@@ -188,7 +188,9 @@ async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
     assert {each.path for each in receiver.got} == {"/hook?token=not-to-be-logged"}
 
 
-async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(sending: Sending, caplog: Any) -> None:
+async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody listens at first; the log says so, without what stands in the URL behind the host."""
     with receiving() as receiver:
         wanted = target(receiver.url)
@@ -226,7 +228,9 @@ async def test_an_event_that_cannot_be_read_keeps_none_behind_it_from_being_sent
     assert "record 5 of session `ses_1` cannot be read" in caplog.text
 
 
-async def test_a_position_that_cannot_be_stored_ends_nothing(sending: Sending, caplog: Any) -> None:
+async def test_a_position_that_cannot_be_stored_ends_nothing(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
     """As on a full disk: what is sent is sent once while this goes on."""
     with receiving() as receiver:
         wanted = target(receiver.url)

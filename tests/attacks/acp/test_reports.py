@@ -34,7 +34,9 @@ async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any,
     assert outcomes(done.events) == ["completed", "started", "completed"]
 
 
-async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(scripts: Any, touch: Any) -> None:
+async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+    scripts: Any, touch: Callable[..., Any]
+) -> None:
     """The agent said so itself; a denial that it kept is no outcome."""
     adapter = scripts.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
     policy = parse_policies("{name: p, tool_rules: [{deny: [execute], action: deny}]}")

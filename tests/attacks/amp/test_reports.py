@@ -30,7 +30,9 @@ async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable
     assert outcomes(done.events) == ["completed"] * 4
 
 
-async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(bench: Any, touch: Any) -> None:
+async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+    bench: Any, touch: Callable[..., Any]
+) -> None:
     """A denial that the client kept is no outcome."""
     adapter = bench.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
     policy = parse_policies(

@@ -137,7 +137,9 @@ def undo(armed: Armed) -> None:
 
 
 @needs_root
-def test_managed_settings_are_not_undone_by_a_repositorys(armed: Armed, monkeypatch: Any, tmp_path: Path) -> None:
+def test_managed_settings_are_not_undone_by_a_repositorys(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What `proctor hook settings --managed` prints holds whatever the repository and the person's settings say."""
     mounted = armed.managed(tmp_path / "managed")
     undo(armed)
@@ -154,7 +156,9 @@ def test_managed_settings_are_not_undone_by_a_repositorys(armed: Armed, monkeypa
 
 
 @needs_root
-def test_one_file_of_managed_settings_serves_every_user(armed: Armed, monkeypatch: Any, tmp_path: Path) -> None:
+def test_one_file_of_managed_settings_serves_every_user(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As `sudo proctor hook settings --managed` prints it: each has a store of their own, where the system has their
     home, whatever the environment says of it.
     """

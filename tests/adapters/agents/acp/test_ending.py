@@ -88,7 +88,9 @@ async def test_what_cannot_start_is_named_before_anything_is_started(scripts: An
     ("step", "code"),
     [({"exit": 3}, 3), ({"cut": '{"jsonrpc": "2.0", "meth'}, 0), ({"raw": "x"}, None), ({"raw": "[" * 5000}, None)],
 )
-async def test_garbage_is_reported_and_an_early_end_is_an_error(scripts: Any, step: Any, code: int | None) -> None:
+async def test_garbage_is_reported_and_an_early_end_is_an_error(
+    scripts: Any, step: dict[str, Any], code: int | None
+) -> None:
     """What came before counts."""
     done = await scripts.run(scripts.adapter({"say": "so far"}, step))
 
@@ -167,7 +169,9 @@ async def test_a_question_after_the_cancel_is_answered_as_cancelled(scripts: Any
     assert done.error is None
 
 
-async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(scripts: Any, monkeypatch: Any) -> None:
+async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Closing its input does not help either."""
     monkeypatch.setattr("proctor.adapters.agents.acp.session.INTERRUPT_S", 0.1)
     monkeypatch.setattr("proctor.adapters.agents.acp.session.LEAVE_S", 0.1)

@@ -122,7 +122,9 @@ async def test_a_delegate_that_cannot_start_is_a_refusal_and_reads_its_input() -
     assert done.returncode == 2
 
 
-async def test_the_delegate_imports_nothing_from_the_folder_it_starts_in(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_the_delegate_imports_nothing_from_the_folder_it_starts_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The agent may write there."""
     (tmp_path / "json.py").write_text("import os; os._exit(0)")
     monkeypatch.chdir(tmp_path)

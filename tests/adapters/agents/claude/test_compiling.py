@@ -80,7 +80,9 @@ def test_caps_are_the_lower_of_the_policys_and_the_callers() -> None:
         assert compiled(weaker).unexpressed == ("max_turns",)
 
 
-def test_the_cap_of_a_response_is_the_lowest_of_both_token_limits_and_never_a_higher_one(monkeypatch: Any) -> None:
+def test_the_cap_of_a_response_is_the_lowest_of_both_token_limits_and_never_a_higher_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What a response may have is at most what the run may use; the limit on all tokens stays with the gate."""
     monkeypatch.delenv(MAX_OUTPUT, raising=False)
 

@@ -244,7 +244,9 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     assert bench.marked("close-lipped") == []
 
 
-async def test_what_is_missing_is_reported_before_anything_starts(bench: Any, monkeypatch: Any) -> None:
+async def test_what_is_missing_is_reported_before_anything_starts(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No credentials, no directory, no such option: one clear error each."""
     monkeypatch.setattr("sys.platform", "linux")
     with pytest.raises(ProviderUnavailableError, match="ANTHROPIC_API_KEY"):

@@ -207,7 +207,9 @@ def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_with_its_ow
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("home", "errors"), [("home", []), ("elsewhere", ["unknown_session"])])
-async def test_a_killed_worker_s_session_is_continued_by_another(processes: Any, home: str, errors: Any) -> None:
+async def test_a_killed_worker_s_session_is_continued_by_another(
+    processes: ClaudeProcesses, home: str, errors: list[str]
+) -> None:
     """What it was told stays told, where the client has its own session and on a machine where it has none; the call
     runs once, after a yes to the question of the run that goes on.
     """

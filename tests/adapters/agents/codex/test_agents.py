@@ -119,7 +119,9 @@ async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
     assert bench.survivors() == []
 
 
-async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt(bench: Any, delegating: Any) -> None:
+async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt(
+    bench: Any, delegating: Callable[..., Any]
+) -> None:
     """Cancelling the turn of the sub-agent would not end the run."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
     at_the_gate = anyio.Event()
@@ -169,7 +171,9 @@ async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, delegating:
     assert bench.made() == ["inside"]
 
 
-async def test_a_sub_agents_mcp_calls_are_asked_about(bench: Any, delegating: Any, tmp_path: Path) -> None:
+async def test_a_sub_agents_mcp_calls_are_asked_about(
+    bench: Any, delegating: Callable[..., Any], tmp_path: Path
+) -> None:
     """Its servers ask as its parent's do, whatever the client's settings say."""
     server = {
         "command": sys.executable,

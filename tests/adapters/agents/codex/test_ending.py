@@ -118,7 +118,9 @@ async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: An
     assert [first, second] == [{"interrupted_by": "ladder"}] * 2
 
 
-async def test_a_client_that_never_begins_its_turn_is_closed(bench: Any, stand_in: Any, monkeypatch: Any) -> None:
+async def test_a_client_that_never_begins_its_turn_is_closed(
+    bench: Any, stand_in: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The interrupt is given up, and its input closed."""
     for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
         monkeypatch.setattr(session, bound, 0.05)
@@ -132,7 +134,9 @@ async def test_a_client_that_never_begins_its_turn_is_closed(bench: Any, stand_i
 @pytest.mark.parametrize(
     "message", ["item/started: item", "turn/completed: turn", "thread/tokenUsage/updated: tokenUsage"]
 )
-async def test_a_message_of_another_shape_is_an_error_that_names_it(bench: Any, stand_in: Any, message: str) -> None:
+async def test_a_message_of_another_shape_is_an_error_that_names_it(
+    bench: Any, stand_in: Callable[[str], Any], message: str
+) -> None:
     """It may hide a call, or what was used."""
     method, _, field = message.partition(": ")
     odd = {"method": method, "params": {"threadId": "t", "turnId": "u", field: 7}}

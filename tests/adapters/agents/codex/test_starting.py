@@ -34,7 +34,9 @@ async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_
     assert bench.api.requests == []
 
 
-async def test_without_a_client_that_works_the_error_says_what_is_missing(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_without_a_client_that_works_the_error_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An executable that is not there, one that ends at once, neither the package nor an executable on PATH."""
     monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -238,7 +240,9 @@ async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path,
         (await turn_to_start(env)).release()
 
 
-async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(tmp_path: Path, refused: Any) -> None:
+async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
+    tmp_path: Path, refused: anyio.Event
+) -> None:
     """Two homes may share them."""
     shared = {"CODEX_SQLITE_HOME": str(tmp_path / "shared")}
     with anyio.fail_after(PATIENCE_S):

@@ -35,7 +35,9 @@ def totals(thread: str, turn: str, *, total: int, last: int) -> tuple[str, dict[
     ({"type": "dynamicToolCall", "tool": "mine", "arguments": [1]}, "mine", {"arguments": [1]}),
     ({"type": "sleep", "durationMs": 5, "status": "inProgress", "why": "tired"}, "sleep", {"why": "tired"}),
 ])  # fmt: skip
-def test_what_is_never_asked_about_starts_when_it_starts(fields: Any, name: str, tool_input: dict[str, Any]) -> None:
+def test_what_is_never_asked_about_starts_when_it_starts(
+    fields: dict[str, Any], name: str, tool_input: dict[str, Any]
+) -> None:
     """So that it is judged while it can still be cancelled."""
     events = translated(item("started", **fields))
 

@@ -118,7 +118,9 @@ async def test_a_loop_can_be_a_function() -> None:
     ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
     ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
 ])  # fmt: skip
-async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(bad: dict[str, Any], error: Any) -> None:
+async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
+    bad: dict[str, Any], error: type[Exception]
+) -> None:
     """The block is not entered."""
     for store in bad.values():
         if isinstance(store, MemoryStore):

@@ -94,7 +94,9 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
     assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallFailed)] == ["t.t"]
 
 
-async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(tmp_path: Path, api: Any, worker: Any) -> None:
+async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
+    tmp_path: Path, api: Any, worker: Making
+) -> None:
     """Its calls could not be held: the tool has failed."""
     helper = worker("helper", instructions="help")
 
