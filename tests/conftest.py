@@ -25,6 +25,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+os.environ.pop("PYTHONUNBUFFERED", None)  # programs buffer what they print, as at home
+
 BEGIN_FIRST = tuple(
     f"tests/{name}.py"
     for name in (

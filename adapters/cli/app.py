@@ -170,7 +170,7 @@ def app(debug: bool) -> None:
       2  bad input or usage
       3  the agent or the machine failed, or someone cancelled the run
 
-    A file named - is standard input.
+    A policy, prompt or recorded session named - is standard input.
     """  # noqa: D301 - click's mark for lines that are kept as they are
 
 
@@ -209,31 +209,32 @@ def _open_streams() -> None:
 
 
 def _run_command(given: list[str]) -> int:
+    debug, reported = "--debug" in given[:1], True
     try:
         result: Any = app.main(args=given, prog_name="proctor", standalone_mode=False)
+        code, reported = result if isinstance(result, int) else 0, False
     except click.exceptions.NoArgsIsHelpError as error:
         note(error.format_message())
-        return BAD_INPUT
+        code = BAD_INPUT
     except click.ClickException as error:
         note(f"error: {usage_text(error)}")
-        return BAD_INPUT
+        code = BAD_INPUT
     except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe without a reader
         return _nobody_reads(0)
     except click.Abort:
-        return report(KeyboardInterrupt(), debug=False)
+        code = report(KeyboardInterrupt(), debug=False)
     except (Exception, KeyboardInterrupt) as error:
-        return report(error, debug="--debug" in given[:1])
-    code = result if isinstance(result, int) else 0
+        code = report(error, debug=debug)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        return _nobody_reads(code)
     except OSError as error:
-        return report(error, debug="--debug" in given[:1])
+        if not reported and not isinstance(error, BrokenPipeError):
+            code = report(error, debug=debug)
+        return _nobody_reads(code)
     return code
 
 
 def _nobody_reads(code: int) -> int:
-    """Write nothing more on exit, as the reader of the output has left."""
+    """Write nothing more on exit, as the reader of the output has left, or its disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

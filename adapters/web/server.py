@@ -13,6 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -135,13 +136,16 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises UsageError for files that are not a certificate and its key."""
+        for file in (self.file, self.key):
+            try:
+                Path(file).open("rb").close()
+            except OSError as error:
+                raise UsageError(f"`{file}` cannot be read: {os_words(error)}") from None
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
         except ssl.SSLError as error:
             why = error.reason or str(error)
             raise UsageError(f"`{self.file}` and `{self.key}` are not a certificate and its key: {why}") from None
-        except OSError as error:
-            raise UsageError(f"the certificate or its key cannot be read: {os_words(error)}") from None
 
 
 def _no_password() -> str:

@@ -224,6 +224,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
         StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
     """
     check_store(store)
+    number = 0
     async with aclosing(_Import(store)) as importing:
         for number, line in enumerate(lines, 1):
             try:
@@ -236,7 +237,9 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
                 await importing.flush()
                 raise UsageError(f"line {number}: {json_words(error)}{_so_far(importing.report)}") from None
         await importing.flush()
-        return importing.report
+    if number == 0:
+        raise UsageError("the file is empty; `proctor export` writes a first line even if nothing is stored")
+    return importing.report
 
 
 def _so_far(report: ImportReport) -> str:

@@ -120,7 +120,7 @@ def test_the_help_lists_the_commands_in_sections(cli: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("words", ["schema", "show last", "show last --json", "tail", "tail --json"])
+@pytest.mark.parametrize("words", ["schema", "show last", "show last --json", "tail", "tail --json", "export"])
 def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     """It is the machine that failed: exit code 3, and nobody takes half a record for a whole one."""
     with open("/dev/full", "wb") as full:
@@ -136,6 +136,7 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     [
         ("check - 0>/dev/null", 2, "error: standard input cannot be read: bad file descriptor\n"),
         ("eval --policy org.yaml - 0>/dev/null", 2, "error: <stdin>: bad file descriptor\n"),
+        ("import missing.jsonl", 2, "error: `FILE`: file `missing.jsonl` does not exist\n"),
         ("import - 0>/dev/null", 2, "error: <stdin>: cannot be read: bad file descriptor\n"),
         ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
     ],

@@ -141,7 +141,8 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Any, place: Path, certifica
     place.joinpath("other.pem").write_text("nothing of the kind")
 
     assert "go together" in cli("serve", "--cert", cert).err
-    assert "cannot be read: no such file" in cli("serve", "--cert", cert, "--key", "missing.pem").err.lower()
+    missing = cli("serve", "--cert", cert, "--key", "missing.pem").err
+    assert missing == "error: `missing.pem` cannot be read: no such file or directory\n"
     assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
 
 

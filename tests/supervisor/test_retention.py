@@ -197,6 +197,7 @@ async def test_one_session_goes_out_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("lines", "message"), [
+    ([], "the file is empty"),
     ([b'{"type":"run_started"}'], "line 1: this is not `proctor record 1`"),
     ([b'{"format":"other"}'], "line 1: this is not `proctor record 1`"),
     ([b'{"format":"proctor record 1"}', b"{"], "line 2: not JSON"),

@@ -263,10 +263,10 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
 
 
 @click.command("import")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @store_option
 @json_option
-def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
+def import_(file: str, store: str | None, as_json: bool) -> None:
     """Load events that `export` wrote. Events that are already in the store stay as they are."""
     from proctor.supervisor.store.maintenance import import_lines
 
@@ -274,10 +274,11 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
 
     async def imported() -> ImportReport:
         async with opened(store) as opened_store:
-            try:
-                return await import_lines(opened_store, _transfer_lines(file))
-            except UsageError as error:
-                raise UsageError(f"{file.name}: {error}") from None
+            with click.open_file(file, "rb") as source:
+                try:
+                    return await import_lines(opened_store, _transfer_lines(source))
+                except UsageError as error:
+                    raise UsageError(f"{source.name}: {error}") from None
 
     report = run_async(imported)
     if as_json:
