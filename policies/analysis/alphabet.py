@@ -21,9 +21,9 @@ from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, items_of
 from ..monitor.program import probe_of
-from ..rules.machine import ToolReturn
+from ..rules.machine import ToolReturn, captured
 from ..rules.petri_net import Net
-from ..rules.rule import Rule
+from ..rules.rule import PriorOutput, Rule
 from ..values.globs import matcher
 from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps
@@ -32,7 +32,7 @@ from ..values.work_budget import Work
 from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .played_rule import PlayedRule, SplitComponent
-from .texts import texts_apart
+from .texts import messages_apart
 from .values import (
     EQUALITIES,
     MISSING,
@@ -46,12 +46,15 @@ from .values import (
     candidates,
     depend_on_directories,
     documents,
+    is_apart,
     is_exact,
+    is_member,
     is_simple,
     literals,
     placed,
     rows,
     samples,
+    saying_too,
     supplying,
 )
 
@@ -59,6 +62,8 @@ MOST_INPUTS = 3_000
 """How many inputs of one tool are tried."""
 MOST_LISTS = 80
 """How many lists of texts are tried at one path."""
+MOST_OUTPUTS = 400
+"""How many outputs of one tool are tried."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
 
@@ -94,8 +99,11 @@ class Alphabet:
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
         names = self._names(given)
+        standing = [*self.values, NEVER_SEEN]
+        written = str([each.clause for each in played])
+        self.gaps += [f"values with `{each}` in them" for each in (ANY_OTHER, NEVER_SEEN) if each in written]
         self.values += tuple(self._distinguished(names))
-        self._replies = Replies(played, parts, self.values, self.gaps)
+        self._replies = Replies(played, parts, self.values, standing, self.gaps)
         self._read_values()
         for name in names:
             self._add(name)
@@ -192,7 +200,7 @@ class Alphabet:
             for place in self._tools.places(name, path):
                 self._portable[name, place] = path
                 tested[place] = [*tested.get(place, ()), *atoms]
-        if overlapping := next((path for path in sorted(bound) if not _is_apart(path, bound)), None):
+        if overlapping := next((path for path in sorted(bound) if not is_apart(path, bound)), None):
             self.gaps.append(f"values of `{name}` at `{overlapping}` that are also at another path")
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in _also_of_elements(tested):
@@ -345,7 +353,7 @@ class Alphabet:
         together = {f"{path}[*]" for path in _also_of_elements(tested) if not bound & {path, f"{path}[*]"}}
         paths = {*tested, *bound} - together
         roots = {tuple(path_steps(path)[:1]) for path in paths}
-        if len(roots) < len(paths) or not all(map(_is_member, roots)) or not all(map(is_simple, tested)):
+        if len(roots) < len(paths) or not all(map(is_member, roots)) or not all(map(is_simple, tested)):
             return False
         if not all(is_exact(tested.get(path, ())) for path in bound):
             return False
@@ -449,11 +457,10 @@ def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:
 
 def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
     """The operators at each path, each once."""
-    found: dict[str, list[Atom]] = {}
+    found: dict[str, dict[str, Atom]] = {}
     for path, atom in conditions:
-        if atom not in found.setdefault(path, []):
-            found[path].append(atom)
-    return found
+        found.setdefault(path, {})[repr(atom)] = atom  # in Python 1 is True
+    return {path: [*atoms.values()] for path, atoms in found.items()}
 
 
 def _also_of_elements(tested: Mapping[str, Sequence[Atom]]) -> list[str]:
@@ -467,7 +474,8 @@ def _fits(name: VirtualName, input: Any, facts: Any) -> bool:
 
 
 class Replies:
-    """The outputs of calls and the messages of users, with the followed values in them.
+    """The outputs of calls and the messages of users, with the followed values in them; of these the `standing` ones
+    stand for any value.
 
     `gaps` takes what was not shown to be complete, in words.
     """
@@ -477,24 +485,23 @@ class Replies:
         played: Sequence[PlayedRule],
         parts: Sequence[RuleComponent | SplitComponent],
         values: tuple[Any, ...],
+        standing: Sequence[str],
         gaps: list[str],
     ) -> None:
         self._played, self._parts, self._values, self._gaps = played, parts, values, gaps
+        self._standing = standing
 
     def outputs(self, call: InputClass) -> tuple[Any, ...]:
         """The outputs such calls may return, as far as the rules can tell them apart."""
         choices: dict[str, list[Atom]] = {}
         bound: set[str] = set()
-        texts: list[str] = []
-        for each, part in zip(self._played, self._parts, strict=True):
-            if not part.watches_end(call):
-                continue
-            for evidence in each.evidence:
-                for path, atom in atoms_of(evidence.output):
-                    choices.setdefault(path, []).append(atom)
-                bound.update(evidence.paths)
-                texts += [text for pattern in evidence.patterns for text in self._supplying(pattern)]
-        if not choices and not bound and not texts:
+        patterns: dict[str, None] = {}
+        for evidence in self._evidence(call):
+            for path, atom in atoms_of(evidence.output):
+                choices.setdefault(path, []).append(atom)
+            bound.update(evidence.paths)
+            patterns |= dict.fromkeys(evidence.patterns)
+        if not choices and not bound and not patterns:
             return ("done",)
         returned = [*self._values, list(self._values)]
         tried = {path: candidates(atoms, returned if path in bound else ()) for path, atoms in choices.items()}
@@ -504,39 +511,57 @@ class Replies:
             self._gaps.append(f"too many kinds of outputs of `{call.name}`")
         elif not self._are_complete(call, found, choices, bound):
             self._gaps.append(f"outputs of `{call.name}` that were not looked at")
-        if texts:
-            return ("done", *found, *texts)
-        apart = self._distinct(call, ["done", *found], bound)
+        made = ["done", *found]
+        if patterns:
+            readings = itertools.product(*(("", *self._supplying(each)) for each in patterns))
+            texts = ["\n".join(filter(None, reading)) for reading in readings][1:]
+            made += [*texts, *(each for text in texts for output in found for each in saying_too(output, text))]
+        if len(made) > MOST_OUTPUTS:
+            self._gaps.append(f"too many kinds of outputs of `{call.name}`")
+        apart = self._distinct(call, made[:MOST_OUTPUTS], bound, patterns)
+        if len(apart) < len({key[:2] for key in apart}) * len({read for *_, read in apart}):
+            self._gaps.append(f"outputs of `{call.name}` from which a pattern reads a value")
         return tuple(apart.values())
+
+    def _evidence(self, call: InputClass) -> Iterator[PriorOutput]:
+        """What the rules look at in the outputs of such calls."""
+        watching = (each for each, part in zip(self._played, self._parts, strict=True) if part.watches_end(call))
+        return (evidence for each in watching for evidence in each.evidence)
 
     def _are_complete(
         self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
     ) -> bool:
         """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
         met = self._distinct(call, outputs, bound)
-        values = {returned for _, returned in met}
+        values = {returned for _, returned, _ in met}
         if len(met) == len(values) * 2 ** len(next(iter(met))[0]):
             return True
         apart = len({str(path_steps(path)[:1]) for path in {*tested, *bound}}) == len({*tested, *bound})
         simple = apart and all(map(is_simple, tested)) and not bound & tested.keys()
         return simple and all(are_covered(atoms) and not OPAQUE & {n for n, _ in atoms} for atoms in tested.values())
 
-    def _distinct(self, call: InputClass, outputs: Iterable[Any], bound: set[str]) -> dict[Any, Any]:
-        """The first of the outputs for each set of what requirements ask of them, with the followed values."""
+    def _distinct(
+        self, call: InputClass, outputs: Iterable[Any], bound: set[str], patterns: Iterable[str] = ()
+    ) -> dict[Any, Any]:
+        """The first of the outputs for each set of what requirements ask of them, with the followed values there, and
+        those that patterns read.
+        """
         conditions = {
             msgspec.json.encode(evidence.output, order="deterministic"): evidence.output
-            for each, part in zip(self._played, self._parts, strict=True)
-            if part.watches_end(call)
-            for evidence in each.evidence
+            for evidence in self._evidence(call)
             if evidence.output
         }
+        followed = frozenset(map(text_of, self._values))
+        regexes = [Regex(pattern) for pattern in patterns]
         tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
         part = _inner(self._parts[0])
         facts = part.in_flight(call, part.moments[0])
         found: dict[Any, Any] = {}
         for output in outputs:
             value = ToolReturn(output).value
-            found.setdefault((tuple(bool(t(value, facts)) for t in tests), self._returned(value, bound)), output)
+            read = tuple(followed.intersection(captured(regex, ToolReturn(output))) for regex in regexes)
+            met = tuple(bool(t(value, facts)) for t in tests)
+            found.setdefault((met, self._returned(value, bound), read), output)
         return found
 
     @staticmethod
@@ -546,16 +571,14 @@ class Replies:
     def messages(self) -> list[str]:
         """The messages of users that the rules tell apart; none if they look at none."""
         patterns = list(dict.fromkeys(p for part in self._parts for p in part.rule.machine.phrases))
-        apart = texts_apart(tuple(patterns))
-        if not apart.complete:
-            self._gaps.append("messages in which some patterns occur, and others do not")
-        texts = [
-            *(text or "zq" for text in apart.texts.values()),
-            *(text for p in patterns for text in samples(p)[:2]),
-        ]
-        if any(part.rule.machine.from_user for part in self._parts):
-            texts += [f"please use {text_of(value)}" for value in self._values]
-        return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
+        from_user = any(part.rule.machine.from_user for part in self._parts)
+        values = [*map(text_of, self._values)] if from_user else []
+        if not patterns and not values:
+            return []
+        texts, complete = messages_apart(patterns, values, self._standing)
+        if not complete:
+            self._gaps.append("messages in which some patterns occur, and others or some values do not")
+        return texts
 
     def _supplying(self, pattern: str) -> Iterator[str]:
         """Texts that a pattern reads each followed value from, and others in which it occurs."""
@@ -564,24 +587,3 @@ class Replies:
             self._gaps.append(f"values that `{pattern}` reads")
         fitting = [text for text in texts if text is not None]
         yield from [*fitting, "\n".join(fitting), *samples(pattern)]
-
-
-def _is_member(steps: Sequence[tuple[str, Any]]) -> bool:
-    """Whether a path begins with a key."""
-    return bool(steps) and steps[0][0] == "key"
-
-
-def _is_apart(path: str, others: Iterable[str]) -> bool:
-    """Whether the values at a path are at none of the others, unless at all of theirs."""
-    steps = _without_elements(path)
-    return _is_member(steps) and all(
-        next((a[0] == b[0] == "key" for a, b in zip(steps, rest, strict=False) if a != b), steps == rest)
-        for rest in map(_without_elements, others)
-    )
-
-
-def _without_elements(path: str) -> list[tuple[str, Any]]:
-    steps = path_steps(path)
-    while steps and steps[-1][0] == "wild":
-        steps.pop()
-    return steps

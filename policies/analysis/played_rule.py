@@ -181,12 +181,12 @@ class PlayedRule(NamedTuple):
     virtual_tools: tuple[VirtualTool, ...] = ()
 
     @property
-    def sentence(self) -> tuple[type, dict[str, Any]]:
+    def sentence(self) -> tuple[Any, ...]:
         """Its meaning: what is written, without its id, where it holds, and what becomes of a violation."""
         silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
         record = self.clause.record
-        written = msgspec.structs.asdict(record)
-        return type(record), {name: value for name, value in written.items() if name not in silent}
+        written = {name: value for name, value in msgspec.structs.asdict(record).items() if name not in silent}
+        return type(record), written, repr(written)  # without their text, 1 is True
 
     @property
     def conditions(self) -> list[Condition]:

@@ -146,7 +146,7 @@ def _subject(clause: Clause, kinds: CallClasses) -> tuple[object, ...] | None:
     record = msgspec.structs.asdict(clause.record)
     fields = tuple((name, value) for name, value in record.items() if name not in WORDS)
     reaches: tuple[tuple[NameReach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
-    return (type(clause.record), fields, reaches)
+    return (type(clause.record), fields, reaches, repr(fields))  # without their text, 1 is True
 
 
 def evasion_findings(

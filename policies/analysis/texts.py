@@ -4,11 +4,16 @@ The patterns run side by side as automata over one letter of each kind that they
 looked at with the letters before and after. What is found is for the evaluator to confirm.
 """
 
+import itertools
+import operator
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
+
+from ..rules.memory import UserText, is_of_word
+from ..values.regexes import Regex
 
 MOST_NODES = 3_000
 """How large one automaton may be."""
@@ -62,6 +67,54 @@ def texts_apart(patterns: tuple[str, ...]) -> TextsApart:
                 seen.add(state)
                 queue.append((state, text + letter))
     return TextsApart(texts, True)
+
+
+def messages_apart(
+    patterns: Sequence[str], values: Sequence[str], standing: Container[str]
+) -> tuple[list[str], bool]:
+    """Messages of users by the patterns found in them and the values they contain, and whether there are no others.
+
+    Left out are those that come to what several others do. `standing` values stand for any value.
+    """
+    if not patterns:
+        return [*dict.fromkeys(values), "zq"], True
+    apart = texts_apart((*patterns, *(_naming(each, cased=each in standing) for each in values)))
+    regexes = [Regex(pattern) for pattern in patterns]
+    texts: dict[tuple[bool, ...], str] = {}
+    alone = [text for pattern in patterns for text in texts_apart((pattern,)).texts.values()]
+    plain = ["zq", *" 9A-\n", *filter(None, alone), *filter(None, apart.texts.values())]
+    for text in (*(f"{text} {value}" for value in values for text in ("zq", *alone)), *plain):
+        words = UserText(texts=[text.casefold()])
+        texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
+    complete = apart.complete and all(said in texts for said in apart.texts)
+    heard = len(patterns)
+    kept: list[tuple[bool, ...]] = []
+    for said in sorted(texts, key=sum):
+        within = [each for each in kept if _is_within(each, said)]
+        together = tuple(map(any, zip(*within, strict=True)))
+        if together != said or not any(each[:heard] == said[:heard] for each in within):
+            kept.append(said)
+    stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
+    of_any = all(
+        any(each[n] and _is_within(each[:heard], said) for each in kept) for n in stand_ins for said in texts
+    )
+    return [texts[each] for each in kept], complete and of_any
+
+
+def _is_within(some: Sequence[bool], more: Sequence[bool]) -> bool:
+    return all(itertools.starmap(operator.le, zip(some, more, strict=False)))
+
+
+def _naming(value: str, *, cased: bool) -> str:
+    """A pattern that is found in texts that contain a value: `UserText.contain` as an automaton."""
+    beyond, apart, point = (rf"[^{each}\x80-\U0010ffff]" for each in ("0-9", r"\w", r"\w.,"))
+    before, after = rf"(?:\A|{apart})", rf"(?:{apart}|\Z)"
+    if value[0].isdigit():
+        before = rf"(?:\A[.,]?|{point}|{beyond}[.,])"
+    if value[-1].isdigit():
+        after = rf"(?:\Z|{point}|[.,](?:{beyond}|\Z))"
+    before, after = (edge if is_of_word(at) else "" for edge, at in ((before, value[0]), (after, value[-1])))
+    return rf"(?{'' if cased else 'i'}s){before}{re.escape(value)}{after}"
 
 
 def _kind(letter: str) -> str:

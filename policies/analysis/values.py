@@ -253,10 +253,41 @@ def supplying(pattern: str, value: str) -> str | None:
     return next((text for text in made if list(regex.values([text])) == [value]), None)
 
 
+def saying_too(output: Any, text: str) -> Iterator[Any]:
+    """An output with a text in it, from which patterns may read a value."""
+    if isinstance(output, dict):
+        yield {**output, "zq": text}
+    elif isinstance(output, list):
+        yield [*output, text]
+    elif isinstance(output, str):
+        yield from (f"{output}\n{text}", f"{text}\n{output}")
+
+
 def is_simple(path: str) -> bool:
     """Whether a path is one place in the input, or the elements of the list there."""
     steps = path_steps(path)
     return all(kind == "key" for kind, _ in steps[:-1]) and steps[-1:] != [] and steps[-1][0] != "filter"
+
+
+def is_member(steps: Sequence[tuple[str, Any]]) -> bool:
+    """Whether a path begins with a key."""
+    return bool(steps) and steps[0][0] == "key"
+
+
+def is_apart(path: str, others: Iterable[str]) -> bool:
+    """Whether the values at a path are at none of the others, unless at all of theirs."""
+    steps = _without_elements(path)
+    return is_member(steps) and all(
+        next((a[0] == b[0] == "key" for a, b in zip(steps, rest, strict=False) if a != b), steps == rest)
+        for rest in map(_without_elements, others)
+    )
+
+
+def _without_elements(path: str) -> list[tuple[str, Any]]:
+    steps = path_steps(path)
+    while steps and steps[-1][0] == "wild":
+        steps.pop()
+    return steps
 
 
 def placed(document: Any, path: str, value: Any) -> Any:
@@ -345,7 +376,7 @@ def literals(atoms: Sequence[Atom]) -> list[Any]:
     """The values that equalities name."""
     named = [operand for name, operand in atoms if name in EQUALITIES]
     values = (value for each in named for value in scalars_in(each))
-    return list(dict.fromkeys(value for value in values if binds(value)))
+    return _distinct(value for value in values if binds(value))
 
 
 def also_met_by(value: Any) -> Iterator[str]:

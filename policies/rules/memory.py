@@ -95,16 +95,17 @@ def _stands_in(text: str, value: str) -> bool:
 
 def _joined(text: str, at: int, step: int, edge: str) -> bool:
     """Whether the character at the edge of a value continues a word or number beyond it."""
-    if not 0 <= at < len(text) or not _in_word(edge):
+    if not 0 <= at < len(text) or not is_of_word(edge):
         return False
     neighbour = text[at]
-    if _in_word(neighbour):
+    if is_of_word(neighbour):
         return True
     beyond = at + step
     return edge.isdigit() and neighbour in ".," and 0 <= beyond < len(text) and text[beyond].isdigit()
 
 
-def _in_word(char: str) -> bool:
+def is_of_word(char: str) -> bool:
+    """Whether a character continues a word or a number."""
     return char.isalnum() or char == "_" or category(char) in ("Mn", "Mc")  # vowel signs and accents
 
 

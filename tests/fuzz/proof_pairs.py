@@ -30,6 +30,8 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.n", "lte": 10}],
         [{"path": "$.n", "gte": 50}],
         [{"path": "$.n", "equals": 5}],
+        [{"path": "$.n", "equals": 1}],
+        [{"path": "$.n", "equals": True}],
         [{"path": "$.n", "in": [5, 50]}],
         [{"path": "$.n", "not_equals": 50}],
         [{"path": "$.n", "type": "integer"}],
@@ -84,7 +86,7 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
 }  # fmt: skip
 VALUES: Final[dict[str, list[Any]]] = {
     "id": ["k1", "k2", 7, "7", None, "", "é", "k\n1", "07", ["k1", "k2"], ["k1", 7]],
-    "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5], 6, "05", 5.0, -0.0, 1e308, {"n": 5}],
+    "n": [5, 50, 4, 7.5, "5", "zz", True, 1, None, [5], 6, "05", 5.0, -0.0, 1e308, {"n": 5}],
     "line": ["git push", "ls", "git status", "rm x", "echo git push", ["git", "push"], ["git push"], "ls && git push",
         "", "git push\n", "x\ngit push", "\u212a\n😂", "k😀"],
     "file": ["/srv/data/x", "/etc/p", "/srv/y", "../x", "rel", ["/srv/data/x", "/etc/q"]],
@@ -105,8 +107,9 @@ OUTPUTS: Final[list[Any]] = [
     '{"ok": true, "id": "k1"}',
     None,
     {"ok": "true", "id": ["k1", "k2"]},
+    {"ok": True, "said": "id=k1"},
 ]
-MESSAGES: Final = ["go k1", "stop", "use k2 and 7", "GO\nK1", "k12"]
+MESSAGES: Final = ["go k1", "stop", "K1", "use k2 and 7", "GO\nK1", "k12", "no"]
 CONTEXTS: Final[dict[str, list[Any]]] = {"user_role": ["admin", "dev", None], "tenant": ["t", None]}
 WHENS: Final[list[list[dict[str, Any]]]] = [
     [{"path": "$.user_role", "equals": "admin"}],
@@ -299,6 +302,7 @@ class _Generator:
             {"prior": self.selector(), "must": "started", "same": [{"path": "$.id"}]},
             {**prior, "same": [{"path": "$.id", "prior_output_regex": r"id=(\w+)"}]},
             {**prior, "output": [output]},
+            {**prior, "output": [output], "same": [{"path": "$.id", "prior_output_regex": r"id\W+(\w+)"}]},
         ]
         if not nested and self.chance(0.15):
             return {"any_of": [self.requirement(nested=True), self.requirement(nested=True)]}

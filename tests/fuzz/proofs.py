@@ -85,12 +85,12 @@ class Brute:
         self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens]
         self.runs = any(word in self.says for word in ('"limits"', "within_turns", "turns_gte", "parallel"))
         self.turns = self.runs
-        self.messages = MESSAGES[:2] if "user_" in self.says else []
+        self.messages = MESSAGES[:3] if "user_" in self.says else []
         self.outputs = OUTPUTS[:3] if any(w in self.says for w in ("output", '"from"')) else OUTPUTS[:1]
         if len(self.outputs) > 1 and rng.random() < 0.4:
-            self.outputs = [*self.outputs[:2], OUTPUTS[-1]]
+            self.outputs = [*self.outputs[:2], OUTPUTS[-2]]
         if "regex" in self.says and len(self.outputs) > 1:
-            self.outputs = [*self.outputs, OUTPUTS[3]]
+            self.outputs = [*self.outputs, OUTPUTS[3], OUTPUTS[-1]]
 
     @staticmethod
     def _inputs(question: Pair, rng: random.Random) -> list[dict[str, Any]]:

@@ -408,6 +408,8 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]},
         rules({**before("human-approval", "bash"), "action": "warn"})],
     [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
+    [rules(*({"type": "provenance", "tool": "x", "path": "$.to", "from": ["user_message"], "except": [each]}
+        for each in (1, True)))],
 ])  # fmt: skip
 def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
     """Rules that decide something, or that a later policy only happens to cover."""
