@@ -213,8 +213,8 @@ def _amount(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
 
 def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> Entry | None:
     """A list of values, if they recur."""
-    values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
-    by_text = {text_of(value): value for use in uses for value in use.values}
+    values = _by_session(uses, lambda use: set(map(_alike, use.values)))
+    by_text = {_alike(value): value for use in uses for value in use.values}
     disturbed = _lone(values)
     if (
         not all(map(is_writable, by_text.values()))
@@ -226,6 +226,11 @@ def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
     about = f"`{path}`: {counted(len(by_text), 'value')}"
     stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
     return _condition(tool, path, uses, about, where, disturbed, others, stops=stops)
+
+
+def _alike(value: Any) -> tuple[str, bool]:
+    """The same for values that a condition on an input does not tell apart: 7 and its text, but not true and its."""
+    return text_of(value), value is None or isinstance(value, bool)
 
 
 def is_writable(value: Any) -> bool:

@@ -86,18 +86,16 @@ def messages_apart(
     for text in (*(f"{text} {value}" for value in values for text in ("zq", *alone)), *plain):
         words = UserText(texts=[text.casefold()])
         texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
-    complete = apart.complete and all(said in texts for said in apart.texts)
+    complete = apart.complete and all(met in texts for met in apart.texts)
     heard = len(patterns)
     kept: list[tuple[bool, ...]] = []
-    for said in sorted(texts, key=sum):
-        within = [each for each in kept if _is_within(each, said)]
+    for met in sorted(texts, key=sum):
+        within = [each for each in kept if _is_within(each, met)]
         together = tuple(map(any, zip(*within, strict=True)))
-        if together != said or not any(each[:heard] == said[:heard] for each in within):
-            kept.append(said)
+        if together != met or not any(each[:heard] == met[:heard] for each in within):
+            kept.append(met)
     stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
-    of_any = all(
-        any(each[n] and _is_within(each[:heard], said) for each in kept) for n in stand_ins for said in texts
-    )
+    of_any = all(any(each[n] and _is_within(each[:heard], met) for each in kept) for n in stand_ins for met in texts)
     return [texts[each] for each in kept], complete and of_any
 
 
