@@ -375,20 +375,23 @@ class TestWhileACallWaits:
 
 def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> None:
     """A script in its arguments, and what hides or reorders text: it shows as its escape, in the inbox and in the
-    timeline. A command line is taken apart: each command, and what nobody can tell before it runs.
+    timeline. However long it and the prompt are, the buttons stay in reach. A command line is taken apart: each
+    command, and what nobody can tell before it runs.
     """
     shown = "<script>document.title='taken'</script>\\u{202e}\\x07\\u{3164}\\u{34f}\\u{fe0f}⚠️<b>bold</b>"
-    write = {"call": "write", "input": {"path": "a.txt", "content": HOSTILE}}
+    write = {"call": "write", "input": {"path": "deep/" * 99 + "a.txt", "content": HOSTILE}}
     bash = {"call": "bash", "input": {"command": "cd src && rm -rf build; eval $LINE"}}
     script = json.dumps({"tools": ["write", "bash"], "steps": [{"say": HOSTILE}, write, bash]})
     policy = POLICY.replace("before write]", "before write, require human-approval before bash]")
     policy = policy.replace("timeout_s: 120", "timeout_s: 120, scope: session")  # its like is a button as long
-    with going(site, script, policy) as process, web_server.waits(process) as event:
+    with going(site, script, policy, prompt="word " * 2000) as process, web_server.waits(process) as event:
         tab = person.opens("#/approvals")
         card = tab.get_by_role("article")
         expect(card).to_contain_text(shown)
+        assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # every button can be seen
         card.get_by_role("link").click()
         expect(tab.locator(".line")).to_contain_text(shown)
+        assert tab.get_by_role("heading", level=1).bounding_box()["height"] < 100
         assert tab.get_by_label("Note").bounding_box()["width"] > 200
         assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
         assert "taken" not in tab.title()
