@@ -40,6 +40,11 @@ class CuttingProxy:
         """The URL of the server, by way of this proxy."""
         return of.replace(str(self._server), str(self.folder))
 
+    def lead_to(self, server: Path) -> None:
+        """Lose all connections; new ones are handed on to that server."""
+        self._server = server
+        self.cut()
+
     def cut_at(self, piece: int, *, after: bool = False) -> None:
         """Lose all connections at that piece, before it is handed on or `after`; new ones are taken."""
         with self._lock:

@@ -241,6 +241,10 @@ class Journal:
         check_stored(batch, stored)
         self._unstored = ()
         size, self._writing_bytes = self._writing_bytes, 0
+        last_seq = self._last_seq
+        if stored[0].seq <= last_seq and any(event.seq <= last_seq and not event.event_id for event in stored):
+            self._last_seq = stored[-1].seq
+            raise StoreError("the store has lost events of this run: an older copy took its place", kind="gone")
         self.failure = None  # it was only slow to answer
         self._durable += len(batch)
         self._listener.durable(self._durable)

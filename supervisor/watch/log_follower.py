@@ -16,6 +16,7 @@ import anyio
 from proctor.policies.events import Event
 from proctor.policies.values.foreign_code import error_text, isolated
 
+from ..errors import StoreError
 from ..log import failure
 from ..ports.store import EventLog, closing
 from ..ports.stored_types import LogEntry
@@ -172,14 +173,17 @@ class LogFollower:
                 self._leading = None
 
     async def _read_new(self) -> None:
-        """Offer the log's entries after the last position read."""
+        """Offer the log's entries after the last position read. Raises StoreError, also if the log ends before it."""
         if self._position is None:
             return
+        read = self._position
         async with closing(self._store.log(after=self._position)) as entries:
             async for entry in entries:
                 self._position = entry.position
                 entry.event = self._own.pop((entry.session_id, entry.seq), None)
                 self._offer(entry)
+        if self._position == read and (await self._store.place()).position < read:
+            raise StoreError("the store ends before what was read of it: an older copy took its place", kind="gone")
 
     def _offer(self, entry: LogEntry) -> None:
         for buffer in self._of_session.get(entry.session_id, ()):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from traceback import walk_stack
@@ -19,9 +19,10 @@ from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres.store import DatabaseReaders
-from proctor.policies.events import MessageReceived
-from proctor.supervisor import Cancel, Owner, RunInfo, StoreError
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.policies import Policy
+from proctor.policies.events import TERMINAL, MessageReceived, RunFailed, ToolCallCompleted
+from proctor.supervisor import Cancel, Owner, RunInfo, StoreError, Supervisor
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 pytestmark = [needs_own_server, pytest.mark.anyio]
 
@@ -377,6 +378,44 @@ async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
                 assert await _texts(following) == ["a"]
     finally:
         standby.close()
+
+
+async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and_who_follows_is_told() -> None:
+    """As a standby that took over before it had them: no call runs whose record would have a gap."""
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(OwnServer()))
+        proxy = stack.enter_context(closing(CuttingProxy(server.folder)))
+        server.start()
+        copies: list[OwnServer] = []
+
+        async def copy() -> None:
+            copies.append(stack.enter_context(closing(await anyio.to_thread.run_sync(server.standby))))
+
+        async def fail_over() -> None:
+            async for event in following:
+                if isinstance(event, ToolCallCompleted) and event.tool_call_id == "c1":
+                    break
+            server.stop(signal.SIGKILL)
+            (copies[0].data / "standby.signal").unlink()
+            copies[0].start()
+            proxy.lead_to(copies[0].folder)
+            with pytest.raises(StoreError, match="an older copy"):
+                await anext(following)
+
+        adapter = FakeAdapter(
+            [Ask(id=f"c{n}", name="bash", first=act) for n, act in enumerate((None, copy, fail_over))]
+        )
+        async with PostgresStore(proxy.url(server.url())) as store, Supervisor(store) as supervisor:
+            following = supervisor.subscribe()
+            with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="an older copy") as raised:
+                await (await supervisor.start(adapter, "go", policies=[Policy(name="open")])).wait()
+            [run] = await store.runs()
+            events = [event async for event in store.read(run.session_id)]
+
+    assert raised.value.kind == "gone"
+    assert [call.id for call in adapter.ran] == ["c0", "c1"]
+    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed]
+    assert (run.status, type(events[-1])) == ("failed", RunFailed)
 
 
 async def test_a_connection_that_the_server_ends_as_idle_is_opened_again(server: OwnServer, schema: str) -> None:
