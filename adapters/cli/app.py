@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from . import leave
 from .exits import BAD_INPUT, FAILED, handlers, report, restore_handlers
 from .output import lenient, note, usage_text, version
 
@@ -130,6 +131,8 @@ class _Commands(click.Group):
             return None
         module, _, attribute = entry[0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        if signal.getsignal(signal.SIGINT) is leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return _strict(_with_repeats(command))
 
     def resolve_command(

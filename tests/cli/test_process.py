@@ -60,15 +60,20 @@ def _here(place: Path) -> None:
     """In an empty directory, with a store of its own."""
 
 
-@pytest.mark.parametrize("read", ["click", "proctor.supervisor.redaction"])
+@pytest.mark.parametrize("read", ["click", "yaml", "proctor.supervisor.redaction"])
 def test_a_ctrl_c_while_the_program_is_read_in_is_no_traceback(read: str) -> None:
-    """It says what a later one says; also while an error is told, which is searched for secrets."""
+    """It says what a later one says; also while an error is told, which is searched for secrets. A library that is
+    half read in may fail in another way.
+    """
+    raised = "AttributeError" if read == "yaml" else "KeyboardInterrupt"
     code = (
-        "import sys\nfrom proctor.adapters.cli import main\n"
+        "import signal, sys\nfrom proctor.adapters.cli import main\n"
         "class Pressed:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        f"        if name == {read!r}:\n            raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Pressed())\nmain(['show', 'none'])\n"
+        f"        if name == {read!r}:\n"
+        "            try:\n                signal.raise_signal(signal.SIGINT)\n"
+        f"            except KeyboardInterrupt:\n                raise {raised}\n"
+        "sys.meta_path.insert(0, Pressed())\nsys.argv = ['proctor', 'show', 'none']\nmain()\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
