@@ -165,11 +165,12 @@ class ApprovalStore(Protocol):
         after: int = 0,
         limit: int = 100,
     ) -> list[StoredApproval]:
-        """Approvals, in the order they were requested, from the one behind number `after` on; all, or those that wait
-        for an answer. What appended events say of approvals is part of them at once: `tool_approval_requested`
-        with an `input_digest` asks for one, the others close it, and the end of a run withdraws those that wait,
-        unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody. One that
-        cannot be read is listed without its call, and the reason says so.
+        """Approvals in the order they were requested, those after number `after`; only pending ones if `waiting`.
+
+        They follow from the appended events, at once: `tool_approval_requested` with an `input_digest` opens one, the
+        other approval events close it, and a run's end withdraws pending ones, unless it was cancelled and they hold
+        no call. A request about a call that `ran` is not pending. One that cannot be read is listed without its call,
+        and its reason says so.
         """
         ...
 

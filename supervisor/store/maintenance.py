@@ -188,8 +188,10 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
 async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
     """The event log of a store, or of one session, as lines: a header, the runs in the order they were created, the
-    events in the order they were stored. What is stored meanwhile may be missing. What runs were created with is
-    redacted, so a run that was not started yet is not moved exactly.
+    events in the order they were stored.
+
+    Events stored meanwhile may be missing. Events are exact; secrets are redacted in what a run was created with: a
+    run that has not started may have another prompt once imported.
 
     Args:
         store: the store to export.
