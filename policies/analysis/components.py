@@ -36,6 +36,8 @@ IN_FLIGHT = 1
 """How many calls may run on while others start and end."""
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
+ASKING = 30
+"""The steps that asking a rule's machine takes; looking up its earlier answer takes one."""
 
 Reaction: TypeAlias = tuple[int, int]
 """The finding against an event, and the component's state after it."""
@@ -116,8 +118,8 @@ class Component:
     turns = runs = listens = goes_on = False
 
     @property
-    def uses(self) -> int:
-        """How often its machine was asked."""
+    def spent(self) -> int:
+        """The steps that were taken for it."""
         return 0
 
     @property
@@ -202,7 +204,7 @@ class BudgetComponent(Component):
 class RuleComponent(Component):
     """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all."""
 
-    uses = 0
+    spent = 0
 
     def __init__(
         self,
@@ -226,7 +228,7 @@ class RuleComponent(Component):
 
     def number(self, moment: RuleMoment) -> int:
         """The number of a state; those that no session can tell apart have one."""
-        self.uses += 1
+        self.spent += ASKING
         if self._keeps is not None:
             moment = moment._replace(state=self.machine.restricted(moment.state, self._keeps))
         phrases, words = frozenset(self.machine.phrases), moment.words
@@ -276,7 +278,7 @@ class RuleComponent(Component):
 
     @remembered
     def level(self, at: int, call: InputClass) -> int:
-        self.uses += 1
+        self.spent += ASKING
         machine, moment, mask = self.machine, self.moments[at], self.mask(call)
         evaluate = machine.compile_evaluate(mask) if machine.concerned(moment.state, mask, moment.now) else None
         if evaluate is None:

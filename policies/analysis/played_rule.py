@@ -50,12 +50,13 @@ class SplitComponent(Component):
         self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._moves: dict[tuple[Hashable, int], int] = {}
+        self._lifts = 0
         self.states: list[tuple[int, frozenset[int]]] = []
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
 
     @property
-    def uses(self) -> int:
-        return self.followed.uses + self.others.uses
+    def spent(self) -> int:
+        return self.followed.spent + self.others.spent + self._lifts
 
     def _number(self, followed: int, others: frozenset[int]) -> int:
         state = (followed, others)
@@ -69,6 +70,7 @@ class SplitComponent(Component):
         found = self._moves.get((key, at))
         if found is None:
             followed, others = self.states[at]
+            self._lifts += variants * len(others)
             reached = {move(self.others, other, n) for other in others for n in range(variants)}
             found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
         return found
@@ -107,6 +109,7 @@ class SplitComponent(Component):
         if self._of_other(call) and self._judges_others:
             others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
             kept = self.states[at][1]
+            self._lifts += (1 + len(call.variants)) * len(kept)
             left = {
                 self.others.started(other, call, slot, n) for other in kept for n in range(1, 1 + len(call.variants))
             }

@@ -30,8 +30,8 @@ from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork, Work
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, Standard, filled, overlaps
-from .session_search import ASKING, FAILED, REFUSED, RUNNING, SessionStep
+from .components import ANY_OTHER, ASK, ASKING, DENY, LEVELS, NOTHING, InputClass, Standard, filled, overlaps
+from .session_search import FAILED, REFUSED, RUNNING, SessionStep
 from .values import MISSING, Atom, atoms_of, candidates, documents, samples, supplying
 
 if TYPE_CHECKING:

@@ -38,8 +38,6 @@ class SessionStep(NamedTuple):
 
 FAILED, RUNNING, REFUSED = -1, -2, -3
 NONE_RUNNING: tuple[int, ...] = (-1,) * IN_FLIGHT
-ASKING = 30
-"""The cost of asking a rule's machine, relative to looking up its earlier answer."""
 
 State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Where each component stands, and the class of the call in each slot of those in flight; -1: none."""
@@ -245,8 +243,8 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
 
     def steps(state: State) -> Iterator[tuple[SessionStep, Price, State | None]]:
         nonlocal last_spent
-        now = sum(part.uses for part in product.parts)
-        work.spend(ASKING * (now - last_spent) + weight)
+        now = sum(part.spent for part in product.parts)
+        work.spend(now - last_spent + weight)
         last_spent = now
         if possible.broken_at_end(state[0]):
             yield SessionStep("finish"), (0, 0), None

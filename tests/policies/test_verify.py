@@ -91,6 +91,16 @@ def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
     assert isinstance(verify(policy(COUNT), keeps=more, should_stop=lambda: True, steps=1), Unknown)
 
 
+def test_the_many_states_in_which_another_value_may_be_count_as_steps() -> None:
+    """What a search holds and takes grows with the states that it follows together, so that is what ends it."""
+    loop = {"type": "loop", "window": 4, "threshold": 3, "tool": ["a", "b"], "key": "$.k"}
+
+    got = verify(policy({"type": "require", "tool": "b"}, loop), no_looser_than=policy({**loop, "window": 3}), steps=800_000)
+
+    assert isinstance(got, Unknown)
+    assert got.explored["states"] < 2_000, "all the steps there are led to 200,000, which took minutes"
+
+
 @pytest.mark.parametrize("other", ["$[*]", "$"])
 def test_keys_of_which_one_has_the_values_of_the_other_are_not_proved_alike(other: str) -> None:
     """A count for each value anywhere denies calls that share `b`, which one for each `a` allows."""
