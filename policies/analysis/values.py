@@ -221,7 +221,8 @@ def _around(name: str, operand: Any) -> list[Any]:
         return [operand, f"{operand}~", ""]
     if name in LENGTHS:
         lengths = [n for n in (operand - 1, operand, operand + 1) if 0 <= n <= MOST_LONG]
-        return [*("x" * n for n in lengths), *(["zq"] * n for n in lengths)]
+        figures = (2.0 * 10 ** (n - 1) for n in lengths if 0 < n < sys.float_info.max_10_exp)
+        return [*("x" * n for n in lengths), *(["zq"] * n for n in lengths), *figures]
     if name in ("regex", "match"):
         return samples(operand)
     if name == "contains":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..values.json_values import as_compared, container_of, is_number, number_of, order, same, texts_in
+from ..values.json_values import as_compared, container_of, is_number, number_of, order, same, text_of, texts_in
 
 
 class Reading(NamedTuple):
@@ -117,7 +117,7 @@ def _length(value: Any) -> int | None:
 
 
 def _length_is(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
-    length = _length(value)
+    length = _length(text_of(value) if reading.loose and not reading.permits and is_number(value) else value)
     return length is not None and any(length == reading.length(operand) for operand in operands)
 
 

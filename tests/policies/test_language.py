@@ -139,6 +139,7 @@ def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, ty
     ({"path": "$.a", "contains": 2}, {"a": [1, "2"]}, True, True),
     ({"path": "$.a", "length": 2}, {"a": [1, 2]}, True, True),
     ({"path": "$.a", "length_gte": 3}, {"a": 7}, True, False),
+    ({"path": "$.a", "length": 4}, {"a": 1234}, True, False),
     ({"path": "$.a", "length_lte": 2}, {"a": "abc"}, False, False),
     ({"path": "$.a", "type": "string"}, {"a": "x"}, True, True),
     ({"path": "$.a", "type": ["null", "integer"]}, {"a": 2.0}, True, True),

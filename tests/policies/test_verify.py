@@ -224,6 +224,13 @@ def test_a_place_in_a_list_counted_from_either_end_can_be_reached(path: str) -> 
     assert isinstance(verify(allowed, reach="a"), Refuted)
 
 
+def test_a_number_as_long_as_a_denied_text_is_told_from_texts() -> None:
+    """It could be written as that text."""
+    texts = policy(tool_rules=[deny(type="string", length=6)])
+
+    assert isinstance(verify(texts, no_looser_than=policy(tool_rules=[deny(length=6)])), Refuted)
+
+
 def test_a_number_that_keys_calls_is_told_from_others_without_following_each() -> None:
     """Of the values that a condition does not tell apart a few stand for all: the answer takes no minute."""
     each = {"type": "count", "tool": "pay", "max": 1, "key": "$.to"}
