@@ -20,14 +20,13 @@ from proctor.policies.events.run_context import RunContext
 
 from .. import arguments
 from ..errors import UsageError
-from ..launch.history import as_sub_run, parent_with_store
+from ..launch.history import as_sub_run, store_and_approver
 from ..launch.launch import new_id, run_info
 from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, Approver, Publisher
 from ..ports.store import Store, wait_again
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redaction, Redactor
-from ..store.memory_store import MemoryStore
 from .active_runs import RunHandle
 from .supervisor import Supervisor
 
@@ -69,16 +68,9 @@ async def run_once(
     """
     arguments.check_options("run_once", options, arguments.OnceOptions, *_SERVICES)
     of_run, bounds = arguments.parted(options)
-    above = parent_with_store() if store is None else None
-    approver = above.approver if approver is None and above is not None else approver
-    answerable = approver is not None or store is not None or (above is not None and above.answerable)
+    store, approver, answerable = store_and_approver(store, approver)
     supervisor = Supervisor(
-        store if store is not None else above.store if above is not None else MemoryStore(),
-        approver=approver,
-        publishers=publishers,
-        answerable=answerable,
-        redaction=redaction,
-        **bounds,
+        store, approver=approver, publishers=publishers, answerable=answerable, redaction=redaction, **bounds
     )
     async with supervisor:
         handle = await supervisor.start(adapter, prompt, **of_run)

@@ -16,9 +16,11 @@ from ..arguments import Continuation
 from ..errors import UsageError
 from ..machine.event_factory import PriorSession
 from ..machine.run_state import estimated_size
+from ..ports.adapter import Approver
 from ..ports.store import EventLog, Store, closing
 from ..ports.stored_types import RunInfo
-from ..run.provider_session import Parent, parent
+from ..run.provider_session import parent
+from ..store.memory_store import MemoryStore
 from .plan import written
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
@@ -135,12 +137,19 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
     return msgspec.structs.replace(info, spec={"context": whose, **info.spec, FIELD: line})
 
 
-def parent_with_store() -> Parent | None:
-    """The parent run, for a run started without a store. Raises UsageError if that belongs to another thread."""
+def store_and_approver(store: Store | None, approver: Approver | None) -> tuple[Store, Approver | None, bool]:
+    """What a run is started with, and whether anybody can answer its held calls: without a store, that of its parent
+    and, without an approver, its approver. Raises UsageError if the parent belongs to another thread.
+    """
+    if store is not None:
+        return store, approver, True
     above = parent()
-    if above is not None and above.thread != threading.get_ident():
+    if above is None:
+        return MemoryStore(), approver, approver is not None
+    if above.thread != threading.get_ident():
         raise UsageError(f"run `{above.run_id}`, which starts this one, has budgets; give this one its store")
-    return above
+    approver = above.approver if approver is None else approver
+    return above.store, approver, approver is not None or above.answerable
 
 
 def inherited(info: RunInfo) -> tuple[Policy, ...]:

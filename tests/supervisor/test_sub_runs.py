@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from proctor.adapters import FunctionAdapter, LoopGate
+from proctor.adapters import FunctionAdapter, LoopGate, supervise
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, RunContext, parse_policies
 from proctor.policies.events import BudgetReserved
@@ -80,10 +80,19 @@ async def test_a_sub_run_without_policy_store_or_context_of_its_parent_draws_on_
     assert [event.granted for event in answers][-1] is False
 
 
-async def test_a_sub_run_that_names_another_team_draws_on_both() -> None:
+async def in_a_block(adapter: FunctionAdapter, prompt: str, **more: Any) -> RunResult:
+    """Three calls, as `agent(calls=3)` makes them."""
+    async with supervise(prompt=prompt, **more) as gate:
+        for _ in range(3):
+            await gate.tool(name="search")(lambda: "found")()
+    return gate.result
+
+
+@pytest.mark.parametrize("run", [run_once, in_a_block])
+async def test_a_sub_run_that_names_another_team_draws_on_both(run: Callable[..., Awaitable[RunResult]]) -> None:
     """Its context is its own, and its parent's share is used all the same."""
     store, found = MemoryStore(), list[RunResult]()
-    sub = partial(run_once, agent(calls=3), "go", policies=ORG, context=RunContext(labels={"team": "ops"}))
+    sub = partial(run, agent(calls=3), "go", policies=ORG, context=RunContext(labels={"team": "ops"}))
 
     await run_once(agent(starting(sub, found)), "go", policies=ORG, store=store, context=WEB)
 

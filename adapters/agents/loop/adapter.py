@@ -20,10 +20,10 @@ from proctor.policies.policy import Policy
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
+from proctor.supervisor.launch.history import store_and_approver
 from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports.adapter import Approver, Launch, LaunchOptions, Provider, Publisher
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.store.memory_store import MemoryStore
 
 from ...kit.client_tools import KNOWN
 from ...kit.function_tools import MOSTLY, tools_given
@@ -219,9 +219,9 @@ async def supervise(
         policies: the policies, merged left to right; `()` for no policy.
         policy: one policy, instead of `policies`.
         prompt: the block's task, as recorded.
-        store: where the run is recorded; by default in memory.
+        store: where the run is recorded; by default in memory, or that of a parent run with budgets.
         context: who runs what.
-        approver: answers approval requests in this process.
+        approver: answers approval requests in this process; without a store, by default that of such a parent.
         publishers: functions that receive each stored event.
         session_id: the session to continue; a new one if not given.
         run_id: the run's id; by default a new one.
@@ -236,7 +236,8 @@ async def supervise(
         StoreError: the store cannot be written.
     """
     block = _Block(None if tools is None else tools_given(tools), model)
-    async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:
+    store, approver, _ = store_and_approver(store, approver)
+    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
         handle = await supervisor.start(
             block,
             prompt,
