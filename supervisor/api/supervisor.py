@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import anyio
 import msgspec
+from anyio.lowlevel import current_token
 
 from proctor.policies.errors import PolicyViolationError
 
@@ -294,6 +295,7 @@ class Supervisor:
     async def __aenter__(self) -> Supervisor:
         if self._services is not None:
             raise UsageError("a supervisor can be opened once; create another one")
+        self._loop = current_token().native_token
         clock = Clock()
         timers = Timers(clock)
         self._services = Services(
@@ -469,6 +471,8 @@ class Supervisor:
     def _check_open(self) -> None:
         if self._services is None or self._closing:
             raise UsageError("the supervisor is not open; use `async with`")
+        if current_token().native_token is not self._loop:
+            raise UsageError("the supervisor was opened in another event loop, which must start its runs")
 
     async def _created(self, run_id: str) -> RunInfo:
         arguments.check_text(run_id=run_id)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,6 +188,16 @@ async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
     supervisor = Supervisor(MemoryStore())
     with pytest.raises(UsageError, match="not open"):
         await supervisor.start(saying(1), "go", policies=[OPEN])
+
+
+async def test_a_run_that_is_started_from_another_event_loop_is_one_clear_error() -> None:
+    """It would end with that loop, and nobody would know."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        start = partial(supervisor.start, FakeAdapter([Pause()]), "go", policies=[OPEN])
+        with pytest.raises(UsageError, match="another event loop"):
+            await anyio.to_thread.run_sync(anyio.run, start)
+
+    assert supervisor.statistics().started == 0
 
 
 class Slow(MemoryStore):
