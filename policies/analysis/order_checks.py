@@ -76,12 +76,13 @@ def _unproven(possible: Saturation, search: Product, settled: set[CallClass]) ->
 
 def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
     """Tools that could be called as far as any one clause goes, but not with all of them."""
+    let_through = {possible.kinds.label(kind) for kind in possible.found}
     reported: set[str] = set()
     for kind in possible.kinds.all:
         if kind in possible.found or kind in possible.always_denied or not _is_tool(kind, possible):
             continue
         label = possible.kinds.label(kind)
-        if reported and label == ANY_OTHER:
+        if label in let_through or (reported and label == ANY_OTHER):
             continue  # shut out with the others
         steps = possible.why_never(kind)
         circle = [step.kind for step in steps] if steps[-1].wanted == kind else []

@@ -45,6 +45,7 @@ class Saturation:
         self.found: dict[CallClass, int] = {}
         self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
         self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {}
+        self._inputs: dict[CallClass, list[frozenset[InputPredicate]]] = {}
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
@@ -116,16 +117,32 @@ class Saturation:
                     again |= graph.names
 
     def _let(self, kind: CallClass) -> bool:
-        """Note a kind that every clause lets through in some state."""
-        needed: dict[CallClass, None] = {}
-        for graph in self._naming.get(kind.name, ()):
-            path = self._path_in(graph, kind)
-            if path is None:
-                return False
-            needed |= dict.fromkeys(path)
-        self.found[kind] = len(self.found)
-        self._needed[kind] = tuple(other for other in needed if other != kind)
-        return True
+        """Note a kind that every clause lets through in some state, and those to which such a call belongs."""
+        if kind in self.found:
+            return True
+        for predicates in self._listed(kind):
+            meant = CallClass(kind.name, predicates)
+            paths = [self._path_in(graph, meant) for graph in self._naming.get(kind.name, ())]
+            kinds = self.kinds.within(meant)
+            if None in paths or not self.cores.keys().isdisjoint(kinds):
+                continue
+            needed = tuple(dict.fromkeys(other for path in paths for other in path or ()))
+            for each in kinds:
+                if each not in self.found:
+                    self.found[each], self._needed[each] = len(self.found), needed
+            return True
+        return False
+
+    def _listed(self, kind: CallClass) -> Sequence[frozenset[InputPredicate]]:
+        """The inputs of a kind that every allow list admits, the least ones."""
+        if kind not in self._inputs:
+            found = {kind.predicates: None}
+            for graph in (graph for graph in self._naming.get(kind.name, ()) if graph.is_allow_list):
+                self.kinds.work.spend(len(found))
+                more = (each for some in found for each in graph.distinct_inputs(kind.name, some))
+                found = {each: None for each in more if graph.admits(graph.shared.start, graph.mask(kind.name, each))}
+            self._inputs[kind] = [*found]
+        return self._inputs[kind]
 
     def _path_in(self, graph: ClauseGraph, kind: CallClass) -> tuple[CallClass, ...] | None:
         """The kinds of calls that lead a graph to where it admits a kind; None if it never does."""
@@ -184,7 +201,7 @@ class Saturation:
                     steps.append(Step(kind, graph.clause, None))
         if kind in self.cores:
             steps.append(Step(kind, self.cores[kind][0], None))
-        return steps
+        return steps or [Step(kind, self._naming[kind.name][0].clause, None)]
 
     def _missing(self, graph: ClauseGraph, kind: CallClass) -> list[CallClass]:
         """The kinds that cannot come, calls of which would lead a graph to where it admits a kind."""

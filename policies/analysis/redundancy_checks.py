@@ -112,7 +112,11 @@ class _Shadows:
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
-        if isinstance(clause.record, Net) or clause.record.obligation() is not None:
+        if (
+            isinstance(clause.record, Net)
+            or clause.record.obligation() is not None
+            or clause.record.requires_attempts
+        ):
             return None
         if any(not graph.shared.may_end(state) for graph in self._graphs[clause.id] for state in graph.shared.states):
             return None

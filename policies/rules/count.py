@@ -68,6 +68,10 @@ class Count(Rule, tag="count", frozen=True):
             return None
         return Obligation(self.tool, self._least, self.of)
 
+    @property
+    def requires_attempts(self) -> bool:
+        return self.of == "attempted" and bool(self._least)
+
     def caps(self) -> Iterator[Cap]:
         if self._most is not None:
             yield Cap((self.tool,), self._most, self.of, self.within_turns)

@@ -186,6 +186,11 @@ class Statement(ClauseRecord, frozen=True):
         """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""
         return None
 
+    @property
+    def requires_attempts(self) -> bool:
+        """Whether calls that were denied may be what it requires by the end."""
+        return False
+
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths that it reads, each with its tools, without those of selectors."""
         return iter(())

@@ -234,6 +234,18 @@ def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
             {"type": "after", "trigger": "a", "then": "b", "key": "$.x"},
             {"type": "immediately_before", "first": "a", "then": "c"},
         ),
+        rules(
+            *(
+                {"type": "allowlist", "tools": [{"tool": "a", "where": [{"path": path, "lte": 5}]}, other]}
+                for path, other in (("$.x", "b"), ("$.y", "c"))
+            )
+        ),
+        net(
+            {"inputs": ["p"], "outputs": ["q"], "tools": ["a"]},
+            {"inputs": ["q"], "outputs": ["p"], "tools": ["b"]},
+            initial_marking={"p": 1},
+        )
+        | {"virtual_tools": [{"tool": "a", "path": "$.line", "match": "^ls", "as": "b"}]},
         net({"inputs": ["p"], "tools": ["a"]}, initial_marking={"p": 1}, free_tools=[{"tool": "a", "where": [WHERE]}])
         | rules({"type": "count", "tool": "a", "min": 2}),
     ],
@@ -408,6 +420,7 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]},
         rules({**before("human-approval", "bash"), "action": "warn"})],
     [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
+    [rules({"type": "count", "tool": "x", "min": 1, "of": "attempted"}, tool_rules=[{"deny": ["x"]}])],
     [rules(*({"type": "provenance", "tool": "x", "path": "$.to", "from": ["user_message"], "except": [each]}
         for each in (1, True)))],
 ])  # fmt: skip
