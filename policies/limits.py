@@ -254,7 +254,7 @@ class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(Record, frozen=True):
-    """A limit with more to say than its number.
+    """A limit with an action, a scope or a warning of its own.
 
     Attributes:
         max: The limit, in the unit that its name says.

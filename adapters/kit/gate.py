@@ -113,7 +113,7 @@ CANCELLED = "the run is being cancelled"
 class CallGate:
     """Proposes a client's calls to the gate, and passes on what the client reports.
 
-    Calls are judged in the order they are proposed, each on everything that was reported before. If the gate fails,
+    Calls are evaluated in the order they are proposed, each on everything reported before. If the gate fails,
     the call is denied and the run ends with the error. `stopped` once an answer stopped the run, or `stop` was
     called.
 

@@ -35,7 +35,7 @@ class BadLineError(ValueError):
 
 
 class NetLine(ClauseRecord, frozen=True):
-    """A net in its one-line shorthand, with what a rule may carry.
+    """A net in its one-line shorthand, with the fields of a rule.
 
     Attributes:
         line: The net: `require A before B`, `limit A to 3 per session`, `block A`, ...

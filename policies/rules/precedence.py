@@ -62,7 +62,7 @@ class _Order(Rule, frozen=True):
 
 
 class Before(_Order, tag="before", frozen=True):
-    """`then` only after `first`; once satisfied, always satisfied.
+    """`then` is denied until `first` has succeeded once.
 
     Attributes:
         first: The calls that must have come.
