@@ -108,10 +108,17 @@ def _naming(value: str, *, cased: bool) -> str:
     beyond, apart, point = (rf"[^{each}\x80-\U0010ffff]" for each in ("0-9", r"\w", r"\w.,"))
     before, after = rf"(?:\A|{apart})", rf"(?:{apart}|\Z)"
     if value[0].isdigit():
-        before = rf"(?:\A[.,]?|{point}|{beyond}[.,])"
+        before = rf"(?:\A,?|{point}|{beyond},|[A-Za-z_.]\.)"
     if value[-1].isdigit():
         after = rf"(?:\Z|{point}|[.,](?:{beyond}|\Z))"
-    before, after = (edge if is_of_word(at) else "" for edge, at in ((before, value[0]), (after, value[-1])))
+    if value[0] in ".," and value[1:2].isdigit():
+        before = rf"(?:\A|{beyond})"
+    elif not is_of_word(value[0]):
+        before = ""
+    if value[-1] in ".," and value[-2:-1].isdigit():
+        after = rf"(?:{beyond}|\Z)"
+    elif not is_of_word(value[-1]):
+        after = ""
     return rf"(?{'' if cased else 'i'}s){before}{re.escape(value)}{after}"
 
 

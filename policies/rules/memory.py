@@ -87,21 +87,23 @@ def _stands_in(text: str, value: str) -> bool:
     at = text.find(value)
     while at >= 0:
         end = at + len(value)
-        if not _joined(text, at - 1, -1, value[0]) and not _joined(text, end, 1, value[-1]):
+        if not _joined(text, at - 1, -1, value[:2]) and not _joined(text, end, 1, value[:-3:-1]):
             return True
         at = text.find(value, at + 1)
     return False
 
 
 def _joined(text: str, at: int, step: int, edge: str) -> bool:
-    """Whether the character at the edge of a value continues a word or number beyond it."""
-    if not 0 <= at < len(text) or not is_of_word(edge):
+    """Whether a word or number goes on beyond the edge of a value; `edge` are its two characters there."""
+    if not 0 <= at < len(text):
         return False
-    neighbour = text[at]
-    if is_of_word(neighbour):
-        return True
-    beyond = at + step
-    return edge.isdigit() and neighbour in ".," and 0 <= beyond < len(text) and text[beyond].isdigit()
+    neighbour, beyond = text[at], text[at + step] if 0 <= at + step < len(text) else " "
+    if edge[0] in ".,":
+        return neighbour.isdigit() and edge[1:].isdigit()
+    if not edge[0].isdigit() or neighbour not in ".,":
+        return is_of_word(edge[0]) and is_of_word(neighbour)
+    begins = step < 0 and neighbour == "." and beyond != "." and not is_of_word(beyond)  # .5 is a number, too
+    return beyond.isdigit() or begins
 
 
 def is_of_word(char: str) -> bool:

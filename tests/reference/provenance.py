@@ -39,6 +39,9 @@ def _supplied(source: Any, value: str, world: World) -> bool:
 
 def contains(words: str, value: str) -> bool:
     """Whether the value stands in the words, not inside a longer word or number."""
-    before = r"(?<!\w)(?<!\d[.,])" if re.match(r"\d", value) else r"(?<!\w)" if re.match(r"\w", value) else ""
+    number = r"(?<!\w)(?<!\d[.,])(?<![^\w.]\.)(?<!^\.)"
+    before = number if re.match(r"\d", value) else r"(?<!\w)" if re.match(r"\w", value) else ""
     behind = r"(?!\w)(?![.,]\d)" if re.search(r"\d$", value) else r"(?!\w)" if re.search(r"\w$", value) else ""
+    before = r"(?<!\d)" if re.match(r"[.,]\d", value) else before
+    behind = r"(?!\d)" if re.search(r"\d[.,]$", value) else behind
     return re.search(before + re.escape(value) + behind, words, re.IGNORECASE) is not None
