@@ -35,10 +35,6 @@ async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace:
     return await Drive(adapter, **gate).run()
 
 
-def made_in(workspace: Path) -> list[str]:
-    return [path.name for path in workspace.iterdir()]
-
-
 async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
     """Text, usage and calls come as written; the gate is asked between them, and the last text is the output. What is
     streamed is what is said. A command really runs, and sees the file that the call before it wrote.
@@ -60,33 +56,6 @@ async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
     assert done.outcomes("call-2") == [
         ev.ToolCallCompleted(tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"})
     ]
-
-
-async def test_a_refused_call_does_not_run_and_the_agent_can_react(tmp_path: Path) -> None:
-    """No effect, no outcome; the steps under `if_denied` follow, others do not."""
-    script = """
-    steps:
-      - call: bash
-        input: {command: touch forbidden}
-        if_denied: [{say: Then not.}]
-        if_completed: [{say: Ha.}]
-    """
-    done = await play(script, workspace=tmp_path, refuse={"bash"})
-
-    assert made_in(tmp_path) == []
-    assert done.outcomes("call-1") == []
-    assert done.events[-1] == ev.RunCompleted(output="Then not.")
-
-
-async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
-    """Ungated, the stream says that a call started before it says how it ended."""
-    done = await play("steps:\n  - {call: bash, input: {command: echo hi}}", gated=False, refuse={"bash"})
-
-    assert done.proposed == []
-    started = done.events[1]
-    assert isinstance(started, ev.ToolCallStarted)
-    assert started.tool_input == {"command": "echo hi"}
-    assert done.types[2] == "tool_call_completed"
 
 
 async def test_a_failing_agent_reports_its_failure_last() -> None:
