@@ -13,13 +13,12 @@ import anyio
 import psutil
 
 from proctor.adapters.kit.process_tree import end_orphans
-from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, ToolApprovalRequested, ToolCallStarted
-from proctor.supervisor import StoredApproval
+from proctor.supervisor import Store, StoredApproval
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
-from tests.stored_rows import in_store, stored_events
+from tests.stored_rows import in_store, once, stored_events
 
 POLL_S = 0.02
 """The client writes its conversation when it likes; nothing announces it."""
@@ -115,15 +114,11 @@ class ClaudeProcesses:
     def until(self, approval_id: str, there: Callable[[StoredApproval], bool]) -> StoredApproval:
         """An approval, once it is as expected."""
 
-        async def read() -> StoredApproval:
-            with anyio.fail_after(PATIENCE_S):
-                async with SQLiteStore(self.path) as store:
-                    token = 0
-                    while (found := await store.approval(approval_id)) is None or not there(found):
-                        token = await store.wait(token, 0.1)
-                    return found
+        async def look(store: Store) -> StoredApproval | None:
+            found = await store.approval(approval_id)
+            return found if found is not None and there(found) else None
 
-        return anyio.run(read)
+        return in_store(self.path, lambda store: once(store, look))
 
     async def until_written(self, words: str) -> None:
         """Wait until the client has written so much of its conversation that this is in it."""
@@ -142,17 +137,11 @@ class ClaudeProcesses:
     def approval_request(self, session: str) -> ToolApprovalRequested:
         """What a session asks, once it does."""
 
-        async def read() -> ToolApprovalRequested:
-            with anyio.fail_after(PATIENCE_S):
-                async with SQLiteStore(self.path) as store:
-                    token = 0
-                    while True:
-                        async for event in store.read(session):
-                            if isinstance(event, ToolApprovalRequested):
-                                return event
-                        token = await store.wait(token, 0.1)
+        async def look(store: Store) -> ToolApprovalRequested | None:
+            events = await stored_events(store, session)
+            return next((event for event in events if isinstance(event, ToolApprovalRequested)), None)
 
-        return anyio.run(read)
+        return in_store(self.path, lambda store: once(store, look))
 
     def exists(self, name: str) -> bool:
         """Whether the client's folder has a file."""

@@ -16,6 +16,7 @@ from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval, al
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
+from tests.stored_rows import once
 
 ECHO = {"steps": [{"call": "bash", "input": {"command": "echo hi"}}, {"output": "done"}]}
 ASKING = {
@@ -34,22 +35,17 @@ def spec(script: Any = ECHO, policy: dict[str, Any] | None = None, adapter: str 
 
 async def over(store: Store, run_id: str) -> RunInfo:
     """A run, once it is over."""
-    token = 0
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            run = await store.run(run_id)
-            if run is not None and run.status not in NOT_OVER:
-                return run
-            token = await store.wait(token, 1.0)
+
+    async def ended(store: Store) -> RunInfo | None:
+        run = await store.run(run_id)
+        return None if run is None or run.status in NOT_OVER else run
+
+    return await once(store, ended)
 
 
 async def waiting_approval(store: Store, run_id: str) -> StoredApproval:
     """What a run asks for, once it does."""
-    token = 0
-    with anyio.fail_after(PATIENCE_S):
-        while not (found := await store.approvals(run_id=run_id)):
-            token = await store.wait(token, 1.0)
-    return found[0]
+    return (await once(store, lambda store: store.approvals(run_id=run_id)))[0]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import anyio
 from proctor.adapters.stores import open_store
 from proctor.policies.events import Event
 from proctor.supervisor import Store
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -23,6 +24,15 @@ def in_store(place: Path | str, use: Callable[[Any], Awaitable[T]]) -> T:
             return await use(store)
 
     return anyio.run(used)
+
+
+async def once(store: Store, look: Callable[[Store], Awaitable[T | None]]) -> T:
+    """What a look at a store finds, as soon as it finds something."""
+    token = 0
+    with anyio.fail_after(PATIENCE_S):
+        while not (found := await look(store)):
+            token = await store.wait(token, 0.1)
+    return found
 
 
 async def stored_events(store: Store, session_id: str = "s") -> list[Event]:

@@ -2,11 +2,13 @@
 else.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall
-from proctor.supervisor import GateAnswer, MemoryStore
+from proctor.supervisor import CancelStep, GateAnswer, Launch, MemoryStore, Provider
+from proctor.supervisor.testing import FakeAdapter
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
@@ -33,6 +35,22 @@ def in_turn(*answers: GateAnswer | bool) -> Callable[[ToolCall], GateAnswer | bo
     """One answer after another, whatever the call is."""
     left = iter(answers)
     return lambda call: next(left)
+
+
+class Speaking(FakeAdapter):
+    """An agent that says what its `events` yield, and has no cancel step."""
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        yield self
+
+    def events(self) -> AsyncIterator[Event]:
+        """Its stream."""
+        raise NotImplementedError
+
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        """None: only its task can be cancelled."""
+        return ()
 
 
 class Before(MemoryStore):

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
@@ -12,17 +12,17 @@ import anyio.lowlevel
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from supervised import OPEN, Before
 
 from proctor.policies import Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCompleted, RunFailed, ToolCallStarted
-from proctor.supervisor import CancelStep, Launch, MemoryStore, Provider, RunHandle, Supervisor, run_once
+from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervisor, run_once
 from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from tests.supervised import OPEN, Before, Speaking
 
 pytestmark = pytest.mark.anyio
 Raises = Callable[[], Awaitable[None]]
@@ -74,11 +74,11 @@ RAISES = pytest.mark.parametrize(
 PLACES = ["prepare", "open", "events", "after an event", "close"]
 
 
-class Erratic(FakeAdapter):
+class Erratic(Speaking):
     """Raises at one place of its life."""
 
     def __init__(self, place: str, raises: Raises) -> None:
-        super().__init__([MessageReceived(content="x"), Pause()])
+        super().__init__()
         self._place = place
         self._raises = raises
 
@@ -93,21 +93,13 @@ class Erratic(FakeAdapter):
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
         await self.at("open")
-        yield ErraticProvider(self)
+        yield self
         await self.at("close")
 
-
-class ErraticProvider:
-    def __init__(self, adapter: Erratic) -> None:
-        self._adapter = adapter
-
     async def events(self) -> AsyncIterator[Event]:
-        await self._adapter.at("events")
+        await self.at("events")
         yield MessageReceived(content="x")
-        await self._adapter.at("after an event")
-
-    def cancel_steps(self) -> Sequence[CancelStep]:
-        return ()
+        await self.at("after an event")
 
 
 async def check_one_end(store: MemoryStore, handle: RunHandle) -> Event:
@@ -274,20 +266,13 @@ async def breaks(*_: Any) -> NoReturn:
     raise LookupError("a mistake of ours")
 
 
-class Grouped(FakeAdapter):
+class Grouped(Speaking):
     """Says its end within a task group."""
-
-    @asynccontextmanager
-    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
-        yield self
 
     async def events(self) -> AsyncIterator[Event]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.sleep_forever)
             yield RunCompleted(output="done")
-
-    def cancel_steps(self) -> Sequence[CancelStep]:
-        return ()
 
 
 async def test_a_stream_that_is_closed_within_a_task_group_has_not_failed() -> None:

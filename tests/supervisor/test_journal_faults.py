@@ -3,24 +3,23 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from supervised import OPEN, Before, denying
 
 from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
 from proctor.policies.errors import PolicyViolationError
 from proctor.supervisor import Cancel, MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FaultyStore, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.supervised import OPEN, Before, Speaking, denying
 
 pytestmark = pytest.mark.anyio
 DEEP: Any = []
@@ -29,33 +28,18 @@ for _ in range(2000):
 UNSTORABLE = "cannot be stored as JSON|is nested more than 300 levels deep"
 
 
-class Torrent(FakeAdapter):
-    """An agent that says all it has to say without ever waiting; `said` counts how much was taken."""
+class Torrent(Speaking):
+    """An agent that says all it has to say without ever waiting; `taken` counts how much was."""
 
     def __init__(self, events: Iterable[ev.Event]) -> None:
         super().__init__()
         self.torrent = events
         self.taken = 0
 
-    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[Provider]:
-            yield _Torrent(self)
-
-        return opened()
-
-
-class _Torrent:
-    def __init__(self, adapter: Torrent) -> None:
-        self._adapter = adapter
-
     async def events(self) -> AsyncIterator[ev.Event]:
-        for event in self._adapter.torrent:
-            self._adapter.taken += 1
+        for event in self.torrent:
+            self.taken += 1
             yield event
-
-    def cancel_steps(self) -> Sequence[CancelStep]:
-        return ()
 
 
 def deltas(count: int) -> list[ev.Event]:

@@ -1,21 +1,20 @@
 """Durations, idleness and expiry on the supervisor's own clock, in virtual time."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from supervised import OPEN, Before, denying
 
 from proctor.policies import Approval, Check, Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import Event, MessageReceived, PolicyViolated, RunCancelled, RunCompleted, RunStarted
-from proctor.supervisor import CancelStep, KillSwitch, Launch, MemoryStore, Provider, Supervisor, create_run, run_once
+from proctor.supervisor import KillSwitch, MemoryStore, Supervisor, create_run, run_once
 from proctor.supervisor.ports.stored_types import Owner, RunInfo
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
+from tests.supervised import OPEN, Before, Speaking, denying
 
 pytestmark = pytest.mark.trio
 
@@ -190,7 +189,7 @@ async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: obj
 MOST = 50 * TURN
 
 
-class Flood(FakeAdapter):
+class Flood(Speaking):
     """Reports events without a pause until `enough(how many)`."""
 
     def __init__(self, enough: Callable[[int], bool]) -> None:
@@ -198,18 +197,11 @@ class Flood(FakeAdapter):
         self._enough = enough
         self.reported = 0
 
-    @asynccontextmanager
-    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
-        yield self
-
     async def events(self) -> AsyncIterator[Event]:
         while not self._enough(self.reported) and self.reported < MOST:
             self.reported += 1
             yield MessageReceived(content="x")
         yield RunCompleted(output="done")
-
-    def cancel_steps(self) -> Sequence[CancelStep]:
-        return ()
 
 
 @pytest.mark.parametrize("floods", [1, 10])

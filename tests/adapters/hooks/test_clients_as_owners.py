@@ -9,22 +9,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import anyio
 import pytest
 from hook_processes import daemons, end_daemons
-from stored_rows import in_store, stored_events, stored_rows
+from stored_rows import in_store, once, stored_events, stored_rows
 from terminal import Terminal
 
 from proctor.adapters.hooks import daemon, decider
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
-from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
+from proctor.supervisor import KillSwitch, Owner, RunInfo, Store, StoreError
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -331,15 +329,11 @@ def started(working: Any) -> Any:
 def until(path: Any, there: Callable[[RunInfo], bool]) -> RunInfo:
     """The latest run, once it is as expected."""
 
-    async def read() -> RunInfo:
-        with anyio.fail_after(PATIENCE_S):
-            async with SQLiteStore(path) as store:
-                token = 0
-                while not (found := await store.runs(limit=1)) or not there(found[0]):
-                    token = await store.wait(token, 0.1)
-                return found[0]
+    async def look(store: Store) -> RunInfo | None:
+        return next((run for run in await store.runs(limit=1) if there(run)), None)
 
-    return anyio.run(read)
+    found: RunInfo = in_store(path, lambda store: once(store, look))
+    return found
 
 
 @pytest.mark.claude

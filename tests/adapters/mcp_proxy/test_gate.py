@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from stored_rows import once
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.supervisor import StoreError, pending
@@ -72,9 +73,7 @@ async def test_another_process_approves_a_held_call(bench: Any) -> None:
     async with bench.sqlite() as store:
         async with bench.proxied(policy, store=store) as proxied, anyio.create_task_group() as tasks:
             tasks.start_soon(partial(proxied.call, "write", path=str(target), text="x"))
-            token = 0
-            while not (waiting := await pending(store)):
-                token = await store.wait(token, 5)
+            waiting = await once(store, pending)
             existed = target.exists()
             command = [sys.executable, "-c", code, str(store.path), waiting[0].approval_id]
             await anyio.run_process(command, stderr=subprocess.STDOUT)
