@@ -231,9 +231,11 @@ class RunActor:
                 self._waiters.answer(effect.key, effect.answer)
                 if not effect.answer.allowed:
                     self._log.log("info", "call.refused", effect.call, rules=list(effect.rules))
+            case interface.Settle():
+                self._journal.used = effect.used
+                self._callback_runner().carry_out(effect)
             case (
                 interface.Reserve()
-                | interface.Settle()
                 | interface.RunChecks()
                 | interface.RequestApproval()
                 | interface.DropApproval()

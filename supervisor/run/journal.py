@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Protocol
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..log import RunLog
     from ..machine.machine import RunMachine
     from ..machine.run_state import Outbox
-    from ..ports.store import EventLog
+    from ..ports.store import Store
     from .services import Services
 
 
@@ -94,7 +94,7 @@ class Journal:
     # or with more events behind it; the store stores each event once.
     """
 
-    _store: EventLog
+    _store: Store
     _outbox: Outbox
     _epoch: int
     _listener: JournalListener  # one object, as each bound method takes memory of an idle run
@@ -106,6 +106,7 @@ class Journal:
     _writing_bytes: int = 0
     _durable: int = 0
     _last_seq: int = 0
+    used: Mapping[str, float] | None = None  # of shared budgets, at the run's end
 
     @property
     def over_capacity(self) -> bool:
@@ -229,11 +230,21 @@ class Journal:
 
     async def _append(self, batch: list[Event]) -> None:
         with anyio.move_on_after(ANSWER_S):
+            if self.used is not None and batch:
+                await self._settle_budgets(self.used, batch[0].run_id)
             stored = await self._store.append(batch, epoch=self._epoch)
             check_stored(batch, stored)
             self._publish_new(stored, sum(map(estimated_size, stored)))
             return
         raise store_timeout(ANSWER_S)
+
+    async def _settle_budgets(self, used: Mapping[str, float], run_id: str) -> None:
+        """Settle, as the store may have failed when it was asked to, and nobody settles an ended run."""
+        try:
+            await self._store.settle(run_id, used, epoch=self._epoch)
+        except StoreError as error:
+            if error.kind != "run_over":
+                raise
 
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch = self._unit(batch)

@@ -13,6 +13,7 @@ from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, Event, RunFailed, TokenUsageUpdated, ToolCallStarted
 from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, create_run, execute_run
 from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.ports.budget_ledger import ReservationResult
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 POLICIES = parse_policies(
@@ -55,6 +56,10 @@ class _Out:
     async def release(self: Any, epoch: int) -> None:
         self.outage.check()
         await super().release(epoch)  # type: ignore[misc]
+
+    async def settle(self: Any, *run: Any, **owner: Any) -> list[ReservationResult]:
+        self.outage.check()
+        return await super().settle(*run, **owner)  # type: ignore[misc, no-any-return]
 
 
 class MemoryOut(_Out, MemoryStore):
@@ -116,6 +121,28 @@ async def test_the_next_supervisor_settles_it(room: int, autojump_clock: object)
     store = MemoryOut()
     acknowledged = await run_into(store, room)
     await check_settled_by_the_next(store, acknowledged)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("room", [7, 11, 16])
+async def test_a_supervisor_that_stays_settles_it_when_the_store_is_back(room: int, autojump_clock: object) -> None:
+    """What the run used of shared budgets, too: nobody settles a run that is over."""
+    budget = parse_policies("{name: b, budgets: [{name: money, max_cost_usd: 1000, reserve: 1}]}")
+    store = MemoryOut()
+    store.outage = Outage(room)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter(STEPS), "go", policies=[*POLICIES, *budget], run_id="r1")
+        with pytest.raises(StoreError, match="full"):
+            await handle.wait()
+        store.outage = Outage(NONE)
+        await anyio.sleep(PATIENCE_S)
+        run = await store.run("r1")
+        [money] = await store.budgets()
+
+    assert run is not None
+    assert run.status == "failed"
+    assert (money.used, money.reserved) == (run.usage.cost_usd, 0)
+    assert money.used > 0
 
 
 @pytest.mark.anyio
