@@ -221,9 +221,14 @@ def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
     if isinstance(adapter, type) or not isolated_member("capabilities", lambda: hasattr(adapter, "capabilities")):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
-    for member in ("prepare", "compile", "open"):
-        if not callable(isolated_member(member, partial(getattr, adapter, member, None))):
-            raise UsageError(f"the adapter `{type(adapter).__name__}` has no method `{member}`")
+    check_methods("the adapter", adapter, "prepare", "compile", "open")
+
+
+def check_methods(what: str, given: object, *members: str) -> None:
+    """Raises UsageError if something of an adapter lacks a method; it may be a proxy that only gives them."""
+    for member in members:
+        if not callable(isolated_member(member, partial(getattr, given, member, None))):
+            raise UsageError(f"{what} `{type(given).__name__}` has no method `{member}`")
 
 
 def check_text(**given: object) -> None:

@@ -18,7 +18,7 @@ from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error, to_jsonable
 
-from ..arguments import isolated_member
+from ..arguments import check_methods, isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
 from ..ports.adapter import Adapter, Approver, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
@@ -162,8 +162,9 @@ class ProviderReader:
             await self._adapter.prepare()
             while self._provider is None:
                 try:
-                    async with self._adapter.open(launch) as opened:
-                        self._provider = provider = _checked("open", Provider, opened)
+                    async with self._adapter.open(launch) as provider:
+                        check_methods("the adapter's session", provider, "events", "cancel_steps")
+                        self._provider = provider
                         try:
                             await self._read(provider, ended)
                         finally:
