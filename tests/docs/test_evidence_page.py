@@ -1,8 +1,10 @@
 """Every claim of the README and the security model stands on the page of evidence, with programs that are there."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.evidence import PROGRAMS
@@ -17,6 +19,14 @@ CLAIMS = dict(ROWS)
 SHOWN_BY = re.findall(r"`([^`]+)`", " ".join(CLAIMS.values()))
 NO_CLAIM = ("What nothing stops", "More")
 """Sections that promise nothing."""
+PROMISES_NOTHING = (
+    *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
+    *("The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
+    *("What proctor stops, and what it can't", "It trusts only", "Assume that the model", "Each claim on this page"),
+    *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
+    "the events from that commit on are lost",
+)  # fmt: skip
+"""The other sentences, by what they hold: summaries, how to go on, what is assumed, what is not promised."""
 ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
 
 
@@ -52,6 +62,24 @@ def test_every_claim_of_the_security_model_has_its_evidence() -> None:
     claims = [claim for text in sections.values() for claim in _first_cells(text)]
 
     assert [claim for claim in claims if claim not in CLAIMS] == []
+
+
+def _sentences(page: str) -> Iterator[str]:
+    page = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    for name, text in {"": page.partition("\n## ")[0], **_sections(page)}.items():
+        if name not in NO_CLAIM:
+            for line in re.findall(r"^(?![#|!]).*\w.*$", text, re.MULTILINE):
+                yield from re.split(r"(?<=[.:]) (?=[A-Z`])", line.removeprefix("- "))
+
+
+@pytest.mark.parametrize("page", [README, SECURITY], ids=["README", "security"])
+def test_every_sentence_has_its_evidence_or_promises_nothing(page: str) -> None:
+    """Each holds a claim of the page of evidence; what none does is named here."""
+    parts = (*CLAIMS, *PROMISES_NOTHING)
+    sentences = list(_sentences(_without_links(page)))
+
+    assert [sentence for sentence in sentences if not any(text in sentence for text in parts)] == []
+    assert len(sentences) > 20
 
 
 def test_no_evidence_is_for_a_claim_that_nobody_makes() -> None:

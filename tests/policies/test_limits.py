@@ -1,7 +1,10 @@
 """Limits: what counts, when they are exceeded, what they do then (docs: Policies, Limits)."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +174,67 @@ def test_cached_tokens_among_the_input_count_once(drive: Any, scope: str) -> Non
     assert decode_event(encode_event(report)) == report
     beside = usage(scope=scope, input_tokens=10, cache_read_tokens=500_000)
     assert decode_event(encode_event(beside)) == beside
+
+
+LAST_ROW = '    max_turns: Annotated[LimitValue, LimitKind(unit="turns", projected="turn")] = None\n'
+ONE_MORE = '    max_reasoning_tokens: Annotated[LimitValue, LimitKind(unit="tokens of reasoning")] = None\n'
+
+WITH_ONE_MORE = """
+import importlib.machinery
+import sys
+
+class Amended(importlib.machinery.SourceFileLoader):
+    def get_data(self, path):
+        data = super().get_data(path)
+        if path.endswith(".pyc"):
+            raise OSError
+        before, last, after = data.decode().partition(LAST_ROW)
+        assert last, "where are the rows?"
+        return (before + last + ONE_MORE + after).encode()
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "proctor.policies.limits":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec.loader = Amended(name, spec.origin)
+        return spec
+
+sys.meta_path.insert(0, Finder())
+
+from proctor.policies import Capabilities, compile_policy, draw_mermaid, json_schema, loosened, merge_policies
+from proctor.policies import parse_policies, preflight
+from proctor.policies.events import RunStarted, TokenUsageUpdated
+
+WRITTEN = "{name: thrifty, locked: true, limits: {max_reasoning_tokens: {max: 10, warn_at: 0.5}}}"
+(policy,) = parse_policies(WRITTEN)
+assert "max_reasoning_tokens" in json_schema()["$defs"]["Limits"]["properties"]
+
+(note,) = preflight(policy, Capabilities(gate="all", usage="at_end"))
+assert note.message.startswith("`max_reasoning_tokens: 10`, once reached, cancels the run once the run is over"), note
+(note,) = preflight(policy, Capabilities(gate="all"))
+assert note.code == "uncounted_limit", note
+(zero,) = parse_policies("{name: zero, limits: {max_reasoning_tokens: 0}}")
+assert "zero_limit" in [note.code for note in preflight(zero)]
+
+(looser,) = parse_policies("{name: looser, limits: {max_reasoning_tokens: 20}}")
+assert [each.name for each in loosened(merge_policies([policy, looser]))] == ["max_reasoning_tokens"]
+
+monitor = compile_policy(policy).monitor()
+assert monitor.observe(RunStarted()) == []
+assert monitor.observe(TokenUsageUpdated(output_tokens=9, reasoning_tokens=9)) == []
+assert [warning.limit for warning in monitor.warnings()] == ["max_reasoning_tokens"]
+(violation,) = monitor.observe(TokenUsageUpdated(output_tokens=9, reasoning_tokens=9))
+assert violation.kind == "max_reasoning_tokens"
+assert "18 tokens of reasoning" in violation.message, violation
+(use,) = monitor.limits()
+assert (use.used, use.unit, use.exceeded) == (18, "tokens of reasoning", True)
+"""
+
+
+def test_one_more_limit_is_one_more_row(tmp_path: Path) -> None:
+    """It is read, checked, counted, warned of and said in words as any other."""
+    script = tmp_path / "one_more.py"
+    script.write_text(f"LAST_ROW, ONE_MORE = {LAST_ROW!r}, {ONE_MORE!r}\n{WITH_ONE_MORE}")
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,11 +1,14 @@
 """Preflight: each finding, with what shows it; and what must not be refused."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.policies import Capabilities, PolicyViolationError, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings, PreflightFinding
+from proctor.policies.analysis.findings import CODES
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
@@ -488,3 +491,11 @@ def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_u
     assert refused(rules(wanted, tool_rules=[{"deny": ["a"]}])) == []
     assert refused(rules(wanted, {"type": "max_calls", "tool": "a", "max": 1})) == []
     assert refused(rules({"type": "count", "tool": "a", "min": 2}, tool_rules=[{"deny": ["a"]}])) != []
+
+
+def test_every_code_of_a_finding_is_in_the_table() -> None:
+    """And no other: the sources name each code of the table once or more, and none beside it."""
+    sources = Path(__file__).parents[2] / "policies" / "analysis"
+    text = "".join(path.read_text() for path in sources.glob("*.py"))
+
+    assert set(re.findall(r'finding\(\s*"(\w+)"', text)) | {"loosened", "loosened_limit"} == set(CODES)
