@@ -136,7 +136,9 @@ class ToolTable:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         given = list(tools)
-        self.tools = {each.name.casefold(): each for each in given if not each.is_family}
+        plain = [each for each in given if not each.is_family]
+        self.tools = {name.casefold(): each for each in plain for name in each.synonyms}
+        self.tools |= {each.name.casefold(): each for each in plain}
         self._families = [each for each in given if each.is_family]
         self._acts_where = {
             name: [(act, compile_path(path)) for act, paths in each.acts_where.items() for path in paths]
@@ -187,7 +189,7 @@ class ToolTable:
         tool = self.tools.get(self._fold(own))
         if tool is None:
             return CallNames((own,), tuple(acts), in_part)
-        owns = (own, *tool.synonyms)
+        owns = tuple(dict.fromkeys((own, tool.name, *tool.synonyms)))
         folded = {self._fold(name) for name in owns}
         found = tuple(act for act in dict.fromkeys((*tool.acts, *acts)) if act not in folded)
         return CallNames(owns, found, in_part)

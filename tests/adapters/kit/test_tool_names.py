@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,9 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
             given_to(tool, "secret"),
             given_to(tool, "fine"),
         )
-        for table in (tools, recorded(portable(tools))):
+        for name, table in product((tool.name, *tool.synonyms), (tools, recorded(portable(tools)))):
             monitor = compile_policy(merge_policies(parse_policies(written)), tools=table).monitor(RunContext())
-            found = [
-                monitor.propose(ToolCall(id=f"{n}", name=tool.name, input=given)) for n, given in enumerate(calls)
-            ]
+            found = [monitor.propose(ToolCall(id=f"{n}", name=name, input=given)) for n, given in enumerate(calls)]
             assert [each.action for each in found] == ["deny", "deny", "deny", "allow"], tool.name
             assert {each.violations[0].rule for each in found[:3]} <= {"deny-1", "deny-2"}
     assert judged
