@@ -35,6 +35,8 @@ OPENED_NOTE = "opened"
 WOKEN_NOTE = "woken"
 """The client's own prompts, each with the person's that it goes on with."""
 MOST_WOKEN = 256
+_AT_REST = "complete"
+"""Why a session is over with which its client may still go on by itself."""
 STARTS_BLOCKED = "no run starts at the moment"
 SETTINGS_CHANGED = "settings that change during a session apply from the next session on"
 
@@ -189,6 +191,8 @@ class Hook:
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
         refused = self._refuses
+        if refused and call.name in self._client.ends_by:
+            return _ALLOWED
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
         if not self._goes_on and not refused:
@@ -366,12 +370,14 @@ class Hook:
             self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
-        if not self._input.awaits:
+        if not self._input.awaits and not self._client.goes_on(self._input.transcript_path):
             self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
-        if self._goes_on:
+        if self._goes_on and self._input.reason == _AT_REST:
+            self._session.rests(self._record)
+        elif self._goes_on:
             reason = f"the session ended: {self._input.reason or 'no reason given'}"
             self._handle(interface.CancelAsked(now_ms=self._now, reason=reason))
         return _ALLOWED

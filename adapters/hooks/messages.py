@@ -1,8 +1,10 @@
 """A hook's input and answer, in the words that all clients share; `clients` translate."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -176,6 +178,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         fails_open: what the client runs without a decision; empty where nothing is known.
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it.
+        goes_on: whether, by its log, it goes on by itself with what was prompted, now that a response is over.
+        ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
         tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
@@ -194,6 +198,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     lowest: str = ""
     fails_open: tuple[str, ...] = ()
     ended: Callable[[str, Collection[str]], Mapping[str, bool]] | None = None
+    goes_on: Callable[[str], bool] = lambda log: False
+    ends_by: tuple[str, ...] = ()
     tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
 
@@ -231,6 +237,14 @@ def hook_input(client: HookClient, message: Any, **changed: Any) -> HookInput:
     if given.kind in ("call", "permission", "completed", "failed") and not given.tool_name:
         raise EventError("the hook names no call")
     return given
+
+
+def log_lines(log: str, *marks: bytes) -> Iterator[bytes]:
+    """The lines of a client's log that have one of these; none of one that cannot be read."""
+    with suppress(OSError, ValueError):
+        if Path(log).is_file():  # a pipe would keep every hook waiting
+            with open(log, "rb") as file:
+                yield from (line for line in file if any(mark in line for mark in marks))
 
 
 def as_object(tool_input: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, at_ms
+from proctor.policies.events import Event, RunCancelled, RunCompleted, RunStarted, SessionStarted, ToolEvent, at_ms
 from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
 from proctor.supervisor.machine import interface
@@ -27,6 +27,8 @@ from .record import HookRecord
 
 Handled: TypeAlias = tuple[list[Event], list[interface.Effect]]
 """The events the machine recorded, and the effects it wants."""
+_REST_NOTE = "rest"
+"""The name of the last run that rested."""
 _NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
 
@@ -65,6 +67,7 @@ class HookedSession:
         self.called = False
         self.supposed: set[str] = set()
         self._prompt_id = ""
+        self._prompts: set[str] = set()
         self._cancelled: set[str] = set()
         self._keys = 0
         self._past = PriorSession()
@@ -98,8 +101,15 @@ class HookedSession:
         owner = record.owner
         if owner is not None and owner.is_client and is_gone(owner):
             now = at_ms(at)
-            self.handle(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
+            if record.note(_REST_NOTE) == self.run_id.encode():
+                self.handle(interface.Reported(now_ms=now, event=RunCompleted()), record)
+            else:
+                self.handle(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
             self.handle(interface.AdapterEnded(now_ms=now), record)
+
+    def rests(self, record: HookRecord) -> None:
+        """The client may go on by itself; if it ends instead, the run has not failed."""
+        record.keep(_REST_NOTE, self.run_id.encode())
 
     @property
     def prompt_id(self) -> str:
@@ -108,9 +118,9 @@ class HookedSession:
 
     def refuses_on(self, prompt_id: str) -> bool:
         """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
-        was prompted since, by whom. A hook that names no prompt is of the latest run.
+        was prompted since, by whom. A hook that names no prompt, or one that nobody made, is of the latest run.
         """
-        return (prompt_id or self._prompt_id) in self._cancelled
+        return (prompt_id if prompt_id in self._prompts else self._prompt_id) in self._cancelled
 
     def blocked(self, record: HookRecord) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""
@@ -239,6 +249,7 @@ class HookedSession:
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
+                self._prompts.add(self._prompt_id)
                 self._cancelled.discard("")
             elif isinstance(event, RunCancelled):
                 self._cancelled.add(self._prompt_id)

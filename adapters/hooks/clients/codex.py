@@ -1,6 +1,7 @@
 """Codex: its events, the fields of its input, its answers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +76,41 @@ def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, 
     return fields
 
 
+class _Goal(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+class _OfGoal(msgspec.Struct, frozen=True):
+    goal: _Goal = _Goal()
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    type: str = ""
+    name: str = ""
+    call_id: str = ""
+    output: Any = None
+    goal: _Goal = _Goal()
+
+
+class _LogLine(msgspec.Struct, frozen=True):
+    payload: _Payload = _Payload()
+
+
+def _goes_on(log: str) -> bool:
+    """Whether there is a goal that is not reached: the client then goes on, and no hook tells of that."""
+    goal, calls = _Goal(), set[str]()
+    for line in messages.log_lines(log, b"goal"):
+        with suppress(msgspec.MsgspecError, UnicodeError, TypeError):
+            found = msgspec.json.decode(line, type=_LogLine).payload
+            if found.type == "function_call" and found.name in ("create_goal", "update_goal"):
+                calls.add(found.call_id)
+            elif found.type == "function_call_output" and found.call_id in calls:
+                goal = msgspec.json.decode(found.output, type=_OfGoal).goal
+            elif found.type.startswith("thread_goal"):
+                goal = found.goal
+    return goal.status == "active"
+
+
 _TIMEOUT_S: Final = 600
 """The client lets a call run when its hook takes longer; a hook ends itself before that."""
 _SHORT_S: Final = 3
@@ -100,6 +136,8 @@ CODEX: Final = messages.HookClient(
     ),
     opens="permission",
     hears="call",
+    goes_on=_goes_on,
+    ends_by=("update_goal",),
     usage=CodexUsageLog,
     fails_open=(
         "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",

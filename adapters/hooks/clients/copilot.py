@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from ...kit import usage_log
 from ...kit.client_tools import HOOKED, certain_changes_of
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
+from ..messages import (
+    ClientSettings,
+    HookAnswer,
+    HookClient,
+    HookInput,
+    Kind,
+    as_object,
+    decoded,
+    hook_input,
+    log_lines,
+)
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -43,6 +55,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     event: str
     parent_agent_id: str = ""
     cwd: str = ""
+    transcript_path: str = ""
     prompt: str = ""
     tool_name: str = ""
     tool_input: Any = None
@@ -70,7 +83,33 @@ def read(data: bytes) -> HookInput:
         tool_input=tool_input,
         tool_response=text,
         error=message.error or text,
+        by_person=not (goes_on := message.prompt.startswith(_GOES_ON)),
+        woken=goes_on,
     )
+
+
+_GOES_ON: Final = "You have not yet marked the task as complete using the task_complete tool."
+"""How the client's own prompt begins on autopilot."""
+_STOPPED: Final = b'"hookType":"agentStop"'
+"""What the log has once it is as far as the hook of a response that is over."""
+_TURNS: Final = (b'{"type":"session.mode_changed"', b'{"type":"session.task_complete"', b'{"type":"user.message"')
+
+
+def _goes_on(log: str) -> bool:
+    """Whether the client is on autopilot, and its task is not complete. The log is written a moment late."""
+    until = time.monotonic() + usage_log.WAIT_AT_THE_END_S
+    while True:
+        autopilot = complete = is_whole = False
+        for line in log_lines(log, _STOPPED, *_TURNS):
+            if line.startswith(_TURNS[0]):
+                autopilot = b'"newMode":"autopilot"' in line
+            elif line.startswith(_TURNS):
+                complete, is_whole = line.startswith(_TURNS[1]), False
+            else:
+                is_whole = True
+        if is_whole or time.monotonic() > until:
+            return autopilot and not complete
+        time.sleep(0.01)
 
 
 _FAILED: Final = re.compile(r"<shellId: \S+ completed with exit code (?!0>)[^>]*>\s*$")
@@ -120,6 +159,8 @@ COPILOT: Final = HookClient(
     ),
     asks=True,
     opens="call",
+    goes_on=_goes_on,
+    ends_by=("task_complete",),
     lowest=_LOWEST,
     fails_open=(
         f"versions before {_LOWEST} run calls whose hook fails",

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -359,6 +360,18 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)
+def test_portable_names_hold_for_the_tools_that_hooks_name_in_their_own_way(agent: Any) -> None:
+    """Neither does a subagent start, nor is a file written whose content a rule denies."""
+    content = "{tool: write, where: [{path: $.content, contains: x}]}"
+    agent.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [task, {content}]}}]}}")
+    agent.install()
+    agent.run([agent.task("touch a")], [agent.write(agent.cwd / "never")])
+
+    assert list(agent.cwd.iterdir()) == []
+    assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"] * 2
+
+
+@pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_a_rule_on_the_tool_of_a_server_holds_under_whatever_name_the_agent_has_for_it(agent: Any) -> None:
     """Policies say `mcp__server__tool`."""
     agent.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [mcp__pay__write]}]}")
@@ -486,6 +499,31 @@ def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patch
 
     assert [file.name for file in agent.cwd.iterdir()] == ["fine"]
     assert recorded(agent.store, "run_started", "run_completed") == ["run_started", "run_completed"]
+
+
+@pytest.mark.parametrize("agent", ["copilot"], indirect=True)
+@pytest.mark.parametrize("cancels", [False, True])
+def test_what_copilot_does_on_autopilot_is_of_the_run_that_a_person_prompted(agent: Any, cancels: bool) -> None:
+    """It prompts itself after each response until the task is complete: with no limit anew, and not at all with what
+    was cancelled.
+    """
+    limit = "limits: {max_tool_calls: {max: 2, action: deny}}"
+    agent.policy.write_text(f"{{name: p, {'tool_rules: [{deny: [create]}]' if cancels else limit}}}")
+    agent.install()
+    calls: tuple[list[Any], ...] = (
+        [agent.shell("touch f0")],
+        [agent.write(agent.cwd / "f1")],
+        [],
+        [agent.shell("touch f2")],
+    )
+    agent.started("--autopilot", "--allow-all", "-p", agent.prompt(calls), env=agent.env)
+    end, deadline = "run_cancelled" if cancels else "run_completed", time.monotonic() + PATIENCE_S
+    while not recorded(agent.store, end) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert sorted(file.name for file in agent.cwd.iterdir()) == (["f0"] if cancels else ["f0", "f1"])
+    ends = ("run_started", "run_completed", "run_cancelled", "run_failed")
+    assert recorded(agent.store, *ends) == ["run_started", end]
 
 
 only_codex = pytest.mark.parametrize("agent", ["codex"], indirect=True)

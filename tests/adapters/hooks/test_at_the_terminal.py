@@ -268,21 +268,68 @@ def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTer
 @pytest.mark.parametrize("client", ["codex"], indirect=True)
 def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
     """No other hook tells of it."""
-    policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
-    policy.write_text("{name: p}")
-    install = ["hook", "install", "--agent", "codex", "--policy", str(policy), "--store", str(store)]
-    subprocess.run([*PROCTOR, *install], cwd=client.cwd, env=client.env, check=True, capture_output=True)
     os.mkfifo(client.cwd / "pipe")
-    at = AtTheTerminal(client, store)
+    at = installed(client, tmp_path, "{name: p}")
     at.prompts("cat pipe")
     for end, key in (("tool_call_started", ""), ("tool_call_failed", "\x1b")):
         at.terminal.press(key)
-        deadline = time.monotonic() + PATIENCE_S
-        while not recorded(store, end):
-            assert time.monotonic() < deadline, at.terminal.text
-            at.terminal.shows("")
+        until_recorded(at, end)
     at.terminal.close()
-    end_daemons(store)
+    end_daemons(at.store)
+
+
+@pytest.mark.parametrize("client", ["codex"], indirect=True)
+@pytest.mark.parametrize("cancels", [False, True])
+def test_what_codex_does_for_a_goal_is_of_the_run_that_a_person_prompted(
+    client: Any, tmp_path: Path, cancels: bool
+) -> None:
+    """A model sets it, and the client goes on without a prompt until it is reached: with no limit anew, and with
+    nothing that was cancelled but to say so.
+    """
+    limit, rule = (
+        "limits: {max_tool_calls: {max: 2, action: deny}}",
+        "tool_rules: [{deny: [{tool: bash, where: %s}]}]",
+    )
+    bad = "[{path: $.command, contains: bad}]"
+    at, api = installed(client, tmp_path, f"{{name: p, {rule % bad if cancels else limit}}}"), client.api
+    api.reply(api.call("g0", "create_goal", objective="all of it"))
+    client.says(f"cp /dev/null {'bad' if cancels else 'f0'}", "cp /dev/null f1")
+    api.script.insert(2, codex_bench.Reply(api.text("a turn is over")))
+    api.reply(api.call("g1", "update_goal", status="complete"))
+    api.reply(api.text("reached"))
+    at.prompts()
+    at.terminal.until("reached") if cancels else until_recorded(at, "tool_call_denied")
+    at.terminal.close()
+    end_daemons(at.store)
+
+    assert [file.name for file in client.cwd.glob("[bf]*")] == ([] if cancels else ["f0"])
+    assert recorded(at.store, "run_started", "run_completed") == ["run_started"]
+
+
+def installed(client: Any, root: Path, policy: str) -> AtTheTerminal:
+    """It, held to a policy by hooks of its folder."""
+    (root / "policy.yaml").write_text(policy)
+    store = root / "runs.db"
+    install = [
+        "hook",
+        "install",
+        "--agent",
+        client.name,
+        "--policy",
+        str(root / "policy.yaml"),
+        "--store",
+        str(store),
+    ]
+    subprocess.run([*PROCTOR, *install], cwd=client.cwd, env=client.env, check=True, capture_output=True)
+    return AtTheTerminal(client, store)
+
+
+def until_recorded(at: AtTheTerminal, type: str) -> None:
+    """Wait until the store has such an event."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not recorded(at.store, type):
+        assert time.monotonic() < deadline, at.terminal.text
+        at.terminal.shows("")
 
 
 @pytest.mark.claude
