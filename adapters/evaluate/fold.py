@@ -96,11 +96,17 @@ class Refold:
     def apply(self, event: ev.Event) -> Explained | None:
         """Take in the next event; what was judged at it, if anything was."""
         calls, before = self._calls, None
-        if isinstance(event, ev.RunStarted):
-            calls.clear()  # a call is known by its id within its run
-        if isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted) and event.tool_call_id not in calls:
-            call = calls[event.tool_call_id] = call_of(event)
-            before = self._proposed(call)
+        match event:
+            case ev.RunStarted():
+                calls.clear()  # a call is known by its id within its run, until it is over
+            case ev.ToolCallCompleted() | ev.ToolCallFailed():
+                calls.pop(event.tool_call_id, None)
+            case ev.ToolCallRequested() | ev.ToolCallStarted():
+                call = call_of(event)
+                if isinstance(event, ev.ToolCallRequested) or call.id not in calls:
+                    before = self._proposed(call)
+                    if call.id not in calls or before.action not in ("deny", "cancel"):
+                        calls[call.id] = call
         violations = () if isinstance(event, ev.PolicyViolated | ev.BudgetWarned) else self.monitor.observe(event)
         if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in calls:
             before = self._proposed(calls[event.tool_call_id])

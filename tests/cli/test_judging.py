@@ -9,7 +9,17 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
+from proctor.policies.events import (
+    Event,
+    RunStarted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallRequested,
+    ToolCallStarted,
+    encode_event,
+)
 from tests.forked_programs import warm_proctor
 
 
@@ -168,6 +178,24 @@ def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Any, pla
     assert [
         (line["decision"]["tool_name"], line["decision"]["action"]) for line in cli("explain", "--json", "last").lines
     ] == [("write", "allow")]
+
+
+def test_explain_tells_each_call_of_an_id_that_is_used_again(cli: Any, place: Path) -> None:
+    """An id that is over names a new call."""
+    record: list[Event] = [
+        RunStarted(),
+        ToolCallRequested(tool_call_id="c", tool_name="bash"),
+        ToolCallStarted(tool_call_id="c", tool_name="bash"),
+        ToolCallCompleted(tool_call_id="c", tool_name="bash"),
+        ToolCallRequested(tool_call_id="c", tool_name="rm"),
+        ToolCallDenied(tool_call_id="c", tool_name="rm"),
+        ToolCallRequested(tool_call_id="c", tool_name="bash"),
+    ]
+    numbered = (replace(event, run_id="r", seq=n) for n, event in enumerate(record, 1))
+    place.joinpath("used.jsonl").write_bytes(b"\n".join(map(encode_event, numbered)))
+    place.joinpath("rm.yaml").write_text("name: p\ntool_rules: [{deny: [rm], action: deny}]\n")
+    answers = cli("explain", "used.jsonl", "--policy", "rm.yaml", "--json").lines
+    assert [line["decision"]["action"] for line in answers] == ["allow", "deny", "allow"]
 
 
 def test_explain_takes_a_file_of_events(cli: Any, ran: Any, place: Path) -> None:
