@@ -22,6 +22,7 @@ from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack, merge_policies
 from ..values.json_values import text_of
+from ..values.paths import path_steps
 from ..values.work_budget import Work
 from .certificate import check
 from .components import LEVELS, WARN, Standard
@@ -30,13 +31,15 @@ from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
 from .replaying import Replayed
 from .session_search import NothingCertificate, Side
-from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, literals
+from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
 """The directories of a run, unknown and known."""
 SHELLS: tuple[dict[str, str], ...] = ({}, {"shell": "bash"})
 """The shells that read a command line each in its own way."""
 MOST_CONTEXTS = 64
+OBJECTS = ("$.labels", "$.metadata")
+"""The paths of a context that have objects alone."""
 ONE_CONTEXT = "every run of a session has the same context"
 ONLY_TOOLS = "the agent has no other tools"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
@@ -140,7 +143,11 @@ class Inquiry(NamedTuple):
         around = [
             {**place, **shell} for place in (PLACES if _use(clauses, "within") else PLACES[:1]) for shell in shells
         ]
-        choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
+        choices = {
+            path: _distinguished(path, candidates(atoms, [{}]), clauses)
+            for path, atoms in tested.items()
+            if is_member(path_steps(path))
+        }
         made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
         for document, place in itertools.product(made, around):
@@ -309,7 +316,11 @@ def _differ_by_shell(clauses: Iterable[Clause]) -> bool:
 
 def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
     """Whether the contexts that were tried meet every set of the conditions at a path."""
-    if any(other != path and f"{other}.".startswith(f"{path}.") for other in tested):
+    steps = path_steps(path)
+    within = any(other != path and path_steps(other)[: len(steps)] == steps for other in tested)
+    if within or not steps or any(kind != "key" for kind, _ in steps):
+        return False
+    if path in OBJECTS and any(name != "exists" for name, _ in tested[path]):
         return False
     return are_covered(tested[path]) and not depend_on_directories(tested[path], RunContext())
 
