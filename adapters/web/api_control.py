@@ -7,10 +7,11 @@ import msgspec
 from starlette.responses import Response
 
 from proctor.policies.policy import ApprovalScope
+from proctor.policies.values.foreign_code import error_text
 from proctor.supervisor import UsageError
 from proctor.supervisor.control.kill_switch import Scope, scope_of
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.log import failure, logger
+from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
@@ -197,14 +198,17 @@ class StoreHealth:
             return self._found
 
     async def _poll(self) -> bool:
-        try:
-            with anyio.fail_after(PATIENCE_S):
+        why = f"no answer within {PATIENCE_S:g} s"
+        with anyio.move_on_after(PATIENCE_S):
+            try:
                 await self._store.runs(limit=1)
-        except (StoreError, TimeoutError) as error:
-            if self._found:
-                logger().warning("web.store_unreachable", **failure(error))
-            return False
-        return True
+            except StoreError as error:
+                why = error_text(error)
+            else:
+                return True
+        if self._found:
+            logger().warning("web.store_unreachable", error=why)
+        return False
 
 
 @operation("GET", HEALTH, views.Healthy, role=None)

@@ -88,8 +88,8 @@ def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.
 
 
 @needs_own_server  # type: ignore[untyped-decorator]
-def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path) -> None:
-    """The server goes on serving meanwhile, and does what it did before."""
+def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The server goes on serving meanwhile, and does what it did before; its log says why, in words."""
     database = OwnServer()
     try:
         database.start()
@@ -104,6 +104,8 @@ def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path) -> None
                 assert refused.data["code"] == "store_unreachable"
                 assert str(database.folder) not in refused.body.decode()
                 assert back.data == {"status": "ok"}
+        assert "error='no answer within 5 s'" in caplog.text
+        assert "Traceback" not in caplog.text
     finally:
         database.close()
 
