@@ -331,9 +331,9 @@ def _bytes(path: Path) -> bytes | None:
 
 def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads((data or b"").decode() or "{}")
+        found = json.loads((data or b"").decode("utf-8-sig") or "{}")
     except UnicodeError as error:
-        raise UsageError(f"`{path}` cannot be read: {str(error).lower()}") from error
+        raise UsageError(f"`{path}` cannot be read: the text is not UTF-8; save it as UTF-8") from error
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
         if error.doc[error.pos :].startswith(("//", "/*")):

@@ -45,25 +45,26 @@ COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it firs
     *((text, r"settings\.json") for text in ("{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}')),
     (f'{{"a": {"9" * 5_000}}}', "a number has too many digits"),
     ('{"a":' * 100_000, "nested too deeply"),
+    ('{"a": "\udce9"}', "the text is not UTF-8"),
     *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
 ])  # fmt: skip
 def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
     """The person is told which file to repair, and where a comment stands, which would be lost."""
     path = tmp_path / "settings.json"
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     with pytest.raises(UsageError, match=why):
         install(path, wanted(tmp_path))
     with pytest.raises(UsageError) as refused:
         install(path / "below", wanted(tmp_path))
 
-    assert path.read_text() == text
+    assert path.read_text(errors="surrogateescape") == text
     assert str(refused.value) == f"`{path}/below` cannot be read: not a directory"
 
 
 def test_half_a_character_stays_in_a_settings_file(tmp_path: Path) -> None:
-    """As programs in JavaScript write it where they cut a text."""
+    """As programs in JavaScript write it where they cut a text; an editor's byte order mark is no part of it."""
     path = tmp_path / "settings.json"
-    path.write_text('{"a": "cut \\ud83d, \\u00e9"}')
+    path.write_text('\ufeff{"a": "cut \\ud83d, \\u00e9"}')
     install(path, wanted(tmp_path))
 
     assert '"a": "cut \\ud83d, \u00e9"' in path.read_text()
