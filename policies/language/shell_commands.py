@@ -7,6 +7,7 @@ option that is named is meant in every spelling that the program has for it, at 
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ DYNAMIC = "dynamic"
 _UNREADABLE: tuple[str | None, ...] = (None, None)
 _REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
 """Options that give a command's own words another meaning."""
+MOST_AMONG = 200
+"""How many words of a program that may each begin a named command are followed."""
 _OF_TARGETS = split("make gmake ninja rake gradle gradlew mvn mvnw ant")
 """Programs that do whatever their words name, one after another."""
 
@@ -110,8 +113,7 @@ class NamedCommand:
         name = given[0]
         if name is None:
             return True
-        named = {name.casefold(), *names_of(name.rpartition("/")[2])}  # some file systems take `RM` for `rm`
-        if self.name.casefold() not in named and not _may_be_file(self.name, name):
+        if self.name.casefold() not in _called(name) and not _may_be_file(self.name, name):
             return False
         given = (name, *in_full(self.name, given[1:]))
         wanted = [*in_full(self.name, self._written.others)]
@@ -128,6 +130,11 @@ class NamedCommand:
             all(any(_may_mean(option, wanted) for option in found) for wanted in each.options)
             for each in self._spelled
         )
+
+
+def _called(name: str) -> set[str]:
+    """The names that a command goes by: some file systems take `RM` for `rm`."""
+    return {name.casefold(), *names_of(name.rpartition("/")[2])}
 
 
 def _may_be_file(named: str, given: str) -> bool:
@@ -154,10 +161,11 @@ def _may_mean(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> 
 class NamedCommands:
     """The commands that a `runs` names, each by its first words."""
 
-    __slots__ = ("_named",)
+    __slots__ = ("_called", "_named")
 
     def __init__(self, named: str | Sequence[str]) -> None:
         self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
+        self._called = frozenset(each.name.casefold() for each in self._named)
 
     def admit(self, line: str, shell: Shell = "bash") -> bool:
         """Whether every command that a line would run is known and named."""
@@ -180,9 +188,21 @@ class NamedCommands:
         return any(
             named.may_be(command)
             for given, among_words in commands_of(line, shell)
-            for command in _commands(given, among_words)
+            for command in self._commands(given, among_words)
             for named in self._named
         )
+
+    def _commands(self, given: Words, among_words: bool) -> Iterator[Words]:
+        from ..shell.programs import hands_on
+
+        name = given[0]
+        if name is None or not among_words:
+            yield given
+        if name is not None and (among_words or hands_on(name, given[1:])):
+            yield from _among(given, self._may_begin)
+
+    def _may_begin(self, name: str) -> bool:
+        return not self._called.isdisjoint(_called(name)) or any(_may_be_file(each, name) for each in self._called)
 
 
 @lru_cache(maxsize=1024)
@@ -215,29 +235,25 @@ def _words(part: LinePart) -> Words:
     return (part.name if part.name != DYNAMIC else part.argv[0], *list(behind)[1:])
 
 
-def _commands(given: Words, among_words: bool) -> Iterator[Words]:
-    from ..shell.programs import hands_on
-
-    name = given[0]
-    if name is None or not among_words:
-        yield given
-    if name is not None and (among_words or hands_on(name, given[1:])):
-        yield from _among(given)
-
-
-def _among(given: Words) -> Iterator[Words]:
+def _among(given: Words, may_begin: Callable[[str], bool]) -> Iterator[Words]:
     """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one, and
-    what an option holds may go on with it.
+    what an option holds may go on with it. Of very many, nobody can tell.
     """
-    for n, word in enumerate(given[1:], start=1):
-        after = [part for later in given[n + 1 :] for part in ([later] if later is None else later.split("="))]
-        inner = re.split(r"[^\w./-]+", word or "")
-        for name in {word or "", *re.split("[=:,@+]", word or ""), (word or "").lstrip("-"), (word or "")[2:]}:
-            if name:
-                yield (name, *after)
-        for at in range(len(inner) if len(inner) > 1 else 0):
-            if inner[at]:
-                yield (*inner[at:], *after)
+    left = MOST_AMONG
+    parts = [(None,) if word is None else word.split("=") for word in given]
+    for n, word in enumerate(given):
+        if n == 0 or word is None:
+            continue
+        inner = re.split(r"[^\w./-]+", word)
+        names = {word, *re.split("[=:,@+]", word), word.lstrip("-"), word[2:]}
+        begun = [(0, [name]) for name in names if name and may_begin(name)]
+        begun += [(at, inner) for at, name in enumerate(inner) if len(inner) > 1 and name and may_begin(name)]
+        for at, words in begun:
+            left -= 1
+            if left < 0:
+                yield _UNREADABLE
+                return
+            yield (*words[at:], *itertools.chain.from_iterable(parts[n + 1 :]))
 
 
 def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_between: bool) -> bool:

@@ -3,6 +3,7 @@
 `red` is the program that must not run. Each spelling is shown to run it in the real shell, and then to be found.
 """
 
+import time
 from pathlib import Path
 
 import pytest
@@ -394,6 +395,16 @@ ACTING = [
     *(("fuser -km x", "kill"), ("fuser --kill x", "kill"), ("ss -K dst x", "kill"), ("file -C -m x", "redirect")),
     *(("date -us x", "timedatectl"), ("date --set=x", "timedatectl"), ("hostname x", "hostnamectl")),
 ]
+
+
+@pytest.mark.parametrize(("word", "denied"), [("x", False), ("red", True)])
+def test_very_many_words_are_judged_soon(word: str, denied: bool) -> None:
+    """Of a program that is not known; of very many that may each begin what is denied, nobody can tell."""
+    line = f"unknown {f'{word} ' * 30_000}"
+    started = time.process_time()
+
+    assert NamedCommands("red now").reach(line) is denied
+    assert time.process_time() - started < 10, "each word was looked at with all words behind it, for a minute"
 
 
 def test_an_option_that_acts_counts_as_the_program_that_acts_so() -> None:
