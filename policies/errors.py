@@ -74,6 +74,8 @@ def wrong_type(wanted: str, given: object) -> str:
 
 def os_words(error: Exception) -> str:
     """What the system says of a failure, without number and path; of another error its own words."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the text is not UTF-8"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 

@@ -436,13 +436,13 @@ def _cursor(data: Mapping[str, Any], to: Permissions, file: str) -> None:
 
 def _mapping(value: Any, file: str, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f"{file}: `{name}` is a table of settings")
+        raise UsageError(f"{file}: expected a table of settings at `{name}`")
     return value
 
 
 def _texts(value: Any, file: str, name: str) -> Iterable[str]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
-        raise UsageError(f"{file}: `{name}` is a list of texts")
+        raise UsageError(f"{file}: expected a list of texts at `{name}`")
     return value
 
 
@@ -486,7 +486,7 @@ def read_permissions(agent: str) -> Permissions:
                 _codex_rules(text, found, str(path))
                 continue
             try:
-                reader(_mapping(_data(text, path), str(path), "file"), found, str(path))
+                reader(_mapping(_data(text, path), str(path), "$"), found, str(path))
             except (TypeError, AttributeError) as error:
                 raise UsageError(f"`{path}` is not as {agent} writes it: {error}") from None
     if not found.files:
@@ -509,7 +509,7 @@ def portable_call(tool: str, given: Mapping[str, Any], tools: Sequence[Tool]) ->
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None
 

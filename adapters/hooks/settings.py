@@ -333,7 +333,7 @@ def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
     try:
         found = json.loads((data or b"").decode("utf-8-sig") or "{}")
     except UnicodeError as error:
-        raise UsageError(f"`{path}` cannot be read: the text is not UTF-8; save it as UTF-8") from error
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}; repair the file first") from error
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
         if error.doc[error.pos :].startswith(("//", "/*")):

@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written(path: Path, data: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    path.write_text(data if isinstance(data, str) else json.dumps(data), errors="surrogateescape")
 
 
 def answer(text: str, name: str, value: str) -> str:
@@ -199,9 +199,11 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
 
 @pytest.mark.parametrize(("agent", "file", "text", "says"), [
     ("claude", "work/.claude/settings.json", "{", "cannot be read"),
-    ("claude", "work/.claude/settings.json", '{"permissions": []}', "`permissions` is a table"),
+    ("claude", "work/.claude/settings.json", '{"permissions": []}', "expected a table of settings at `permissions`"),
+    ("claude", "work/.claude/settings.json", "\ufeff[]", "expected a table of settings at `$`"),
+    ("claude", "work/.claude/settings.json", "\udce9", "the text is not UTF-8"),
     ("claude", "work/.claude/settings.json", '{"permissions": {"deny": "Bash"}}',
-        "`permissions.deny` is a list of texts"),
+        "expected a list of texts at `permissions.deny`"),
     ("claude", "work/.claude/settings.json", '{"permissions": {"deny": ["Bash(x"]}}',
         "`Bash(x` is no permission rule"),
     ("codex", "home/.codex/config.toml", "sandbox_mode = ", "cannot be read"),
