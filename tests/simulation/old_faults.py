@@ -39,8 +39,8 @@ def _nothing_missed(self: Any) -> Iterator[list[Any]]:
     yield []
 
 
-async def _never_settles(self: Any) -> None:
-    """A store that was silent at the end of a run is not asked again."""
+async def _never_settles(self: Any, *use: Any) -> None:
+    """A store that was silent, or failed, at the end of a run is not asked again."""
 
 
 async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
@@ -64,7 +64,8 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a reservation of a dead owner is lost": lambda: changed((memory_tables.Claims, "holds", lambda self, run_id,
         epoch: self._holds(epoch))),
     "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
-    "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ())),
+    "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ()),
+        (journal.Journal, "_settle_budgets", _never_settles)),
     "a worker asks without end": lambda: changed((Starts, "is_put_off", lambda self, session_id: False),
         (queue, "_RUNNING", RunFilter(begins="?"))),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
