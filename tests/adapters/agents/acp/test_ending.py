@@ -173,8 +173,7 @@ async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(
     scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing its input does not help either."""
-    monkeypatch.setattr("proctor.adapters.agents.acp.session.INTERRUPT_S", 0.1)
-    monkeypatch.setattr("proctor.adapters.agents.acp.session.LEAVE_S", 0.1)
+    monkeypatch.setattr("proctor.adapters.agents.acp.session.AcpSession.interrupt_s", 0.1)
     adapter = scripts.adapter({"say": "x"}, {"silence": True, "late": True}, stays=True)
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
 
