@@ -109,17 +109,6 @@ def test_kill_ends_a_run_of_another_process(cli: Any, silent: str, target: str) 
     assert code == 3
 
 
-def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Any, silent: str) -> None:
-    """A run whose process died ends with one event that says so."""
-    with going(silent) as process:
-        started = until(process, "run_started")
-    killed = cli("kill", "--run", started["run_id"], "--json")
-    end = cli("show", started["run_id"], "--json").lines[-1]
-
-    assert (killed.code, killed.lines[0]["ended"]) == (0, True)
-    assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
-
-
 def test_kill_needs_exactly_one_target_that_goes_on(cli: Any, ran: Any) -> None:
     """Neither none nor two, none that is over or that nobody knows; it waits for a number of seconds."""
     waits = cli("kill", "--all", "--wait", "nan")

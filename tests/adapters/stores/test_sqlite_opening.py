@@ -120,13 +120,6 @@ def test_a_file_that_is_not_a_store_is_refused_and_left_as_it_was(tmp_path: Path
     assert {name: data for name, data in after.items() if data or name in before} == before
 
 
-def test_a_pipe_is_no_store(tmp_path: Path) -> None:
-    """It is not read, which could wait for ever."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StoreError, match="is a pipe or a device, not a store; name a file"):
-        SQLiteStore(tmp_path / "pipe")
-
-
 def test_a_file_without_a_byte_is_a_new_store(tmp_path: Path) -> None:
     """As one made by `mktemp` is."""
     path = tmp_path / "record.db"
