@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { callShown } from "./call.js";
 import { Keyed, fill, h, sentence, toast } from "./dom.js";
-import { duration, moment } from "./format.js";
+import { beginning, duration, moment } from "./format.js";
 
 const SECOND_TAP_MS = 600;
 
@@ -211,7 +211,7 @@ function why(approval) {
 }
 
 function about(approval) {
-  const run = h("a", { href: `#/run/${encodeURIComponent(approval.run_id)}` }, approval.prompt || approval.run_id);
+  const run = h("a", { href: `#/run/${encodeURIComponent(approval.run_id)}` }, beginning(approval.prompt) || approval.run_id);
   const facts = [
     ["Run", run],
     ["Agent", approval.provider],

@@ -57,6 +57,9 @@ export const limitName = (name) => LIMITS[name] ?? name;
 
 export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
 
+/** The beginning of a prompt, which may be pages long: a run's timeline has it whole. */
+export const beginning = (prompt) => (prompt.length > 300 ? `${prompt.slice(0, 300)}…` : prompt);
+
 /** A value as text: what is text as it is, anything else as JSON. */
 export function text(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "";

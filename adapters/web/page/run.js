@@ -3,7 +3,7 @@
 import { follow, get, post } from "./api.js";
 import { Card, showCards, tellOfOthers } from "./approvals.js";
 import { Keyed, ask, fill, h, sentence, toast } from "./dom.js";
-import { amount, duration, limitName, moment, number, usd } from "./format.js";
+import { amount, beginning, duration, limitName, moment, number, usd } from "./format.js";
 import { Timeline } from "./timeline.js";
 
 const MOST_EVENTS = 5000;
@@ -87,7 +87,7 @@ export class Run {
 
   async refresh() {
     const run = (this.run = await get(this.path));
-    this.title = run.prompt || run.run_id;
+    this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);
     this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
     fill(this.pill, run.waiting ? "waiting" : run.status);

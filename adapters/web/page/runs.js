@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Keyed, fill, h } from "./dom.js";
-import { amount, counted, duration, moment, number, short, usd } from "./format.js";
+import { amount, beginning, counted, duration, moment, number, short, usd } from "./format.js";
 import { Bar } from "./run.js";
 
 const STATES = [
@@ -126,7 +126,7 @@ class Row {
     this.link.setAttribute("href", `#/run/${encodeURIComponent(run.run_id)}`);
     this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
     fill(this.pill, run.waiting ? "waiting" : run.status);
-    fill(this.prompt, run.prompt || "(no prompt)");
+    fill(this.prompt, beginning(run.prompt) || "(no prompt)");
     fill(this.meta, facts(run));
     this.mark.hidden = !run.violations;
     fill(this.mark, counted(run.violations, "violation"));

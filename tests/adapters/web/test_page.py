@@ -392,6 +392,7 @@ def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> No
         card.get_by_role("link").click()
         expect(tab.locator(".line")).to_contain_text(shown)
         assert tab.get_by_role("heading", level=1).bounding_box()["height"] < 100
+        assert len(tab.title()) < 400
         assert tab.get_by_label("Note").bounding_box()["width"] > 200
         assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
         assert "taken" not in tab.title()
