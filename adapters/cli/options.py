@@ -177,8 +177,8 @@ def read_text(file: str) -> tuple[str, str]:
         data = _standard_input() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8"), name
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise PolicyError([Problem(message="the text is not UTF-8", file=name, line=line)]) from None
+        line, hint = data.count(b"\n", 0, error.start) + 1, "save the file as UTF-8"
+        raise PolicyError([Problem(message=os_words(error), file=name, line=line, suggestion=hint)]) from None
     except OSError as error:
         reason = os_words(error)
         raise PolicyError([Problem(message=f"cannot read the file: {reason}", file=name)]) from None

@@ -30,9 +30,11 @@ def test_a_store_as_it_was_written_is_reported_as_such(cli: Any, store: Path) ->
     assert heads["sessions"] == report["heads"]["sessions"]
 
 
-def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path) -> None:
-    """The exit code is 1, the finding names session and record; no heads of such a store are printed."""
-    assert cli("audit", "head", "-o", "heads.json").code == 0
+def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path, place: Path) -> None:
+    """The exit code is 1, the finding names session and record; no heads of such a store are printed. An editor may
+    have put a byte order mark before what was kept.
+    """
+    place.joinpath("heads.json").write_text("\ufeff" + cli("audit", "head").out)
     assert cli("audit", "verify", "--anchor", "heads.json").code == 0
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("DELETE FROM events WHERE seq > 5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
@@ -312,7 +313,7 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 def read_heads(path: Path) -> Heads:
     """Read a checkpoint. Raises UsageError for a file that has none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Heads)
+        return msgspec.json.decode(path.read_bytes().removeprefix(BOM_UTF8), type=Heads)
     except NOT_JSON as error:
         raise UsageError(f"`{path}` is not a checkpoint of `proctor audit head`: {json_words(error)}") from None
 
