@@ -185,7 +185,7 @@ class HookDecider:
             session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
             session.go_on(record, at)
             if hook_input.kind in ("prompt", "session_end"):
-                self._end_calls(client, hook_input.transcript_path, session, record, at)
+                self._end_calls(client, hook_input.transcript_path, session, record, at, is_whole=True)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
             if hook_input.parent_id and whole.note(note := AGENT_NOTE + str(hook_input.agent_id)) is None:
                 whole.keep(note, b"")
@@ -222,7 +222,11 @@ class HookDecider:
             if not gone:
                 return None
             call_id = approval.request.call.id
-            ended = {call_id: False} if client.ended is None else client.ended(hook_input.transcript_path, [call_id])
+            ended = (
+                {call_id: False}
+                if client.ended is None
+                else client.ended(hook_input.transcript_path, [call_id], False)
+            )
             if (granted := ended.get(call_id)) is None:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
@@ -294,18 +298,25 @@ class HookDecider:
                 pass
             self._keep(given, session)
         calls = self._sessions[session_id][0].open_calls
-        if calls and client.ended(watched.log, calls):
+        if calls and client.ended(watched.log, calls, False):
             with self._gone_on(client, session_id) as (session, record, at):
-                self._end_calls(client, watched.log, session, record, at)
+                self._end_calls(client, watched.log, session, record, at, is_whole=False)
             self._keep(given, session)
 
     def _end_calls(
-        self, client: HookClient, log: str, session: HookedSession, record: HookRecord, at: datetime
+        self,
+        client: HookClient,
+        log: str,
+        session: HookedSession,
+        record: HookRecord,
+        at: datetime,
+        *,
+        is_whole: bool,
     ) -> None:
         """Record of the session's open calls what the client's log alone tells."""
         if client.ended is not None and (calls := session.open_calls):
             given = HookInput(kind=None, event="", session_id=session.client_id)
-            for call_id, ran in client.ended(log, calls).items():
+            for call_id, ran in client.ended(log, calls, is_whole).items():
                 Hook(client, given, session, record, at, self._opening).ended(call_id, ran=ran)
 
     def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:

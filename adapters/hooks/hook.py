@@ -101,7 +101,10 @@ class Hook:
             return self._end_calls([call_id], "the client did not run it")
         self._session.supposed.add(call_id)
         self._input = msgspec.structs.replace(
-            self._input, tool_use_id=call_id, tool_name=current.name, error="its person interrupted it"
+            self._input,
+            tool_use_id=call_id,
+            tool_name=current.name,
+            error="its person interrupted it, or no hook was heard",
         )
         self._failed()
 

@@ -177,7 +177,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         lowest: the lowest version whose hooks refuse whatever happens to them; empty where that is not known.
         fails_open: what the client runs without a decision; empty where nothing is known.
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
-            person, each with whether it ran: no hook tells of it.
+            person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
         goes_on: whether, by its log, it goes on by itself with what was prompted, now that a response is over.
         ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
         tells_usage: its hooks say what was used.
@@ -197,7 +197,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     hears: Literal["call", "permission"] | None = None
     lowest: str = ""
     fails_open: tuple[str, ...] = ()
-    ended: Callable[[str, Collection[str]], Mapping[str, bool]] | None = None
+    ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     goes_on: Callable[[str], bool] = lambda log: False
     ends_by: tuple[str, ...] = ()
     tells_usage: bool = False

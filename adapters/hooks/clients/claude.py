@@ -143,16 +143,17 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
     return {**GUARDS, "env": messages.kept_empty(UNSET, environment)}
 
 
-def ended(log: str, call_ids: Collection[str]) -> dict[str, bool]:
+def ended(log: str, call_ids: Collection[str], is_whole: bool) -> dict[str, bool]:
     """Of these calls, those that a person refused or interrupted, each with whether it ran: by the ends of the logs
-    of a session and of its subagents.
+    of a session and of its subagents. Once hooks have told all they will, any other that has a result has run, too.
     """
     found: dict[str, bool] = {}
+    marks = (*_MARKS, *(call_id.encode() for call_id in call_ids if is_whole))
     below = nlargest(_MOST_LOGS, logs_below(Path(log)), key=_changed_at) if log else ()
     for path in (Path(log), *below):
         for line in _last_lines(path):
-            if any(mark in line for mark in _MARKS) and (row := _row(line)) is not None and row.is_end:
-                found |= {part.tool_use_id: row.ran for part in row.message.content}
+            if any(mark in line for mark in marks) and (row := _row(line)) is not None and (is_whole or row.is_end):
+                found |= {part.tool_use_id: row.ran or not row.is_end for part in row.message.content}
     return {call_id: found[call_id] for call_id in call_ids if call_id in found}
 
 

@@ -241,6 +241,28 @@ def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
 
 
 @pytest.mark.claude
+@pytest.mark.parametrize("at", [True], ids=["http"], indirect=True)
+def test_a_call_that_ran_while_nobody_heard_hooks_is_on_record_and_counts(at: AtTheTerminal, site: Any) -> None:
+    """The process that judges was ended while the question stood, and comes again with the next prompt."""
+    (at.store.parent / "policy.yaml").write_text(f"{ASKS}limits: {{max_tool_calls: {{max: 1, scope: session}}}}\n")
+    at.prompts("touch by-key", "ls")
+    at.asks("touch by-key")
+    waiting(site)
+    end_daemons(at.store)
+    while not (at.cwd / "by-key").exists():
+        at.terminal.press("1" if at.terminal.shows(QUESTION) else "")
+    at.terminal.until("all done")
+    at.prompts("touch never")
+    until_recorded(at, "tool_call_denied")
+
+    assert recorded(at.store, "tool_approval_granted", "tool_call_failed") == [
+        "tool_approval_granted",
+        "tool_call_failed",
+    ]
+    assert not (at.cwd / "never").exists()
+
+
+@pytest.mark.claude
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTerminal, site: Any) -> None:
     """It works in the background, in the run that started it, which ends with the response to its report."""
