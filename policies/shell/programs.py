@@ -18,7 +18,7 @@ from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
-from .words import HARMLESS_TARGETS, UNSEEN, Shell, Word, literal, split
+from .words import HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
 _SHELLS = """
@@ -426,7 +426,8 @@ class CommandCollector:
         """Add a place that runs something unknown."""
         self._parts.append(LinePart(name=DYNAMIC, command=source, exact=False, reason=reason))
 
-    def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False) -> None:
+    def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False, depth: int = 0) -> None:
+        check_depth(depth)
         path = words[0].text
         if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters
             self._dynamic_words(words, source, "its name is known only when it runs")
@@ -451,7 +452,7 @@ class CommandCollector:
             elif nested.line is not None:
                 self._read(nested.line, nested.shell)
             else:
-                self._simple(nested.words, " ".join(word.source for word in nested.words))
+                self._simple(nested.words, " ".join(word.source for word in nested.words), depth=depth + 1)
 
     def _dynamic_words(self, words: Sequence[Word], source: str, reason: str, *, among_words: bool = False) -> None:
         part = _part(DYNAMIC, source, words)
