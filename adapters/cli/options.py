@@ -34,6 +34,7 @@ from proctor.policies.errors import PolicyError, Problem, os_words, read_each
 from proctor.policies.events import Unrecognized
 from proctor.policies.reading.schema import did_you_mean
 from proctor.policies.values.amounts import counted
+from proctor.policies.values.globs import is_plain
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
@@ -95,6 +96,8 @@ def tool_names(given: str | None) -> list[str] | None:
     names = [name.strip() for name in given.split(",") if name.strip()]
     if not names:
         raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
+    if pattern := next((name for name in names if not is_plain(name)), None):
+        raise click.UsageError(f"`--tools {pattern}` is a pattern: name each tool, or leave the option out")
     return names
 
 

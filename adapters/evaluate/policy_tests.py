@@ -20,6 +20,7 @@ from proctor.policies.reading.rewriting import expect_keys
 from proctor.policies.reading.schema import Open, did_you_mean
 from proctor.policies.reading.sources import read_source
 from proctor.policies.reading.tree import ListNode, MapNode, Node, ProblemReport, Scalar, join
+from proctor.policies.values.globs import is_plain
 from proctor.policies.values.model_base import Amount, Issue, Name, Natural, Record
 
 from ..kit.client_tools import CLIENTS, tools_of
@@ -461,6 +462,9 @@ class ExpectedProof(Record, frozen=True):
                 except PolicyError as error:
                     problem = error.problems[0]
                     yield (kind,), f"{problem.message}: {problem.suggestion}"
+        for n, name in enumerate(self.tools):
+            if not is_plain(name):
+                yield ("tools", n), f"`{name}` is a pattern: name each tool, or leave `tools` out"
 
 
 class PreparedProof(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_o
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack, merge_policies
+from ..values.globs import is_plain
 from ..values.json_values import text_of
 from ..values.paths import path_steps
 from ..values.work_budget import Work
@@ -108,6 +109,8 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
     tools = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
     if not tools or not all(isinstance(each, str | Tool) for each in tools):
         raise ValueError(wrong_type("a list of tools", given))
+    if pattern := next((each for each in tools if isinstance(each, str) and not is_plain(each)), None):
+        raise ValueError(f"`{pattern}` is a pattern: name each tool, or none for any")
     return tools
 
 

@@ -322,6 +322,7 @@ def test_test_files_prove_as_well(cli: Any, proved: Any, place: Path) -> None:
 @pytest.mark.parametrize(("block", "words"), [
     ("{name: nothing}", "a question has one of"),
     ("{reach: pay, unreachable: pay}", "this has 2"),
+    ('{reach: pay, tools: ["p*"]}', "`p*` is a pattern: name each tool, or leave `tools` out"),
     ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
     ("{property: missing.yaml}", "missing.yaml"),
     ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),

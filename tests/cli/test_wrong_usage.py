@@ -56,6 +56,7 @@ WRONG = {
     "graph none.yaml": "none.yaml: error: cannot read the file",
     "graph org.yaml --trace none.jsonl": "none.jsonl: no such file",
     "graph org.yaml --trace two.jsonl": "`two.jsonl` holds 2 sessions; `--trace` takes a file with one",
+    "prove org.yaml --tools a,mcp__*": "`--tools mcp__*` is a pattern: name each tool, or leave the option out",
     "eval one.jsonl": "`--policy FILE` is missing; `proctor eval --help` shows the usage",
     "serve --port 80": "there is no option `--port`; `proctor serve --help` shows the usage",
     "eval --polcy x": "there is no option `--polcy`; did you mean `--policy`?",

@@ -177,6 +177,7 @@ def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
             "expected a tool's name, got a value of type `int`",
         ),
         (lambda: verify(Policy(name="p"), reach="x", tools=1), "expected a list of tools, got a value"),  # type: ignore[arg-type]
+        (lambda: verify(Policy(name="p"), reach="x", tools=["mcp__*"]), "`mcp__.*` is a pattern: name each tool"),
         (lambda: loosened([Policy(name="p")]), "expected a policy, got a value of type `list`"),  # type: ignore[arg-type]
         (lambda: decode_event("\ud800"), "not an event: "),
         (lambda: compile_policy(Policy(name="p", tool_rules=[Deny(["\ud800"])])), "text has an incomplete character"),
