@@ -300,7 +300,7 @@ def event_words(event: Mapping[str, Any]) -> str:
     if "user_message" in event:
         return escape_control(f"the user writes {encoded(event['user_message'])}")
     if "turn" in event:
-        return f"turn {event['turn']} begins"
+        return f"turn {event['turn']} begins" + (f" in run {event['run']}" if "run" in event else "")
     if "budget" in event:
         return escape_control(f"other runs have used up the budget `{event['budget']}`")
     runs = f"{event['runs']:,} runs use" if event["runs"] > 1 else "a run uses"

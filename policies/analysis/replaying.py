@@ -98,7 +98,7 @@ class _Replay:
         self.session: list[dict[str, Any]] = []
         self.refusing: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
-        self.turn, self.run_number = 1, 1
+        self.turn = self.shown_turn = self.run_number = 1
         self.flying: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def run(self, steps: Sequence[SessionStep], values: list[str]) -> Replayed:
@@ -157,8 +157,10 @@ class _Replay:
     def _resumed(self, ended: type[ev.Event]) -> Violation | bool | None:
         """The run ends so, and the session goes on in another."""
         self._both(ended(run_id=f"run-{self.run_number}"))
+        if self.turn > self.shown_turn:
+            self.before.append({"turn": self.turn, "run": self.run_number})
         self.run_number += 1
-        self.turn = 1
+        self.turn = self.shown_turn = 1
         self.flying.clear()
         found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
@@ -191,6 +193,7 @@ class _Replay:
         shown: dict[str, Any] = {"tool": call.name, "input": input, "decision": decision.action}
         if several or self.run_number > 1:
             shown |= {"turn": self.turn, "run": self.run_number}
+            self.shown_turn = self.turn
         if self.before:
             shown["before"], self.before = self.before, []
         wants = step.outcome == REFUSED

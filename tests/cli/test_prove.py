@@ -191,6 +191,22 @@ nets:
     assert cli("eval", "--policy", "policy.yaml", "found.jsonl").code == 0
 
 
+def test_turns_of_an_earlier_run_are_shown_and_written(cli: Any, place: Path) -> None:
+    """Without them the call would be denied."""
+    place.joinpath("turns.yaml").write_text("""\
+name: turns
+on_violation: deny
+limits: {max_turns: {max: 2, action: cancel}}
+rules: [{type: precondition, tool: pay, requires: [{turns_gte: 2}]}]
+""")
+    found = cli("prove", "turns.yaml", "--reach", "pay", "--write-session", "found.jsonl")
+
+    assert "      turn 2 begins in run 1\n   1. pay()\n        allow, running, turn 1 of run 2\n" in found.out
+    assert cli("eval", "--policy", "turns.yaml", "found.jsonl").code == 0
+    nowhere = cli("prove", "turns.yaml", "--reach", "pay", "--write-test", "gone/found.yaml")
+    assert (nowhere.code, "there is no folder `gone`" in nowhere.err) == (2, True)
+
+
 def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -> None:
     """It says so, and the exit code stays."""
     answer = proved("--same-as", "payments.yaml", "--write-test", "found.yaml")

@@ -236,7 +236,7 @@ def _write(
     if write_test:
         folder = Path(write_test).parent
         text = written_test(record, [os.path.relpath(file, folder) for file in policies], adapter or "")
-        if why := why_no_test(record, text, folder):
+        if folder.is_dir() and (why := why_no_test(record, text, folder)):
             note(f"`{write_test}` is not written: {why}; `--write-session FILE` keeps the session")
         else:
             with replaced(write_test) as file:
