@@ -117,8 +117,8 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
         if common.type in EVENT_TYPES:
             raise EventError(f"`{common.type}` event: {json_words(error)[:200]}") from None
         raw = _raw.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeError, TypeError):
-        raise EventError(f"not an event: {json_words(error)[:200]}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError, TypeError) as unread:
+        raise EventError(f"not an event: {json_words(unread)[:200]}") from None
     return Unrecognized(**{name: getattr(common, name) for name in _STAMPS}, raw=raw)
 
 
