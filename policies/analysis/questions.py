@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import PolicyError, wrong_type
-from ..events.run_context import RunContext, Tool
+from ..events.run_context import PORTABLE, RunContext, Tool
 from ..language.conditions import Condition, all_in
 from ..language.facts import NoCall
 from ..language.predicates import compile_when
@@ -43,6 +43,7 @@ OBJECTS = ("$.labels", "$.metadata")
 """The paths of a context that have objects alone."""
 ONE_CONTEXT = "every run of a session has the same context"
 ONLY_TOOLS = "the agent has no other tools"
+OWN_NAMES = "each tool goes by its own name alone, and by no portable one"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
 
 
@@ -223,6 +224,9 @@ class Direction:
             self._found.append(Implication("unknown", gap))
         if inquiry.tools is not None:
             self._found.append(Implication("proved", "", bounded=(ONLY_TOOLS,)))
+        patterns = {name for each in clauses for clause in each for name in clause.patterns(*clause.roles.all())}
+        if not table and any(name.casefold() in PORTABLE for name in patterns):
+            self._found.append(Implication("proved", "", bounded=(OWN_NAMES,)))
         if any(clause.record.when for each in clauses for clause in each):
             self._found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
 

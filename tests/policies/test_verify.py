@@ -16,7 +16,8 @@ import yaml
 
 from proctor.policies import Check, Proved, Refuted, Unknown, load_policies, merge_policies, parse_policies, verify
 from proctor.policies.analysis.certificate import check
-from proctor.policies.events.run_context import RunContext
+from proctor.policies.analysis.questions import OWN_NAMES
+from proctor.policies.events.run_context import RunContext, Tool
 from proctor.policies.policy import Policy
 from proctor.policies.stack.clauses import clauses_of
 from tests.fuzz.broken_policies import told_apart, variants
@@ -60,6 +61,17 @@ def test_a_call_can_be_reached_or_never() -> None:
     found = verify(policy(TESTED), reach=main)
     assert [step["tool"] for step in found.session] == ["test", "push"]
     assert isinstance(verify(policy(TESTED), reach="push", tools=["push"]), Proved)
+
+
+@pytest.mark.parametrize(
+    ("tools", "taken"), [(["run"], True), ([Tool(name="run", acts=("bash",))], False), (None, True)]
+)
+def test_an_answer_about_a_portable_name_says_when_no_tool_is_known_to_go_by_it(tools: Any, taken: bool) -> None:
+    """`bash` is what the agent of the table calls `run`."""
+    answer = verify(policy(tool_rules=[{"allow": ["run"]}]), reach="bash", tools=tools)
+
+    assert isinstance(answer, Proved if taken else Refuted)
+    assert (OWN_NAMES in answer.explored["bounded"]) is taken
 
 
 def test_every_context_is_looked_at_unless_one_is_given() -> None:
