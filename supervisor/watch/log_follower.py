@@ -7,7 +7,7 @@ leaves, another leads. So each event is read once for all of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,20 @@ KEPT_BYTES = 32 * 1024 * 1024
 """How many events of this process, and bytes, are kept for the next read, so that they need not be decoded."""
 
 
+async def log_after(store: EventLog, position: int, digest: bytes) -> AsyncGenerator[LogEntry]:
+    """The entries after the one of this position and digest. Raises StoreError, also if that is there no more."""
+    there = not position
+    async with closing(store.log(after=max(position - 1, 0))) as entries:
+        async for entry in entries:
+            if entry.position > position:
+                yield entry
+            elif entry.digest != digest:
+                break
+            there = True
+    if not there:
+        raise StoreError("the store lacks what was read of it: an older copy took its place", kind="gone")
+
+
 class LogFollower:
     """Offers new entries of a store's log to buffers.
 
@@ -94,6 +108,7 @@ class LogFollower:
         self._of_session: dict[str, set[Buffer]] = {}
         self._of_all: set[Buffer] = set()
         self._position: int | None = None
+        self._digest = b""
         self._token = 0
         self._leading: anyio.CancelScope | None = None
         self._waiting: dict[Buffer, None] = {}
@@ -110,12 +125,20 @@ class LogFollower:
         self._group(buffer).add(buffer)
         if self._position is None:
             try:
-                position = (await self._store.place()).position
+                position, digest = await self._latest()
             except BaseException:
                 self.leave(buffer)
                 raise
             if self._position is None:
-                self._position = position
+                self._position, self._digest = position, digest
+
+    async def _latest(self) -> tuple[int, bytes]:
+        """The position of the latest entry, and its digest."""
+        position = (await self._store.place()).position
+        async with closing(self._store.log(after=max(position - 1, 0))) as entries:
+            async for entry in entries:
+                return position, entry.digest
+        return position, b""
 
     def leave(self, buffer: Buffer) -> None:
         """Offer `buffer` nothing more, and wake its subscriber."""
@@ -173,17 +196,14 @@ class LogFollower:
                 self._leading = None
 
     async def _read_new(self) -> None:
-        """Offer the log's entries after the last position read. Raises StoreError, also if the log ends before it."""
+        """Offer the log's entries after the last one read. Raises StoreError, also if that is no longer there."""
         if self._position is None:
             return
-        read = self._position
-        async with closing(self._store.log(after=self._position)) as entries:
+        async with closing(log_after(self._store, self._position, self._digest)) as entries:
             async for entry in entries:
-                self._position = entry.position
+                self._position, self._digest = entry.position, entry.digest
                 entry.event = self._own.pop((entry.session_id, entry.seq), None)
                 self._offer(entry)
-        if self._position == read and (await self._store.place()).position < read:
-            raise StoreError("the store ends before what was read of it: an older copy took its place", kind="gone")
 
     def _offer(self, entry: LogEntry) -> None:
         for buffer in self._of_session.get(entry.session_id, ()):

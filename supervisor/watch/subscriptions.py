@@ -21,7 +21,7 @@ from ..errors import StoreError, UsageError
 from ..ports.store import Store, closing
 from ..ports.stored_types import GOING_ON, LogEntry, LogPosition
 from ..store.records import event_of
-from .log_follower import CAPACITY, Buffer, LogFollower
+from .log_follower import CAPACITY, Buffer, LogFollower, log_after
 
 START = "start"
 """The cursor before the first stored event."""
@@ -144,6 +144,7 @@ class LogCursor(EventCursor):
         super().__init__(store, after)
         self._tenant = tenant
         self._store_id = ""
+        self._latest = (0, b"")
 
     @property
     def cursor(self) -> int | str:
@@ -154,9 +155,13 @@ class LogCursor(EventCursor):
         self._store_id, self._position = now.store_id, _position(self._after, now)
 
     def _stored(self) -> AsyncIterator[LogEntry]:
+        position, digest = self._latest
+        if position and position == self._position and self._tenant is None:
+            return log_after(self._store, position, digest)
         return self._store.log(after=self._position, tenant=self._tenant)
 
     def _placed(self, stored: LogEntry) -> Placed:
+        self._latest = stored.position, stored.digest
         return stored.position, event_of(stored)
 
     def new_event(self, entry: LogEntry) -> Placed | None:

@@ -380,8 +380,13 @@ async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
         standby.close()
 
 
-async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and_who_follows_is_told() -> None:
-    """As a standby that took over before it had them: no call runs whose record would have a gap."""
+@pytest.mark.parametrize("since", [0, 30])
+async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and_who_follows_is_told(
+    since: int,
+) -> None:
+    """As a standby that took over before it had them: no call runs whose record would have a gap. Who follows is told
+    also if so much was stored since that there is more than before.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(closing(OwnServer()))
         proxy = stack.enter_context(closing(CuttingProxy(server.folder)))
@@ -399,6 +404,7 @@ async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and
             (copies[0].data / "standby.signal").unlink()
             copies[0].start()
             proxy.lead_to(copies[0].folder)
+            await store.append([message(str(n)) for n in range(since)])
             with pytest.raises(StoreError, match="an older copy"):
                 await anext(following)
 
