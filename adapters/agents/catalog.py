@@ -53,6 +53,17 @@ class AgentSpec(NamedTuple):
         return self.name.removeprefix("acp: ")
 
 
+def _over_acp(program: str, about: str, package: str, first_run: str | None = None) -> AgentSpec:
+    return AgentSpec(
+        name=f"acp: {program}",
+        about=f"{about} over ACP",
+        install=f"npm install -g {package}",
+        programs=(program,),
+        command=program,
+        first_run=first_run,
+    )
+
+
 SPECS: Final = (
     AgentSpec(
         name="claude",
@@ -77,36 +88,10 @@ SPECS: Final = (
         first_run="codex {task}",
         probed=True,
     ),
-    AgentSpec(
-        name="acp: opencode",
-        about="opencode over ACP",
-        install="npm install -g opencode-ai",
-        programs=("opencode",),
-        command="opencode",
-        first_run="acp {task} -- opencode acp",
-    ),
-    AgentSpec(
-        name="acp: gemini",
-        about="Gemini CLI over ACP",
-        install="npm install -g @google/gemini-cli",
-        programs=("gemini",),
-        command="gemini",
-        first_run="acp {task} -- gemini --acp",
-    ),
-    AgentSpec(
-        name="acp: claude-agent-acp",
-        about="Claude Code over ACP",
-        install="npm install -g @agentclientprotocol/claude-agent-acp",
-        programs=("claude-agent-acp",),
-        command="claude-agent-acp",
-    ),
-    AgentSpec(
-        name="acp: codex-acp",
-        about="Codex over ACP",
-        install="npm install -g @agentclientprotocol/codex-acp",
-        programs=("codex-acp",),
-        command="codex-acp",
-    ),
+    _over_acp("opencode", "opencode", "opencode-ai", "acp {task} -- opencode acp"),
+    _over_acp("gemini", "Gemini CLI", "@google/gemini-cli", "acp {task} -- gemini --acp"),
+    _over_acp("claude-agent-acp", "Claude Code", "@agentclientprotocol/claude-agent-acp"),
+    _over_acp("codex-acp", "Codex", "@agentclientprotocol/codex-acp"),
     AgentSpec(name="acp", about="any other ACP agent", adapter="acp.adapter:AcpAdapter", probed=True),
     AgentSpec(
         name="amp",

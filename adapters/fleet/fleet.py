@@ -7,12 +7,13 @@ it. Ray is used only to find, add and remove workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from anyio.to_thread import run_sync
 
 from proctor.policies import events as ev
 from proctor.policies.errors import Violation
@@ -172,7 +173,6 @@ class FleetHandle:
             token = await wait_again(self._store, token, LOOK_S)
 
 
-T = TypeVar("T")
 _LOOK_S: Final = 0.1
 
 
@@ -218,7 +218,7 @@ class Fleet:
     ) -> None:
         self._subscriptions.close()
         with anyio.CancelScope(shield=True):
-            await _in_thread(self._placing.disconnect)
+            await run_sync(self._placing.disconnect)
             if self._own is not None:
                 await self._own.aclose()
 
@@ -234,12 +234,12 @@ class Fleet:
         """
         if self._named is None:
             raise UsageError("workers elsewhere open the store themselves: give the fleet its URL or path")
-        await _in_thread(partial(self._placing.place, self._named, workers=workers, max_running=max_running))
+        await run_sync(partial(self._placing.place, self._named, workers=workers, max_running=max_running))
         return await self.status()
 
     async def status(self) -> list[WorkerStatus]:
         """Every worker on the cluster. Raises UsageError if there is no cluster."""
-        return await _in_thread(self._placing.status)
+        return await run_sync(self._placing.status)
 
     async def drain(self, *, node: str | None = None, timeout_s: float = 3600.0) -> list[WorkerStatus]:
         """Stop workers from claiming runs, wait until their runs have ended, and remove them.
@@ -271,7 +271,7 @@ class Fleet:
             if left[one.name].state != "drained" or one.state == "drained":
                 left[one.name] = one
             order = self._placing.remove if left[one.name].state == "drained" else self._placing.drain
-            await _in_thread(partial(order, one.name))
+            await run_sync(partial(order, one.name))
         return not there
 
     async def start(self, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None) -> FleetHandle:
@@ -334,7 +334,3 @@ class Fleet:
 def _everywhere(named: str | os.PathLike[str]) -> str:
     """The name of a store for other processes of this machine: a path is absolute."""
     return os.fspath(named) if is_url(named) else os.path.abspath(named)
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    return await anyio.to_thread.run_sync(function)

@@ -81,16 +81,13 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
 
-class _Watched:
+class _Watched(msgspec.Struct, eq=False):
     """The client of a session whose run goes on, its log and process, and when its lease was renewed."""
 
-    __slots__ = ("client", "log", "process", "renewed")
-
-    def __init__(self, client: HookClient, log: str, process: Owner, renewed: float) -> None:
-        self.client = client
-        self.log = log
-        self.process = process
-        self.renewed = renewed
+    client: HookClient
+    log: str
+    process: Owner
+    renewed: float
 
 
 class HookDecider:

@@ -133,7 +133,7 @@ def marked_environment(
         call_id: the call that the process is started for, if it is for one.
     """
     given = {name: value for name, value in (os.environ if env is None else env).items() if name not in NOT_FOR_RUNS}
-    return {**given, **_marks(mark, call_id), **trace_environment(run_of(mark))}
+    return {**given, **_marks(mark, call_id), **_carried.get(run_of(mark), {})}
 
 
 class ProcessTree:
@@ -437,8 +437,3 @@ def carry_trace(run_id: str, carrier: Mapping[str, str]) -> None:
         _carried[run_id] = {name.upper(): value for name, value in carrier.items()}
     else:
         _carried.pop(run_id, None)
-
-
-def trace_environment(run_id: str) -> Mapping[str, str]:
-    """The variables (TRACEPARENT, TRACESTATE) that a run's processes get."""
-    return _carried.get(run_id, {})

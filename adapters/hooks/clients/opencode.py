@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,110 +21,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "session.idle": "stop",
     "session.deleted": "session_end",
 }
-
-_PLUGIN: Final = """// Written by `proctor hook install`; `proctor hook uninstall` removes it.
-import { spawn } from "node:child_process"
-
-const WORDS = %s
-
-function started(event) {
-  return new Promise((resolve, reject) => {
-    // A folder's `.env` would change how it starts.
-    const env = { HOME: process.env.HOME }
-    const child = spawn(WORDS[0], WORDS.slice(1), { stdio: ["pipe", "pipe", "ignore"], env })
-    let text = ""
-    child.on("error", reject)
-    child.stdin.on("error", reject)
-    child.stdout.on("data", (part) => { text += part })
-    child.on("close", (code) => {
-      try {
-        if (code !== 0) throw new Error(`exit ${code}`)
-        resolve(text ? JSON.parse(text) : {})
-      } catch (error) {
-        reject(error)
-      }
-    })
-    child.stdin.end(JSON.stringify(event))
-  })
-}
-
-const REFUSED = "This could not be checked against the policy, so it is denied."
-const places = new Map()
-const counted = new Map()
-const unsent = new Map()
-
-export const Proctor = async ({ client, directory }) => {
-  const telling = new Set()
-
-  // A subagent has a session of its own, below the one that a person prompts.
-  async function place(id) {
-    if (!places.has(id)) {
-      const { data } = await client.session.get({ path: { id } })
-      places.set(id, data.parentID ? { session: (await place(data.parentID)).session, agent: id } : { session: id })
-    }
-    return places.get(id)
-  }
-
-  // What responses used goes with the next hook of the session.
-  async function count(info) {
-    if (info.role !== "assistant" || !info.tokens) return
-    const { input, output, reasoning, cache } = info.tokens
-    const now = [input, output + reasoning, cache.read, cache.write, reasoning]
-    const before = counted.get(info.id) ?? now.map(() => 0)
-    const tokens = now.map((count, n) => Math.max(0, count - before[n]))
-    counted.set(info.id, now)
-    if (!tokens.some(Boolean)) return
-    const { session, agent } = await place(info.sessionID)
-    unsent.set(session, [...(unsent.get(session) ?? []), { model: info.modelID, below: agent !== undefined, tokens }])
-  }
-
-  async function hook(id, event) {
-    const { session, agent } = await place(id)
-    const used = unsent.get(session) ?? []
-    unsent.delete(session)
-    try {
-      return await started({ ...event, session, agent, directory, used })
-    } catch (error) {
-      unsent.set(session, [...used, ...(unsent.get(session) ?? [])])
-      throw error
-    }
-  }
-
-  async function judged(id, event) {
-    const answer = await hook(id, event).catch(() => ({ deny: REFUSED }))
-    if (answer.deny) throw new Error(answer.deny)
-  }
-
-  async function told({ type, properties }) {
-    if (type === "message.updated") await count(properties.info).catch(() => {})
-    if (type !== "session.idle" && type !== "session.deleted") return
-    const id = properties.sessionID ?? properties.info?.id
-    if (places.get(id)?.agent === undefined) await hook(id, { event: type }).catch(() => {})
-  }
-
-  return {
-    "chat.message": async (input, output) => {
-      const prompt = output.parts.filter((part) => part.type === "text").map((part) => part.text).join("\\n")
-      await judged(input.sessionID, { event: "chat.message", prompt })
-    },
-    "tool.execute.before": async ({ tool, sessionID, callID: call }, output) => {
-      await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
-    },
-    "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
-      const result = { title: output.title, output: output.output, exit: output.metadata?.exit }
-      await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
-    },
-    event: async ({ event }) => {
-      const done = told(event)
-      telling.add(done)
-      await done
-      telling.delete(done)
-    },
-    // opencode waits for this before it ends, and for no event: `opencode run` ends as soon as its session is idle.
-    dispose: () => Promise.all(telling),
-  }
-}
-"""
 
 _NAMES: Final = {
     "session_id": "session",
@@ -188,7 +85,8 @@ _SWITCHES: Final = ('"plugin"', '"permission"')
 
 def plugin(line: str) -> str:
     """The plugin, which starts this line for each event, and refuses whatever is not answered."""
-    return _PLUGIN % json.dumps(shlex.split(line))
+    text = Path(__file__).with_name("opencode_plugin.js").read_text(encoding="utf-8")
+    return text.replace("PROCTOR_HOOK", json.dumps(shlex.split(line)))
 
 
 OPENCODE: Final = HookClient(
