@@ -45,7 +45,6 @@ class Saturation:
         self.found: dict[CallClass, int] = {}
         self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
         self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {}
-        self._inputs: dict[CallClass, list[frozenset[InputPredicate]]] = {}
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
@@ -133,16 +132,22 @@ class Saturation:
             return True
         return False
 
-    def _listed(self, kind: CallClass) -> Sequence[frozenset[InputPredicate]]:
+    def _listed(self, kind: CallClass) -> Iterator[frozenset[InputPredicate]]:
         """The inputs of a kind that every allow list admits, the least ones."""
-        if kind not in self._inputs:
-            found = {kind.predicates: None}
-            for graph in (graph for graph in self._naming.get(kind.name, ()) if graph.is_allow_list):
-                self.kinds.work.spend(len(found))
-                more = (each for some in found for each in graph.distinct_inputs(kind.name, some))
-                found = {each: None for each in more if graph.admits(graph.shared.start, graph.mask(kind.name, each))}
-            self._inputs[kind] = [*found]
-        return self._inputs[kind]
+        found = iter((kind.predicates,))
+        for graph in self._naming.get(kind.name, ()):
+            if graph.is_allow_list:
+                found = self._admitted(graph, kind.name, found)
+        return found
+
+    def _admitted(
+        self, graph: ClauseGraph, name: str, inputs: Iterable[frozenset[InputPredicate]]
+    ) -> Iterator[frozenset[InputPredicate]]:
+        for some in inputs:
+            for each in graph.distinct_inputs(name, some):
+                self.kinds.work.spend()
+                if graph.admits(graph.shared.start, graph.mask(name, each)):
+                    yield each
 
     def _path_in(self, graph: ClauseGraph, kind: CallClass) -> tuple[CallClass, ...] | None:
         """The kinds of calls that lead a graph to where it admits a kind; None if it never does."""
