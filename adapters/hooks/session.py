@@ -249,7 +249,7 @@ class HookedSession:
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
-                self._prompts.add(self._prompt_id)
+                self._prompts |= {self._prompt_id} - {""}
                 self._cancelled.discard("")
             elif isinstance(event, RunCancelled):
                 self._cancelled.add(self._prompt_id)

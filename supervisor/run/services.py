@@ -24,8 +24,7 @@ from ..redaction import Redactor
 
 def _now() -> Callable[[], float]:
     """The function that `anyio.current_time` calls, looked up once because it is called for every event."""
-    token: object = current_token()
-    native = getattr(getattr(token, "native_token", None), "time", None)
+    native = getattr(current_token().native_token, "time", None)
     if getattr(native, "__func__", None) is asyncio.BaseEventLoop.time:
         return time.monotonic  # which is all that it calls
     return native if callable(native) else anyio.current_time

@@ -283,6 +283,18 @@ async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any, named: b
     assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
 
 
+def test_what_names_no_prompt_is_refused_after_a_cancel_also_if_it_once_began_a_run(session: Any) -> None:
+    """As a sub-agent of Codex does that outlives the response it was started in."""
+    session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
+    session.prompt_id = ""
+    alone = session.pre("t1")
+    session.prompt("p1")
+    session.pre("t2", "Write")
+    session.prompt_id = ""
+
+    assert (alone.verdict, session.pre("t3").verdict) == ("allow", "deny")
+
+
 async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_owners_change(session: Any) -> None:
     """A repository's settings could take the hooks out."""
     session.policy.write_text("{name: p}")
