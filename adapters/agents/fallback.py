@@ -50,9 +50,8 @@ class Breaker:
         health = self.health
         if health.closed_until is None:
             return True
-        rests_for = health.closed_until - now
-        of_another_loop = rests_for > self._rest_s  # whose clock counts from another zero
-        return of_another_loop or (rests_for <= 0 and not health.on_trial)
+        of_another_loop = health.closed_until > now + self._rest_s  # whose clock counts from another zero
+        return of_another_loop or (now >= health.closed_until and not health.on_trial)
 
     def begin(self, now: float) -> bool:
         """Begin an attempt; returns whether it is the one on trial, to be passed to `end`."""
