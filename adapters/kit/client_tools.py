@@ -25,6 +25,11 @@ def mcp_tool_name(server: str, tool: str) -> str:
     return f"mcp__{server}__{tool}"
 
 
+def _servers(name: str) -> Tool:
+    """The tools of MCP servers, where a client names them otherwise than policies."""
+    return Tool(name=name, acts=(mcp_tool_name("*", "*"),))
+
+
 _NO_PORTABLE_NAME = """
     AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
     ListAgents ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
@@ -183,16 +188,10 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "codex-acp": ACP_TOOLS,
     "gemini": ACP_TOOLS,
     "openai-agents": function_tools.OPENAI_AGENTS,
-    "opencode": ACP_TOOLS,
+    "opencode": (*ACP_TOOLS, Tool(name="plan_enter"), Tool(name="plan_exit"), _servers("*_*")),
     "pydantic-ai": function_tools.PYDANTIC_AI,
 }
 """The tools of known clients, by their names as `provider` in events."""
-
-
-def _servers(name: str) -> Tool:
-    """The tools of MCP servers, where a client names them otherwise than policies."""
-    return Tool(name=name, acts=(mcp_tool_name("*", "*"),))
-
 
 _GEMINI_NO_PORTABLE_NAME = """
     activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory

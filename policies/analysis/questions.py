@@ -211,12 +211,13 @@ class Direction:
         self.refuted: tuple[Implication, str, RunContext] | None = None
         table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
         programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
+        given = inquiry.tools and tuple(each for each in inquiry.tools if isinstance(each, str) or not each.is_family)
         clauses = [clauses_of(program.policy) for program in programs]
         contexts, gap = inquiry.contexts([*clauses[0], *clauses[1]], programs)
         for context in contexts:
             mine, other = map(side, programs, clauses, itertools.repeat(context))
             stated = inquiry.context or RunContext()
-            setting = Setting(mine, other.program, context, stated, inquiry.tools, inquiry.work, standard)
+            setting = Setting(mine, other.program, context, stated, given, inquiry.work, standard)
             if not check(nothing := NothingCertificate(other, standard)):
                 self._found.append(Implication("proved", "", certificate=nothing))
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]

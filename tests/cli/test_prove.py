@@ -267,6 +267,17 @@ def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Any, place: Path)
     assert cli(*words, "--tools", "mcp__hub__delete").lines[0]["verdict"] == "refuted"
 
 
+@pytest.mark.parametrize(("tools", "verdict"), [("hub_delete", "refuted"), ("hub", "proved")])
+def test_the_tool_of_a_server_is_proved_about_by_the_agents_name_of_it(
+    cli: Any, place: Path, tools: str, verdict: str
+) -> None:
+    """That the agent may have servers gives it no tool that nobody named."""
+    place.joinpath("no-shell.yaml").write_text(NO_SHELL)
+    words = ("prove", "no-shell.yaml", "--reach", "mcp__*", "--adapter", "opencode", "--json")
+
+    assert cli(*words, "--tools", tools).lines[0]["verdict"] == verdict
+
+
 VIRTUAL = """\
 name: pushes
 on_violation: deny

@@ -14,14 +14,15 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.client_process import Workspace, start_client
-from ...kit.client_tools import ACP_TOOLS as TOOLS
-from ...kit.client_tools import offering
+from ...kit.client_tools import offering, tools_of
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
 from ...kit.provider import helpers
 from .connection import (
+    KNOWN,
     AcpConnection,
     AgentTraits,
+    agent_of,
     can_load,
     choose,
     greet,
@@ -29,7 +30,6 @@ from .connection import (
     new_session,
     server_parameters,
     switched,
-    traits_of,
 )
 from .session import UNASKED_S, AcpSession
 from .translation import CostMeter
@@ -83,7 +83,9 @@ class AcpAdapter(NoLaunchOptions):
         self._model = model
         self._mode = mode
         self._servers = server_parameters(mcp_servers)
-        self._traits = traits or traits_of(self._command)
+        agent = agent_of(self._command)
+        self._traits = traits or KNOWN.get(agent, AgentTraits())
+        self._tools = tools_of(agent)
         self._start_s = start_s
         self._unasked_s = unasked_s
         self._costs: dict[str, CostMeter] = {}
@@ -100,7 +102,7 @@ class AcpAdapter(NoLaunchOptions):
             resume=self._traits.loads,
             model=self._model,
             **self._workspace.described(),
-            **offering(TOOLS, None),
+            **offering(self._tools, None),
         )
 
     async def prepare(self) -> None:

@@ -70,10 +70,9 @@ def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
     return {**traits.environment, **env, **set_so}
 
 
-def traits_of(command: Sequence[str]) -> AgentTraits:
-    """The traits of the agent that a command starts; for an unknown one, the weakest."""
-    names = (PurePath(word).name for word in command)
-    return next((KNOWN[name] for name in names if name in KNOWN), AgentTraits())
+def agent_of(command: Sequence[str]) -> str:
+    """The agent that a command starts; `acp` for one that is not known."""
+    return next((name for word in command if (name := PurePath(word).name) in KNOWN), "acp")
 
 
 AUTH_REQUIRED: Final = -32000

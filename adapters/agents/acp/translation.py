@@ -14,12 +14,13 @@ from proctor.policies.errors import EventError
 from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated, Unrecognized
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
-from ...kit.client_tools import certain_changes_of
+from ...kit.client_tools import certain_changes_of, mcp_tool_name
 
 KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
 OTHER: Final = "other"
 FINISHED: Final = frozenset(("completed", "failed"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+_GEMINI_SERVER = re.compile(r"(?P<tool>[\w.:-]+) \((?P<server>[\w.:-]+) MCP Server\)", re.ASCII)
 _KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
 _PATCH: Final = ("patchText", "filepath", "diff", "files")
 """A patch as text, and the fields in which opencode's question repeats it; `filepath` has all paths in one text."""
@@ -72,6 +73,8 @@ def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
     if isinstance(kind, str) and kind in KINDS:
         return kind
     title = first_title or str(fields.get("title") or "")
+    if of_server := _GEMINI_SERVER.fullmatch(title):
+        return mcp_tool_name(of_server["server"], of_server["tool"])
     return title if _NAME.fullmatch(title) else OTHER
 
 

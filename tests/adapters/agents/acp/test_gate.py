@@ -53,6 +53,7 @@ NAMED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"title": "touch a", "run": "touch a"}, "execute", {"command": "touch a"}),
     ({"title": "ls", "kind": "execute"}, "execute", {"title": "ls"}),
     ({"title": "docs_lookup", "kind": "other"}, "docs_lookup", {"title": "docs_lookup"}),
+    ({"title": "write (pay MCP Server)", "kind": "other"}, "mcp__pay__write", {"title": "write (pay MCP Server)"}),
     ({"title": "look this up", "kind": "other"}, "other", {"title": "look this up"}),
     ({"kind": "execute", "fields": CLAUDES}, "Bash", {"command": "x"}),
     ({"title": "Writing", "kind": "edit", "fields": EDIT}, "edit", WRITING),

@@ -1,5 +1,6 @@
 """opencode and Gemini CLI, as npm installs them, against scripted model APIs."""
 
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import anyio
 import psutil
 import pytest
 
-from proctor.policies import Limits, Policy, ToolCall
+from proctor.policies import Deny, Limits, Policy, ToolCall
 from proctor.policies import events as ev
 from proctor.supervisor import GateAnswer, MemoryStore, ProviderError, RunResult, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
@@ -98,6 +99,25 @@ async def test_a_command_with_an_exit_code_has_failed(bench: Any) -> None:
 
     outcomes = [event for event in done.events if isinstance(event, ev.ToolOutcome)]
     assert [type(event) for event in outcomes] == [ev.ToolCallFailed, ev.ToolCallCompleted]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(bench: Any) -> None:
+    """Policies say `mcp__server__tool`; no tool of opencode's own is one of a server."""
+    program = Path(__file__).parents[2] / "mcp_proxy" / "quick_server.py"
+    servers = [{"name": "pay", "command": sys.executable, "args": [str(program)]}]
+    write = ["pay_write", {"path": str(bench.cwd / "x")}]
+    calls = [["todowrite", {"todos": []}], ["pay_add", {"a": 1, "b": 2}], write]
+    denied = ["mcp__pay__write", "mcp__plan__*", "mcp__switch__*"]
+    policy = Policy(name="p", on_violation="deny", tool_rules=[Deny(denied)])
+    store, agent = MemoryStore(), bench.agent("opencode", mcp_servers=servers)
+    prompt = bench.prompt(*({"calls": [call]} for call in calls))
+    await run_once(agent, prompt, policies=[policy], store=store, session_id="s")
+
+    events = [event async for event in store.read("s")]
+    done = [event.tool_name for event in events if isinstance(event, ev.ToolCallCompleted)]
+    assert (done, bench.made()) == (["todowrite", "pay_add"], [])
+    assert [event.tool_name for event in events if isinstance(event, ev.ToolCallDenied)] == ["pay_write"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
