@@ -72,13 +72,13 @@ def distrust(settings: Path) -> None:
     """
     config, before = _config(), _before()
     try:
-        text = config.read_text()
+        text = config.read_text(encoding="utf-8-sig")
         now = tomllib.loads(text)
         state = now.get("hooks", {}).get("state", {})
         keys = [
             key for key in state if key.startswith(f"{os.path.realpath(settings)}:") or key.startswith(f"{settings}:")
         ]
-        earlier = tomllib.loads(before.read_text() if before.exists() else "")
+        earlier = tomllib.loads(before.read_text(encoding="utf-8-sig") if before.exists() else "")
         if keys and _without(now, keys) == _without(earlier, []):
             _copy(before, config)
         elif keys:

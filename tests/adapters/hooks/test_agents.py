@@ -433,12 +433,12 @@ def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.Captur
 
 @pytest.mark.parametrize("there", [True, False])
 def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> None:
-    """Byte for byte; files that were not there are gone."""
+    """Byte for byte, with an editor's byte order mark; files that were not there are gone."""
     client = CLIENTS[agent.name]
     path = settings_path(user=True, folder=agent.cwd, client=client)
     files = {path: b'{ "a" : 1,\n\n"hooks":{} }'} if there and client.settings.text is None else {}
     if agent.name == "codex" and there:
-        files[path.with_name("config.toml")] = b'# mine\nmodel="gpt-5.5" # so\n'
+        files[path.with_name("config.toml")] = b'\xef\xbb\xbf# mine\nmodel="gpt-5.5" # so\n'
     for file, data in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
