@@ -96,7 +96,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         steps = self.steps or tuple(
             f"{rule_name(v.policy, v.rule)} ({v.kind}): {v.action} - {v.message}" for v in self.violations
         )
-        return "\n".join([head, *(f"  {step}" for step in steps or ("no rule denies it",))])
+        lines = [head, *(f"  {step}" for step in steps or ("no rule denies it",))]
+        return "\n".join(" ".join(line.splitlines()) for line in lines)
 
 
 AsyncCheck: TypeAlias = "tuple[str, Callable[[ToolCall], Awaitable[Any]]]"

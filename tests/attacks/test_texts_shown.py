@@ -62,7 +62,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Ca
 
     tools = json.dumps([HOSTILE, "deploy"])
     denied = {"tool": "a*", "where": [{"path": "$.x", "equals": 1}]}
-    rule = {"deny": [denied], "action": "deny", "tell_model": HOSTILE, "reason": HOSTILE}
+    rule = {"id": HOSTILE, "deny": [denied], "action": "deny", "tell_model": HOSTILE, "reason": HOSTILE}
     policy = {"name": HOSTILE, "tool_rules": [rule]}
     (tmp_path / "policy.json").write_text(json.dumps(policy))
     steps: list[dict[str, Any]] = [
@@ -77,7 +77,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Ca
         {"type": "tool_call", "id": HOSTILE, "name": HOSTILE, "input": {"x": 1, HOSTILE: HOSTILE}},
         {"type": "tool_result", "id": HOSTILE, "output": HOSTILE},
     ]
-    (tmp_path / "trace.jsonl").write_text(json.dumps({"id": HOSTILE, "events": events}) + "\n")
+    session = {"id": HOSTILE, "user": HOSTILE, "tenant": HOSTILE, "events": events}
+    (tmp_path / "trace.jsonl").write_text(json.dumps(session) + "\n")
     return run
 
 
@@ -109,6 +110,24 @@ def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
         call("migrate", "policy.json", *form)  # as text it is a document, exact but on a terminal
 
     assert answers[0][0] == 1
+
+
+def test_a_line_break_in_a_text_makes_no_line(call: Call, tmp_path: Path) -> None:
+    """One that looks like the program's own."""
+    for file in ("policy.json", "trace.jsonl"):
+        text = (tmp_path / file).read_text()
+        (tmp_path / file).write_text(text.replace(json.dumps(HOSTILE), json.dumps(f"{HOSTILE}\nforged")))
+    policy = ("--policy", "policy.json")
+    shown = [
+        call("eval", *policy, "trace.jsonl"),
+        call("diff", "policy.json", "policy.json", "trace.jsonl"),
+        call("explain", "trace.jsonl", *policy),
+        call("narrow", *policy, "trace.jsonl"),
+        call("check", "policy.json"),
+    ]
+
+    assert [out for _, out in shown if b"\nforged" in out] == []
+    assert b" forged" in shown[0][1]
 
 
 def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:

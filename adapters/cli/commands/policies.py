@@ -163,12 +163,13 @@ def _show(
 
     out = console()
     for policy in policies:
-        out.print(f"{policy.name}: {_contents(policy)}")
+        out.print(escape_control(f"{policy.name}: {_contents(policy)}"))
     for finding, word in zip(findings, levels, strict=True):
         style = "bold red" if word in ("refused", "error") else "yellow"
-        text = str(finding)
+        text = escape_control(str(finding))
         echo_hanging(out, Text.assemble((f"{word:<8}", style), text), 8)
-        for step in () if all(step in text for step in finding.witness) else finding.witness:
+        witness = [escape_control(step) for step in finding.witness]
+        for step in () if all(step in text for step in witness) else witness:
             echo_hanging(out, Text(f"          {step}", "dim"), 10)
     for name, value in (launch.options if launch else {}).items():
         if value not in ((), [], {}):

@@ -393,13 +393,13 @@ def _show(item: Explained) -> None:
     out = console()
 
     def show(text: str, style: str = "") -> None:
-        echo_hanging(out, Text(f"  {text}", style), 2)
+        echo_hanging(out, Text(f"  {escape_control(text)}", style), 2)
 
     if item.decision is None:
         out.print(f"event {item.seq}  {item.event}", style="bold")
         for found in item.violations:
             name = rule_name(found.policy, found.rule)
-            show(f"{name}: {found.action}, {escape_control(found.message)}", "red")
+            show(f"{name}: {found.action}, {found.message}", "red")
         return
     decision = item.decision
     style = "green" if decision.action in ("allow", "warn") else "red"
@@ -408,10 +408,10 @@ def _show(item: Explained) -> None:
     out.print(decision.action, style=f"bold {style}")
     show(f"input {encoded(decision.tool_input)}", "dim")
     for step in decision.explain().splitlines()[1:]:
-        show(escape_control(step.strip()))
+        show(step.strip())
     for found in decision.violations:
         if expected := found.details.get("expected"):
-            show(f"{found.rule} expected {escape_control(str(expected))}", "dim")
+            show(f"{found.rule} expected {expected}", "dim")
 
 
 @click.command()

@@ -261,9 +261,9 @@ def narrow(
             found = {"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]}
             echo_json({**found, **({"unjudged": [each.rule for each in left_out]} if left_out else {})})
         else:
-            echo(f"{session.id}: {', '.join(visible) or 'none'}")
+            echo(escape_control(f"{session.id}: {', '.join(visible) or 'none'}"))
             for each in left_out:
-                note(f"{session.id}: `{each.rule}`: {each.message}; give it with --context")
+                note(escape_control(f"{session.id}: `{each.rule}`: {each.message}; give it with --context"))
     return exit_code
 
 
