@@ -317,6 +317,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an interrupt take as long as it takes on a busy machine; what follows on one in vain is not meant."""
     monkeypatch.setattr(session, "INTERRUPT_S", PATIENCE_S)
     monkeypatch.setattr(session, "CLEAN_UP_S", PATIENCE_S)
+    monkeypatch.setattr(session.CodexSession, "interrupt_s", 2 * PATIENCE_S)
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
     """The interrupt is given up, and its input closed."""
     for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
         monkeypatch.setattr(session, bound, 0.05)
+    monkeypatch.setattr(session.CodexSession, "interrupt_s", 0.5)
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
         taken = await run.cancel()
 
