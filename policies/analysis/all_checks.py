@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
 from ..events.run_context import Capabilities, RunContext
+from ..language.facts import ToolTable
 from ..policy import Policy
 from ..stack.clauses import Clause, clauses_of
 from ..stack.merge import checked_stack
@@ -32,7 +33,8 @@ def findings_of(
     checks.run("odd names", lambda: odd_names(clauses, capabilities))
     checks.run("lines that surprise", lambda: surprise_findings(clauses))
     checks.run("unknown names", lambda: unknown_names(stack, clauses, capabilities, work))
-    checks.run("rules taken together", lambda: _together(checks, stack, clauses, work), whole=True)
+    table = ToolTable(capabilities.judged_by if capabilities else ())
+    checks.run("rules taken together", lambda: _together(checks, stack, clauses, table, work), whole=True)
     return Findings([*checks.found, *checks.unfinished_finding(stack)])
 
 
@@ -80,7 +82,9 @@ class _Checks:
             )
 
 
-def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work: Work) -> Iterator[PreflightFinding]:
+def _together(
+    checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], table: ToolTable, work: Work
+) -> Iterator[PreflightFinding]:
     """Run the checks that need the kinds of calls that the clauses tell apart; `checks` keeps what they find."""
     kinds = CallClasses(stack, clauses, work)
     nets: list[PreflightFinding] = []
@@ -88,9 +92,9 @@ def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work:
     large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
     graphs = clause_graphs(clauses, kinds, large)
     binding = [graph for graph in graphs if graph.clause.binds]
-    checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs))
+    checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs, table))
     checks.run("adjacency", lambda: evasion_findings(clauses, kinds, graphs))
-    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs))
+    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs, table))
     binding += clause_graphs(limits_as_rules(stack), kinds)
     possible = Saturation(binding, kinds)
     checks.run("the order of calls", lambda: find_orders(possible, binding))

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..events.calls import STRICTNESS, rule_name
+from ..events.run_context import PORTABLE
 from ..language.conditions import Condition, all_in, has_references
+from ..language.facts import ToolTable
 from ..language.predicates import condition_words
 from ..language.selectors import ToolWhere, items_of
 from ..policy import Policy
@@ -35,12 +37,12 @@ _NEGATIVE = frozenset({"not_equals", "not_in"})
 
 
 def shadow_findings(
-    clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]
+    clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
 ) -> Iterator[PreflightFinding]:
     """The rules that never decide anything, each with the first one that does so for it."""
     if not kinds.names.complete:
         return
-    shadows = _Shadows(clauses, kinds, graphs)
+    shadows = _Shadows(clauses, kinds, graphs, table)
     for n, clause in enumerate(clauses):
         candidates = shadows.candidates(n)
         kinds.work.spend(1 + len(candidates))
@@ -60,9 +62,11 @@ def shadow_findings(
 class _Shadows:
     """The calls each clause refuses, by its number."""
 
-    def __init__(self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> None:
+    def __init__(
+        self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
+    ) -> None:
         self._clauses = clauses
-        self._kinds = kinds
+        self._kinds, self._table = kinds, table
         self._graphs: dict[str, list[ClauseGraph]] = {clause.id: [] for clause in clauses}
         for graph in graphs:
             self._graphs[graph.clause.id].append(graph)
@@ -108,7 +112,12 @@ class _Shadows:
 
     def _always_denied(self, clause: Clause) -> frozenset[CallClass]:
         """The kinds of calls that a clause refuses, whatever came before."""
-        return frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
+        denied = frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
+        if not clause.roles.admits:
+            return denied
+        admitted = _admitted(clause, self._kinds, self._table)
+        admitted = admitted.union(*(_names_of_calls(name, self._table) for name in admitted))
+        return frozenset(kind for kind in denied if kind.name not in admitted)
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
@@ -183,12 +192,27 @@ def _adjacency(clause: Clause, rule: Rule, graphs: Iterable[ClauseGraph]) -> Ite
             )
 
 
+def _names_of_calls(name: str, table: ToolTable) -> frozenset[str]:
+    """The names by which calls of a tool may go: its own, and any portable one where no tool is known."""
+    if not table:
+        return frozenset((name,) if name in PORTABLE else (name, *PORTABLE))
+    found = (table.names(kind) for kind in table.kinds(name))
+    return frozenset(each.casefold() for names in found for each in (*names.own, *names.acts))
+
+
+def _admitted(clause: Clause, kinds: CallClasses, table: ToolTable) -> frozenset[str]:
+    """The names of the tools that an allow list may admit, by their own name or a portable one."""
+    names = _names(clause, kinds)
+    kinds.work.spend(len(kinds.names.all))
+    return frozenset(name for name in kinds.names.all if not names.isdisjoint(_names_of_calls(name, table)))
+
+
 Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 """Clauses, each with the names that it denies whatever the input."""
 
 
 def allow_findings(
-    clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
+    clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
 ) -> Iterator[PreflightFinding]:
     lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
@@ -204,7 +228,7 @@ def allow_findings(
     denials = _denials(kinds, graphs)
     found = [finding for clause in lists for finding in _denied_entries(clause, denials, kinds)]
     binding = [clause for clause in lists if clause.binds]
-    apart = list(_no_common_name(binding, kinds))
+    apart = list(_no_common_name(binding, kinds, table))
     yield from apart
     yield from found
     if binding and not apart and not found:
@@ -222,11 +246,11 @@ def _names(clause: Clause, kinds: CallClasses, entry: str | ToolWhere | None = N
     return frozenset(name for reach in reaches for name in reach.names)
 
 
-def _no_common_name(lists: list[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
+def _no_common_name(lists: list[Clause], kinds: CallClasses, table: ToolTable) -> Iterator[PreflightFinding]:
     """All lists must admit a call; together they admit none."""
-    common = frozenset(kinds.names.all)
+    common = frozenset().union(*(_names(clause, kinds) for clause in lists))
     for n, clause in enumerate(lists):
-        common &= _names(clause, kinds)
+        common &= _admitted(clause, kinds, table)
         if not common and kinds.names.complete:
             shown = tuple(f"{rule_name(c.policy, c.id)}: {_listed(_tools(c))}" for c in lists[: n + 1])
             yield finding(
@@ -278,7 +302,7 @@ def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: CallClasses)
     """Lists of which later policies deny all that is in every one."""
     left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
     by = [other for other, denied in denials if denied & left]
-    if left <= frozenset().union(*(denied for _, denied in denials)):
+    if left and left <= frozenset().union(*(denied for _, denied in denials)):
         yield finding(
             "nothing_left",
             lists[0],

@@ -9,6 +9,7 @@ import pytest
 from proctor.policies import Capabilities, PolicyViolationError, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings, PreflightFinding
 from proctor.policies.analysis.findings import CODES
+from proctor.policies.events.run_context import tool
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
@@ -419,6 +420,9 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]}, rules(before("x", "bash"))],
     [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]},
         rules({**before("human-approval", "bash"), "action": "warn"})],
+    [{"tool_rules": [{"allow": ["run_shell_command"]}, {"deny": ["bash"]}]}],
+    [{"tool_rules": [{"allow": ["bash"]}, {"deny": ["run_shell_command"]}]}],
+    [{"tool_rules": [{"allow": ["bash"]}]}, {"tool_rules": [{"allow": ["run_shell_command"]}]}],
     [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
     [rules({"type": "count", "tool": "x", "min": 1, "of": "attempted"}, tool_rules=[{"deny": ["x"]}])],
     [rules(*({"type": "provenance", "tool": "x", "path": "$.to", "from": ["user_message"], "except": [each]}
@@ -427,6 +431,17 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
 def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
     """Rules that decide something, or that a later policy only happens to cover."""
     assert found(*documents) == []
+
+
+def test_by_which_names_calls_go_is_known_of_the_tools_of_an_agent() -> None:
+    """Its shell is `bash`, and no other tool of it is."""
+    agent = Capabilities(gate="all", tools=(tool("Shell", "bash", "command"), "Look"))
+    deny = {"deny": ["bash"], "action": "deny"}
+
+    def codes(*allowed: str) -> list[str]:
+        return [each.code for each in found({"tool_rules": [{"allow": [*allowed]}, deny]}, capabilities=agent)]
+
+    assert (codes("Shell"), codes("Look")) == ([], ["shadowed"])
 
 
 def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_at_judging_and_at_preflight() -> None:
