@@ -86,15 +86,15 @@ def _together(
     checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], table: ToolTable, work: Work
 ) -> Iterator[PreflightFinding]:
     """Run the checks that need the kinds of calls that the clauses tell apart; `checks` keeps what they find."""
-    kinds = CallClasses(stack, clauses, work)
+    kinds = CallClasses(stack, clauses, work, table)
     nets: list[PreflightFinding] = []
     checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))
     large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
     graphs = clause_graphs(clauses, kinds, large)
     binding = [graph for graph in graphs if graph.clause.binds]
-    checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs, table))
+    checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs))
     checks.run("adjacency", lambda: evasion_findings(clauses, kinds, graphs))
-    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs, table))
+    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, graphs))
     binding += clause_graphs(limits_as_rules(stack), kinds)
     possible = Saturation(binding, kinds)
     checks.run("the order of calls", lambda: find_orders(possible, binding))

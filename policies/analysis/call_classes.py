@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..events.run_context import Tool, needed
+from ..events.run_context import PORTABLE, Tool, needed
 from ..language.conditions import Condition, has_references
-from ..language.facts import CallNames, NamingKind, ToolTable
+from ..language.facts import NO_TOOLS, CallNames, NamingKind, ToolTable
 from ..language.selectors import NameScope, Selector, ToolWhere, VirtualName, items_of
 from ..policy import Policy, members_of, virtual_tools_of
 from ..stack.clauses import Clause
@@ -98,8 +98,10 @@ class NameReach(NamedTuple):
 class CallClasses:
     """The kinds of calls that the clauses of a stack tell apart."""
 
-    def __init__(self, policy: Policy, clauses: tuple[Clause, ...], work: Work | None = None) -> None:
-        self.work = work or Work()
+    def __init__(
+        self, policy: Policy, clauses: tuple[Clause, ...], work: Work | None = None, table: ToolTable = NO_TOOLS
+    ) -> None:
+        self.work, self._table = work or Work(), table
         self.names = NameUniverse(_patterns(policy, clauses), self.work)
         self._reaches: dict[tuple[Any, ...], tuple[NameReach, ...]] = {}
         self._kept: list[Any] = []
@@ -151,6 +153,25 @@ class CallClasses:
                 self.work.spend(len(self.names.all))
                 of = frozenset(name for name in self.names.all if virtual.of_tool(name))
                 yield NameReach(of, where | {virtual})
+
+    def listed(self, clause: Clause, entry: str | ToolWhere | None = None) -> frozenset[str]:
+        """The names that an allow list, or one entry of it, has."""
+        wanted = clause.roles.admits if entry is None else (entry,)
+        reaches = (reach for selector in wanted for reach in self.reaches(selector, clause.scope, virtual_names=()))
+        return frozenset(name for reach in reaches for name in reach.names)
+
+    def goes_by(self, name: str) -> frozenset[str]:
+        """The names by which calls of a tool may go: its own, and any portable one where no tool is known."""
+        if not self._table:
+            return frozenset((name,) if name in PORTABLE else (name, *PORTABLE))
+        found = map(self._table.names, self._table.kinds(name))
+        return frozenset(each.casefold() for names in found for each in (*names.own, *names.acts))
+
+    def admitted(self, clause: Clause) -> frozenset[str]:
+        """The names by which the calls of tools that an allow list names may go."""
+        listed = self.listed(clause)
+        self.work.spend(len(listed))
+        return listed.union(*map(self.goes_by, listed))
 
     def meeting(self, reaches: tuple[NameReach, ...]) -> frozenset[CallClass]:
         """The kinds of which every call is meant."""

@@ -10,9 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..events.calls import STRICTNESS, rule_name
-from ..events.run_context import PORTABLE
 from ..language.conditions import Condition, all_in, has_references
-from ..language.facts import ToolTable
 from ..language.predicates import condition_words
 from ..language.selectors import ToolWhere, items_of
 from ..policy import Policy
@@ -37,12 +35,12 @@ _NEGATIVE = frozenset({"not_equals", "not_in"})
 
 
 def shadow_findings(
-    clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
+    clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
     """The rules that never decide anything, each with the first one that does so for it."""
     if not kinds.names.complete:
         return
-    shadows = _Shadows(clauses, kinds, graphs, table)
+    shadows = _Shadows(clauses, kinds, graphs)
     for n, clause in enumerate(clauses):
         candidates = shadows.candidates(n)
         kinds.work.spend(1 + len(candidates))
@@ -62,11 +60,9 @@ def shadow_findings(
 class _Shadows:
     """The calls each clause refuses, by its number."""
 
-    def __init__(
-        self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
-    ) -> None:
+    def __init__(self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> None:
         self._clauses = clauses
-        self._kinds, self._table = kinds, table
+        self._kinds = kinds
         self._graphs: dict[str, list[ClauseGraph]] = {clause.id: [] for clause in clauses}
         for graph in graphs:
             self._graphs[graph.clause.id].append(graph)
@@ -115,9 +111,9 @@ class _Shadows:
         denied = frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
         if not clause.roles.admits:
             return denied
-        admitted = _admitted(clause, self._kinds, self._table)
-        admitted = admitted.union(*(_names_of_calls(name, self._table) for name in admitted))
-        return frozenset(kind for kind in denied if kind.name not in admitted)
+        admitted, listed = self._kinds.admitted(clause), self._kinds.listed(clause)
+        others = (kind for kind in denied if kind.name not in admitted)
+        return frozenset(kind for kind in others if listed.isdisjoint(self._kinds.goes_by(kind.name)))
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
@@ -192,27 +188,12 @@ def _adjacency(clause: Clause, rule: Rule, graphs: Iterable[ClauseGraph]) -> Ite
             )
 
 
-def _names_of_calls(name: str, table: ToolTable) -> frozenset[str]:
-    """The names by which calls of a tool may go: its own, and any portable one where no tool is known."""
-    if not table:
-        return frozenset((name,) if name in PORTABLE else (name, *PORTABLE))
-    found = (table.names(kind) for kind in table.kinds(name))
-    return frozenset(each.casefold() for names in found for each in (*names.own, *names.acts))
-
-
-def _admitted(clause: Clause, kinds: CallClasses, table: ToolTable) -> frozenset[str]:
-    """The names of the tools that an allow list may admit, by their own name or a portable one."""
-    names = _names(clause, kinds)
-    kinds.work.spend(len(kinds.names.all))
-    return frozenset(name for name in kinds.names.all if not names.isdisjoint(_names_of_calls(name, table)))
-
-
 Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 """Clauses, each with the names that it denies whatever the input."""
 
 
 def allow_findings(
-    clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph], table: ToolTable
+    clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
     lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
@@ -228,7 +209,7 @@ def allow_findings(
     denials = _denials(kinds, graphs)
     found = [finding for clause in lists for finding in _denied_entries(clause, denials, kinds)]
     binding = [clause for clause in lists if clause.binds]
-    apart = list(_no_common_name(binding, kinds, table))
+    apart = list(_no_common_name(binding, kinds))
     yield from apart
     yield from found
     if binding and not apart and not found:
@@ -239,18 +220,12 @@ def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
     return [item for selector in clause.roles.admits for item in items_of(selector)]
 
 
-def _names(clause: Clause, kinds: CallClasses, entry: str | ToolWhere | None = None) -> frozenset[str]:
-    """The names that an allow list, or one entry of it, admits."""
-    wanted = clause.roles.admits if entry is None else (entry,)
-    reaches = [reach for selector in wanted for reach in kinds.reaches(selector, clause.scope, virtual_names=())]
-    return frozenset(name for reach in reaches for name in reach.names)
-
-
-def _no_common_name(lists: list[Clause], kinds: CallClasses, table: ToolTable) -> Iterator[PreflightFinding]:
+def _no_common_name(lists: list[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
     """All lists must admit a call; together they admit none."""
-    common = frozenset().union(*(_names(clause, kinds) for clause in lists))
+    common = frozenset().union(*map(kinds.listed, lists))
     for n, clause in enumerate(lists):
-        common &= _admitted(clause, kinds, table)
+        listed = kinds.listed(clause)
+        common = frozenset(name for name in common if not listed.isdisjoint(kinds.goes_by(name)))
         if not common and kinds.names.complete:
             shown = tuple(f"{rule_name(c.policy, c.id)}: {_listed(_tools(c))}" for c in lists[: n + 1])
             yield finding(
@@ -283,7 +258,7 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: CallClasses) -> Ite
     earlier = [(other, denied) for other, denied in denials if other.member <= clause.member]
     all_denied = frozenset().union(*(denied for _, denied in earlier))
     for entry in _tools(clause):
-        names = _names(clause, kinds, entry)
+        names = kinds.listed(clause, entry)
         kinds.work.spend(1 + len(names))
         if not names or not names <= all_denied:
             continue
@@ -300,7 +275,7 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: CallClasses) -> Ite
 
 def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """Lists of which later policies deny all that is in every one."""
-    left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
+    left = frozenset(kinds.names.all).intersection(*map(kinds.listed, lists))
     by = [other for other, denied in denials if denied & left]
     if left and left <= frozenset().union(*(denied for _, denied in denials)):
         yield finding(
