@@ -35,8 +35,6 @@ OPENED_NOTE = "opened"
 WOKEN_NOTE = "woken"
 """The client's own prompts, each with the person's that it goes on with."""
 MOST_WOKEN = 256
-_AT_REST = "complete"
-"""Why a session is over with which its client may still go on by itself."""
 STARTS_BLOCKED = "no run starts at the moment"
 SETTINGS_CHANGED = "settings that change during a session apply from the next session on"
 
@@ -378,7 +376,7 @@ class Hook:
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
-        if self._goes_on and self._input.reason == _AT_REST:
+        if self._goes_on and self._input.reason in self._client.rests_for:
             self._session.rests(self._record)
         elif self._goes_on:
             reason = f"the session ended: {self._input.reason or 'no reason given'}"

@@ -180,6 +180,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
             person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
         goes_on: whether, by its log, it goes on by itself with what was prompted, now that a response is over.
         ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
+        rests_for: why it says that a session is over with which it may still go on by itself.
         tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
@@ -200,6 +201,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     goes_on: Callable[[str], bool] = lambda log: False
     ends_by: tuple[str, ...] = ()
+    rests_for: tuple[str, ...] = ()
     tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
 

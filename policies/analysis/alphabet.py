@@ -45,6 +45,7 @@ from .values import (
     binds,
     candidates,
     depend_on_directories,
+    distinct,
     documents,
     is_apart,
     is_exact,
@@ -457,10 +458,10 @@ def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:
 
 def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
     """The operators at each path, each once."""
-    found: dict[str, dict[str, Atom]] = {}
+    found: dict[str, list[Atom]] = {}
     for path, atom in conditions:
-        found.setdefault(path, {})[repr(atom)] = atom  # in Python 1 is True
-    return {path: [*atoms.values()] for path, atoms in found.items()}
+        found.setdefault(path, []).append(atom)
+    return {path: distinct(atoms) for path, atoms in found.items()}
 
 
 def _also_of_elements(tested: Mapping[str, Sequence[Atom]]) -> list[str]:

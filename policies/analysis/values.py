@@ -71,7 +71,7 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     if any(name == "type" for name, _ in atoms) or any(number_of(each, loose=True) is not None for each in texts):
         found += [text for value in found if is_number(value) for text in _spellings(value, texts)]
         found += [n for value in found if isinstance(value, str) and (n := number_of(value, loose=True)) is not None]
-    return _distinct(found)
+    return distinct(found)
 
 
 def _fresh(text: str) -> Iterator[str]:
@@ -195,7 +195,8 @@ def _lines(commands: Sequence[str]) -> Iterator[str]:
         yield f"{command} && $UNKNOWN"
 
 
-def _distinct(values: Iterable[Any]) -> list[Any]:
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Each value once; in Python 1 is True, and here it is not."""
     found: dict[str, Any] = {}
     for value in values:
         found.setdefault(f"{type(value).__name__} {value!r}", value)
@@ -350,7 +351,7 @@ def rows(choices: Mapping[str, Sequence[Any]], beside: Sequence[Any]) -> Iterato
         if kind in ("index", "wild"):
             lists.setdefault(tuple(outer), []).append([v for v in values if v is not MISSING][:2])
     for steps, places in lists.items():
-        elements = _distinct([*itertools.chain(*places), "zq"]) if len(places) > 1 else []
+        elements = distinct([*itertools.chain(*places), "zq"]) if len(places) > 1 else []
         for size in range(1, 4):
             for chosen in itertools.product(elements[:MOST_ELEMENTS], repeat=size):
                 yield from (_placed(document, steps, list(chosen)) for document in beside[:MOST_BESIDE])
@@ -377,7 +378,7 @@ def literals(atoms: Sequence[Atom]) -> list[Any]:
     """The values that equalities name."""
     named = [operand for name, operand in atoms if name in EQUALITIES]
     values = (value for each in named for value in scalars_in(each))
-    return _distinct(value for value in values if binds(value))
+    return distinct(value for value in values if binds(value))
 
 
 def also_met_by(value: Any) -> Iterator[str]:

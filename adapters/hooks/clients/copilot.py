@@ -161,6 +161,7 @@ COPILOT: Final = HookClient(
     opens="call",
     goes_on=_goes_on,
     ends_by=("task_complete",),
+    rests_for=("complete",),
     lowest=_LOWEST,
     fails_open=(
         f"versions before {_LOWEST} run calls whose hook fails",
