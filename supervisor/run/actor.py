@@ -231,11 +231,9 @@ class RunActor:
                 self._waiters.answer(effect.key, effect.answer)
                 if not effect.answer.allowed:
                     self._log.log("info", "call.refused", effect.call, rules=list(effect.rules))
-            case interface.Settle():
-                self._journal.used = effect.used
-                self._callback_runner().carry_out(effect)
             case (
                 interface.Reserve()
+                | interface.Settle()
                 | interface.RunChecks()
                 | interface.RequestApproval()
                 | interface.DropApproval()
@@ -261,6 +259,7 @@ class RunActor:
         if self._callbacks is None:
             self._callbacks = CallbackRunner(
                 services=self._services,
+                journal=self._journal,
                 run_id=self._launch.run_id,
                 epoch=self._epoch,
                 within_s=ANSWER_S,

@@ -18,7 +18,7 @@ from ..machine.interface import CloseApproval, DropApproval, RequestApproval, Re
 from ..ports.adapter import Approver
 from ..ports.budget_ledger import ReservationResult
 from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
-from .journal import NEVER
+from .journal import NEVER, Journal
 from .services import Services
 from .tasks import OneShotEvent, SelfCancelledError, call_isolated, store_timeout
 
@@ -54,6 +54,7 @@ class CallbackRunner:
     """
 
     services: Services
+    journal: Journal
     run_id: str
     epoch: int
     within_s: float
@@ -98,11 +99,15 @@ class CallbackRunner:
             answered.set()
 
     async def _settle(self, effect: Settle) -> None:
-        """Settle, and retry if the store fails: nobody else settles an ended run."""
-        store = self.services.store
+        """Settle, and retry if the store fails: nobody else settles an ended run. If it fails to the last, the run's
+        end is stored only after another retry.
+        """
+        store, journal = self.services.store, self.journal
+        journal.used = effect.used
         for pause in (*_SETTLE_AGAIN_S, None):
             results, error = await self._answer(lambda: store.settle(self.run_id, effect.used, epoch=self.epoch))
-            if pause is None or error is None or getattr(error, "kind", None) in NEVER:
+            journal.settles_first = error is not None and getattr(error, "kind", None) not in NEVER
+            if pause is None or not journal.settles_first:
                 break
             await anyio.sleep(pause)
         self.feed(interface.Settled(now_ms=self.now_ms(), results=results, error=error))

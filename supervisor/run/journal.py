@@ -107,6 +107,7 @@ class Journal:
     _durable: int = 0
     _last_seq: int = 0
     used: Mapping[str, float] | None = None  # of shared budgets, at the run's end
+    settles_first: bool = False  # the store could not settle them: it is asked to before the end is stored
 
     @property
     def over_capacity(self) -> bool:
@@ -248,6 +249,8 @@ class Journal:
 
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch = self._unit(batch)
+        if self.used is not None and self.settles_first:
+            await self._settle_budgets(self.used, batch[0].run_id)
         stored = await self._store.append(batch, epoch=self._epoch)
         check_stored(batch, stored)
         self._unstored = ()

@@ -66,6 +66,16 @@ class MemoryOut(_Out, MemoryStore):
     pass
 
 
+class MemoryUnsettling(MemoryStore):
+    """It stores everything, and settles nothing until the outage is over."""
+
+    outage = Outage(0)
+
+    async def settle(self, *run: Any, **owner: Any) -> list[ReservationResult]:
+        self.outage.check()
+        return await super().settle(*run, **owner)
+
+
 class FileOut(_Out, SQLiteStore):
     pass
 
@@ -143,6 +153,31 @@ async def test_a_supervisor_that_stays_settles_it_when_the_store_is_back(room: i
     assert run.status == "failed"
     assert (money.used, money.reserved) == (run.usage.cost_usd, 0)
     assert money.used > 0
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_run_ends_only_once_its_budgets_are_settled(stays: bool, autojump_clock: object) -> None:
+    """Though its end could be stored: the caller gets the error, and this supervisor settles later, or the next."""
+    budget = parse_policies("{name: b, budgets: [{name: money, max_cost_usd: 1000, reserve: 1}]}")
+    store = MemoryUnsettling()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter(STEPS), "go", policies=[*POLICIES, *budget], run_id="r1")
+        with pytest.raises(StoreError, match="full"):
+            await handle.wait()
+        before = await store.run("r1")
+        if stays:
+            store.outage = Outage(NONE)
+            await anyio.sleep(PATIENCE_S)
+    store.outage = Outage(NONE)
+    ended = await reap(store)
+    run = await store.run("r1")
+    [money] = await store.budgets()
+
+    assert before is not None
+    assert run is not None
+    assert (before.status, run.status, len(ended)) == ("running", *(("completed", 0) if stays else ("failed", 1)))
+    assert (money.used, money.reserved) == (run.usage.cost_usd, 0) == (30, 0)
 
 
 @pytest.mark.anyio
