@@ -21,6 +21,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "functions": frameworks.functions,
     "options": agents.options,
     "portable": agents.portable_names,
+    "rules": records.rule_files,
     "sizing": figures.sizing,
     "tools": agents.tools,
 }

@@ -14,9 +14,10 @@ from msgspec.structs import FieldInfo
 from msgspec.structs import fields as fields_of
 
 from proctor.policies import Rule, ToolWhere
+from proctor.policies.rules import RULES
 
 from .docstrings import described_fields
-from .markdown import code, codes, entries
+from .markdown import code, codes, entries, table
 
 _PLAIN = {Any: "anything", bool: "boolean", datetime.datetime: "time", float: "number", int: "integer", str: "text"}
 
@@ -45,6 +46,14 @@ def fields(name: str) -> str:
         for name, kind, meaning in field_rows(record, left_out)
     ]
     return entries(rows)
+
+
+def rule_files(_: str) -> str:
+    """Each file of a rule family, with the `type`s that it holds."""
+    held: dict[str, list[str]] = {}
+    for kind, record in RULES.items():
+        held.setdefault(record.__module__.removeprefix("proctor.").replace(".", "/"), []).append(kind)
+    return table(["file", "`type`"], [[code(file), codes(kinds)] for file, kinds in sorted(held.items())])
 
 
 def _public(name: str) -> type[msgspec.Struct]:
