@@ -29,6 +29,9 @@ CHECK_TIMEOUT_S = 60.0
 """How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
 
 
+_NOT_STORED = ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the store did not accept an answer")
+
+
 async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
     """Call the checks of a call one after another; returns each one's answer, or its error."""
     answers: dict[str, Any] = {}
@@ -152,15 +155,16 @@ class CallbackRunner:
         return answer and replace(answer, expired=False)  # only the owner of the run says that the time is up
 
     async def _answer_first(self, approval_id: str, answer: ApprovalAnswer) -> None:
-        """Feed this answer, or the one that the store accepted before it. If the store fails, the machine decides:
-        nothing runs before its record is durable.
+        """Feed this answer, or the one that the store accepted before it. If the store fails, it may have accepted a
+        denial: then nobody grants.
         """
+        counts = _NOT_STORED if answer.granted else answer
         with anyio.move_on_after(self.within_s):
             try:
-                answer = await call_isolated(partial(self._accepted, approval_id, answer))
+                counts = await call_isolated(partial(self._accepted, approval_id, answer))
             except Exception as error:
                 self.log.failed("approval.not_stored", error)
-        self.feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+        self.feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=counts))
 
     async def _accepted(self, approval_id: str, answer: ApprovalAnswer) -> ApprovalAnswer:
         store = self.services.store

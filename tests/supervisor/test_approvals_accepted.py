@@ -14,10 +14,18 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import Approval, Deny, Policy, ToolCall
 from proctor.policies.events import ApprovalEvent, ToolApprovalDenied, ToolApprovalGranted
-from proctor.supervisor import ApprovalAnswer, ApprovalError, ApprovalRequest, MemoryStore, Supervisor, run_once
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalError,
+    ApprovalRequest,
+    MemoryStore,
+    StoreError,
+    Supervisor,
+    run_once,
+)
 from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.store import Store
-from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Command
+from proctor.supervisor.ports.stored_types import NOBODY_IN_TIME, Command, StoredApproval
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +111,31 @@ async def test_of_a_page_and_an_approver_the_first_counts(store: Store, first: b
     assert [call.id for call in adapter.ran] == (["c1"] if first else [])
     assert approval is not None
     assert (approval.answer, approval.recorded) == (given, True)
+
+
+async def test_a_denial_counts_though_the_store_cannot_tell_the_approver_of_it(store: Store) -> None:
+    """It fails at the approver's answer, and works again when the call would be recorded."""
+
+    class Forgets(type(store)):  # type: ignore[misc]
+        async def answer(self, id: str, given: ApprovalAnswer, **at: Any) -> StoredApproval:
+            if given.by == "bob":
+                raise StoreError("the connection was lost")
+            return await super().answer(id, given, **at)  # type: ignore[no-any-return]
+
+    store.__class__ = Forgets
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        await store.answer(request.approval_id, ApprovalAnswer(granted=False, **ANA), at=datetime.now(UTC))
+        return ApprovalAnswer(granted=True, by="bob")
+
+    adapter = FakeAdapter([CALL])
+    result = await run_once(adapter, "go", policies=[asking(60)], store=store, approver=approver)
+    (denied,) = [event for event in result.events if isinstance(event, ToolApprovalDenied)]
+    approval = await store.approval(denied.approval_id)
+
+    assert adapter.ran == []
+    assert approval is not None
+    assert (approval.state, approval.answer) == ("denied", ApprovalAnswer(granted=False, **ANA))
 
 
 async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store) -> None:
