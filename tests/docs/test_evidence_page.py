@@ -21,7 +21,8 @@ NO_CLAIM = ("What nothing stops", "More")
 """Sections that promise nothing."""
 PROMISES_NOTHING = (
     *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
-    *("The quickstart", "`pip install", "Install from the clone", "`proctor --help`"),
+    *("The quickstart", "Install the extra", "`pip install", "Install from the clone", "`proctor --help`"),
+    "You can check both",
     *("What proctor stops, and what it can't", "It trusts only", "Assume that the model", "Each claim on this page"),
     *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
     "the events from that commit on are lost",
