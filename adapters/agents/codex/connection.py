@@ -8,6 +8,7 @@ for all threads and processes of the machine; the lock ends with its process.
 import json
 import os
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -213,9 +214,10 @@ _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 class CodexConnection(RpcClient):
     """A running client."""
 
-    def __init__(self, process: ClientProcess, handler: RpcHandler, starting: HeldLock) -> None:
+    def __init__(self, process: ClientProcess, handler: RpcHandler, starting: HeldLock, program: str) -> None:
         super().__init__(process, handler, tagged=False)
         self._starting = starting
+        self._program = program
 
     async def request(
         self, method: str, params: dict[str, Any], *, timeout_s: float | None = ANSWER_S
@@ -230,7 +232,8 @@ class CodexConnection(RpcClient):
         account = await self.request("account/read", {})
         if account.get("requiresOpenaiAuth") and account.get("account") is None:
             raise ProviderUnavailableError(
-                "codex is not logged in; run `codex login`, or set `model_provider` in the adapter's `config`"
+                f"codex is not logged in; run `{shlex.quote(self._program)} login`, or set `model_provider` in the "
+                "adapter's `config`"
             )
 
 
@@ -245,7 +248,7 @@ async def connect(
     starting = await turn_to_start(env)
     try:
         async with start_client("codex", command, cwd=cwd, env=env, mark=mark, advice=INSTALL) as process:
-            yield CodexConnection(process, handler, starting)
+            yield CodexConnection(process, handler, starting, command[0])
     finally:
         starting.release()
 

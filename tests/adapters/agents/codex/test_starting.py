@@ -12,7 +12,7 @@ import pytest
 
 from proctor.adapters import CodexAdapter
 from proctor.adapters.agents.codex import connection
-from proctor.adapters.agents.codex.connection import turn_to_start
+from proctor.adapters.agents.codex.connection import find_client, turn_to_start
 from proctor.adapters.matrix import settled
 from proctor.policies import Allow, Capabilities, Condition, Deny, Limits, Policy, ToolWhere
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.anyio
 async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_not(
     bench: Any, tmp_path: Path
 ) -> None:
-    """Nothing is left of the check; the error says what to do."""
+    """Nothing is left of the check; the error says what to do, also where no `codex` is on PATH."""
     await bench.adapter().prepare()
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
-    with pytest.raises(ProviderUnavailableError, match="codex is not logged in; run `codex login`"):
+    with pytest.raises(ProviderUnavailableError, match=f"codex is not logged in; run `{find_client()} login`"):
         await CodexAdapter(cwd=tmp_path, env=env).prepare()
 
     assert bench.api.requests == []
