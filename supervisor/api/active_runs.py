@@ -207,7 +207,9 @@ def why_left(error: BaseException | None) -> str:
 
 
 class RunHandle:
-    """A started run."""
+    """A started run. Its methods belong to the run's event loop: those that change the run or wait for it raise
+    UsageError in another thread.
+    """
 
     __slots__ = ("_actor", "run_id", "session_id")
 
@@ -229,12 +231,14 @@ class RunHandle:
     async def cancel(self, *, reason: str = "user", by: str = "") -> None:
         """Cancel the run; `by` names the person who decided it. `wait` returns how it ended."""
         check_text(reason=reason, by=by)
+        self._actor.check_thread("cancel")
         self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason, person=by))
         await checkpoint()
 
     async def cancel_for_approval(self, request: ApprovalRequest, *, by: str = "") -> None:
         """Cancel the run so that this call can be approved first; `by` is the person who ordered it, if any."""
         check_text(by=by)
+        self._actor.check_thread("cancel_for_approval")
         why, now_ms = "waiting for approval", self._actor.now_ms()
         self._actor.cancel(CancelAsked(now_ms=now_ms, reason=why, by="approval", approval=request, person=by))
         await checkpoint()
@@ -246,6 +250,7 @@ class RunHandle:
         callables do is not recorded. Raises ValueError for anything that is not a net, and if a rule, a net or
         another removed net has the name.
         """
+        self._actor.check_thread("add_net")
         self._actor.monitor.add_net(net, **attached)
         written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)
         given = tuple(sorted(name for name, function in attached.items() if function is not None))
@@ -253,6 +258,7 @@ class RunHandle:
 
     def remove_net(self, name: str) -> None:
         """Remove a net from this run; its state is kept. Raises KeyError if no net has the name."""
+        self._actor.check_thread("remove_net")
         self._actor.monitor.remove_net(name)
         self._actor.record_net(NetLeft(name=name))
 
@@ -270,6 +276,8 @@ class RunHandle:
 
     async def wait_finished(self) -> None:
         """Wait until the run has ended."""
+        if not self.done:
+            self._actor.check_thread("wait")
         await self._actor.task_finished.wait()
 
     async def wait(self) -> RunResult:
@@ -279,5 +287,5 @@ class RunHandle:
         provider's own error, with the policy report as its `policy`. Each carries the result so far as its
         `partial`.
         """
-        await self._actor.task_finished.wait()
+        await self.wait_finished()
         return self._actor.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -291,11 +292,13 @@ class Supervisor:
         self._tasks = BackgroundTasks(self._break)  # no group: another task may leave than entered
         self._services: Services | None = None
         self._closing = False
+        self._thread = threading.get_ident()
 
     async def __aenter__(self) -> Supervisor:
         if self._services is not None:
             raise UsageError("a supervisor can be opened once; create another one")
         self._loop = current_token().native_token
+        self._thread = threading.get_ident()
         clock = Clock()
         timers = Timers(clock)
         self._services = Services(
@@ -400,6 +403,7 @@ class Supervisor:
         """Approve a pending call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
         ApprovalError if the answer does not count, UsageError for an unknown field.
         """
+        arguments.check_thread("approve", self._thread)
         given = inbox.grant_of(by, reason=reason, input_digest=input_digest, **who)
         await self._answer(approval_id, given)
 
@@ -407,6 +411,7 @@ class Supervisor:
         """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
         answer does not count.
         """
+        arguments.check_thread("deny", self._thread)
         arguments.check_text(tell=tell or "")
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
@@ -418,6 +423,7 @@ class Supervisor:
         """Cancel every run of this supervisor and wait until they have ended; `by` is the person who ordered it, if
         any. A run that is starting ends as soon as it has started.
         """
+        arguments.check_thread("cancel_all", self._thread)
         arguments.check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
@@ -443,6 +449,7 @@ class Supervisor:
         default, or "now" for new events only. `events.cursor` is the position after the last yielded event. Entering
         raises UsageError for a run or a position that does not exist.
         """
+        arguments.check_thread("subscribe", self._thread)
         return self._subscriptions.subscribe(
             session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
         )

@@ -11,7 +11,7 @@ from proctor.policies.events import Event, NetJoined, NetLeft
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.monitor.monitor import Monitor
 
-from ..errors import UsageError
+from ..arguments import check_thread
 from ..log import RunLog
 from ..machine import interface
 from ..machine.machine import RunMachine
@@ -140,6 +140,10 @@ class RunActor:
     @property
     def monitor(self) -> Monitor:
         return self._machine.monitor
+
+    def check_thread(self, member: str) -> None:
+        """Raises UsageError in another thread than the run's."""
+        self._waiters.check_thread(member)
 
     def cancel(self, input: interface.CancelAsked) -> None:
         """Cancel the run; if its task has not begun, as soon as it begins."""
@@ -319,8 +323,7 @@ class GateWaiters:
 
         Raises UsageError in another thread than the run's.
         """
-        if threading.get_ident() != self._thread:
-            raise UsageError("`gate` was called in another thread; await it on the run's own event loop")
+        self.check_thread("gate")
         call = proposed if isinstance(proposed, ToolCall) else interface.NO_CALL
         if self._closed:
             return _refusal(call)
@@ -337,6 +340,10 @@ class GateWaiters:
             del self._by_key[key]
         assert waiter.answer is not None
         return waiter.answer
+
+    def check_thread(self, member: str) -> None:
+        """Raises UsageError in another thread than the run's."""
+        check_thread(member, self._thread)
 
     def answer(self, key: int, answer: GateAnswer) -> None:
         """Answer the caller that waits under this key, if there is one."""

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import pytest
 from supervised import OPEN
@@ -20,6 +22,7 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import CancelStep, Launch, MemoryStore, ProviderError, Supervisor, UsageError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
 
@@ -173,6 +176,42 @@ async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_ru
 
     partial = (await beside(start)).partial
     assert (partial.status, partial.calls) == ("failed", ())
+
+
+@pytest.mark.parametrize("member", ["cancel", "wait", "add_net", "cancel_all", "approve", "deny", "subscribe"])
+async def test_a_program_that_uses_a_run_in_another_thread_is_told_so(member: str, anyio_backend_name: str) -> None:
+    """It would otherwise feed the run's machine beside its event loop, and wait for what nobody would wake. Through
+    the run's own event loop, the same works.
+    """
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+
+    async def run(supervisor: Supervisor) -> None:
+        handle = await supervisor.start(FakeAdapter([Ask(name="bash", id="c1"), Pause()]), "go", policies=policies)
+        await anyio.wait_all_tasks_blocked()
+        (request,) = supervisor.approvals()
+        arguments: dict[str, Any] = {
+            "add_net": ("limit read to 1 per turn",),
+            "approve": (request.approval_id,),
+            "deny": (request.approval_id,),
+        }
+        of = handle if hasattr(handle, member) else supervisor
+
+        async def use() -> None:
+            given = {"by": "ana"} if member in ("approve", "deny") else {}
+            used = getattr(of, member)(*arguments.get(member, ()), **given)
+            if isinstance(used, Awaitable):
+                await used
+
+        with pytest.raises(UsageError, match=f"`{member}` was called in another thread.*`anyio.from_thread.run`"):
+            await anyio.to_thread.run_sync(partial(anyio.run, use, backend=anyio_backend_name))
+        assert not handle.done
+        if member not in ("wait", "cancel_all"):  # which end both runs, or wait for their end
+            await anyio.to_thread.run_sync(anyio.from_thread.run, use)
+        await handle.cancel()
+        assert (await handle.wait()).status == "cancelled"
+
+    with anyio.fail_after(PATIENCE_S):
+        await beside(run)
 
 
 async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
