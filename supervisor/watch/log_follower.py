@@ -34,7 +34,8 @@ CAPACITY_BYTES = 8 * 1024 * 1024
 class Buffer:
     """The log entries for one subscriber, at most `capacity` of them and `CAPACITY_BYTES`.
 
-    A full buffer drops everything and sets `overflowed`; its subscriber then reads the store.
+    A full buffer drops everything and sets `overflowed`; its subscriber then reads the store. `gone` is the error if
+    the store lost what may have been offered to it.
     """
 
     session_id: str | None = None
@@ -42,12 +43,18 @@ class Buffer:
     tenant: str | None = None
     capacity: int = CAPACITY
     overflowed: bool = False
+    gone: StoreError | None = None
     come: anyio.Event = field(default_factory=anyio.Event)
     _entries: deque[LogEntry] = field(default_factory=deque)
     _size: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self._entries) or self.overflowed
+        return bool(self._entries) or self.overflowed or self.gone is not None
+
+    def check(self) -> None:
+        """Raises StoreError if the store lost what may have been offered."""
+        if self.gone is not None:
+            raise self.gone
 
     def offer(self, entry: LogEntry) -> None:
         """Add an entry that matches the filter."""
@@ -122,6 +129,8 @@ class LogFollower:
 
     async def join(self, buffer: Buffer) -> None:
         """Offer `buffer` everything that is stored after this returns."""
+        if self._position is not None:
+            await self._check_position(self._position, self._digest)
         self._group(buffer).add(buffer)
         if self._position is None:
             try:
@@ -131,6 +140,22 @@ class LogFollower:
                 raise
             if self._position is None:
                 self._position, self._digest = position, digest
+
+    async def _check_position(self, position: int, digest: bytes) -> None:
+        """Whoever joins lacks nothing of a store that has lost what was read of it before."""
+        async with closing(log_after(self._store, position, digest)) as entries:
+            try:
+                await anext(entries, None)
+            except StoreError as error:
+                self._lose(error)
+
+    def _lose(self, error: StoreError) -> None:
+        """Tell all subscribers that an older copy took the store's place. Raises any other error."""
+        if error.kind != "gone":
+            raise error
+        for buffer in self._of_all.union(*self._of_session.values()):
+            buffer.gone = error
+            self.leave(buffer)
 
     async def _latest(self) -> tuple[int, bytes]:
         """The position of the latest entry, and its digest."""
@@ -189,7 +214,10 @@ class LogFollower:
             try:
                 token = await self._store.wait(self._token, LONGEST_WAIT_S)
                 if token != self._token:
-                    await self._read_new()
+                    try:
+                        await self._read_new()
+                    except StoreError as error:
+                        self._lose(error)
                     self._token = token
                     await anyio.sleep(PAUSE_S)
             finally:

@@ -317,6 +317,7 @@ class Subscription:
             if self._page:
                 return self._handed(self._page.pop())
             if self._behind:
+                self._buffer.check()
                 await self._catch_up(self._buffer)
             elif (entry := self._buffer.pop()) is not None:
                 placed = self._cursor.new_event(entry)

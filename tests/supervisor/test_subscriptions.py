@@ -352,3 +352,31 @@ async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], 
             await supervisor.subscribe(**given).__aenter__()
         with pytest.raises(UsageError, match=message):
             await anext(supervisor.subscribe(**given))
+
+
+@pytest.mark.parametrize("grown", [0, 9])
+async def test_who_subscribes_after_an_older_copy_took_the_place_of_a_store_lacks_nothing(grown: int) -> None:
+    """Also while others have yet to read that they do, whether or not the copy has more by now."""
+    store, copy = MemoryStore(), MemoryStore()
+    subscriptions = Subscriptions(store)
+
+    async def append(text: str) -> None:
+        await store.append([MessageReceived(session_id="s", content=text)])
+
+    async def waits_for(events: Any, text: str) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anext, events)
+            await anyio.wait_all_tasks_blocked()
+            await append(text)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with subscriptions.subscribe() as unread, subscriptions.subscribe() as first:
+            await waits_for(first, "lost")
+            vars(store).update({name: vars(copy)[name] for name in ("_records", "_sessions", "_runs")})
+            for n in range(grown):
+                await append(f"{n}")
+            async with subscriptions.subscribe(after="now") as new:
+                await waits_for(new, "new")
+            for each in (unread, first):
+                with pytest.raises(StoreError, match="older copy took its place"):
+                    await anext(each)
