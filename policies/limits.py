@@ -259,7 +259,7 @@ class Limit(Record, frozen=True):
     Attributes:
         max: The limit, in the unit that its name says.
         scope: `run`, or `session`: counted over all runs of the session.
-        warn_at: The fraction of it at which one warning is recorded.
+        warn_at: The fraction of the limit at which proctor records one warning.
         action: The action on a violation; a limit other than `max_tool_calls` that only inherits `deny` cancels.
         reason: For telemetry; never shown to the model.
         tell_model: The text for the model when a call is denied.

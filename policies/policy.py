@@ -27,7 +27,7 @@ class ToolRule(Statement, frozen=True, kw_only=True):
     """The fields that allow and deny lists share.
 
     Attributes:
-        id: The name by which violations and reports call it; `deny-1`, `deny-2`, ... if not given.
+        id: The name in violations and reports; `deny-1`, `deny-2`, ... if not given.
         unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
     """
 

@@ -65,8 +65,8 @@ class Before(_Order, tag="before", frozen=True):
     """`then` is denied until `first` has succeeded once.
 
     Attributes:
-        first: The calls that must have come.
-        then: The calls that need it.
+        first: The calls that must come first.
+        then: The calls that are denied until then.
         first_must: The state the first call must have reached: `completed`, or only `started`.
     """
 
@@ -84,7 +84,7 @@ class ImmediatelyBefore(_Order, tag="immediately_before", frozen=True):
 
     Attributes:
         first: The calls that must come right before; `human-approval` as in `before`.
-        then: The calls that need it.
+        then: The calls that are denied otherwise.
     """
 
     word = "right before"

@@ -26,7 +26,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
     """`tool` only if every requirement holds.
 
     Attributes:
-        tool: The calls that need it.
+        tool: The calls that have requirements.
         requires: The requirements; all of them must hold.
     """
 

@@ -20,7 +20,7 @@ class Source(Record, frozen=True):
     """A tool whose successful output supplies values: at `path`, or as captures of `regex`.
 
     Attributes:
-        tool: The calls whose output is looked at.
+        tool: The calls whose output supplies values.
         path: Where the values are in the output, unless a `regex` finds them.
         regex: A regular expression whose captures are the values.
     """
@@ -43,7 +43,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
     """Every value at `path` must have been in a user message or in a listed tool's output.
 
     Attributes:
-        tool: The calls whose values are looked at.
+        tool: The calls whose values need a source.
         path: Where the values are in the input.
         from_: Accepted sources: `user_message`, or tools whose successful output has the value.
         extract: A regular expression that finds the values in the text at `path`.

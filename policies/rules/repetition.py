@@ -21,8 +21,8 @@ class Loop(Rule, tag="loop", frozen=True):
     """The same call `threshold` times among the last `window` calls.
 
     Attributes:
-        window: How many of the last calls are compared.
-        threshold: How many equal ones are too many.
+        window: How many of the last calls are compared, this one included.
+        threshold: How many equal ones among them, this one included, are too many.
         tool: The calls that are compared.
     """
 
@@ -104,7 +104,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     """At most `max` calls in one turn.
 
     Attributes:
-        max: The most calls that may be made.
+        max: The most calls of one turn.
         tool: The calls that are counted.
     """
 

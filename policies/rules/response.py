@@ -13,7 +13,7 @@ class Require(Rule, tag="require", frozen=True):
     """The tool must have been called by the end of the run.
 
     Attributes:
-        tool: The call that must have come.
+        tool: The call that must be made.
     """
 
     tool: Selector
@@ -74,7 +74,7 @@ class After(Rule, tag="after", frozen=True):
     Attributes:
         trigger: The calls that must be answered.
         then: The calls that answer.
-        within: How many calls after the trigger the answer may be, itself included.
+        within: The answer must be one of this many calls after the trigger.
     """
 
     trigger: Selector
@@ -107,7 +107,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
 
     Attributes:
         tool: The call that must come.
-        within: By which call, counted from 1.
+        within: It must be one of this many first calls.
     """
 
     tool: Selector

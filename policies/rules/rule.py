@@ -204,9 +204,9 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """The fields that every rule may have; each family adds its own (one file each under `rules/`).
 
     Attributes:
-        id: The name in violations and reports; made from its type and place if not given.
+        id: The name in violations and reports; its type and a number, as `count-1`, if not given.
         unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
-        key: A path in the input: the rule counts for each value there by itself.
+        key: A path in the input: the rule applies to each value there separately.
     """
 
     id: Name | None = None

@@ -283,8 +283,8 @@ class ForbidsAfter(_Ban, tag="forbids_after", frozen=True):
     """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed.
 
     Attributes:
-        tool: The call that forbids.
-        tools: The forbidden calls.
+        tool: The call after which the others are denied.
+        tools: The denied calls.
     """
 
     tool: Selector
