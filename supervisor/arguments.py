@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
-from proctor.policies.errors import PolicyError
+from proctor.policies.errors import PolicyError, wrong_type
 from proctor.policies.events.calls import UNREADABLE
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
@@ -18,6 +18,7 @@ from proctor.policies.values.foreign_code import isolated
 from proctor.policies.values.json_values import json_words
 
 from .errors import ProviderError, UsageError
+from .ports.stored_types import ApprovalAnswer
 
 T = TypeVar("T")
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
@@ -308,6 +309,18 @@ def recordable(name: str, given: object) -> Any:
         return msgspec.json.decode(msgspec.json.encode(given))
     except UNREADABLE as error:
         raise UsageError(f"`{name}` cannot be recorded: {json_words(error)}") from None
+
+
+def checked_answer(given: object) -> ApprovalAnswer:
+    """The answer to an approval, as the record gives it back. Raises UsageError for anything else, and for one with a
+    field of another type: one that says `"no"` is not a yes.
+    """
+    if not isinstance(given, ApprovalAnswer):
+        raise UsageError(wrong_type("an `ApprovalAnswer`", given))
+    try:
+        return msgspec.json.decode(msgspec.json.encode(given), type=ApprovalAnswer)
+    except UNREADABLE as error:
+        raise UsageError(f"this is not an answer to an approval: {json_words(error)}") from None
 
 
 def check_cursor(after: object) -> None:

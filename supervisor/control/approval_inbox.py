@@ -4,13 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
-import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.errors import wrong_type
-from proctor.policies.values.json_values import json_words
-
-from ..arguments import check_seconds, check_store, check_text
+from ..arguments import check_seconds, check_store, check_text, checked_answer
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
 from ..ports.store import ApprovalStore, Store, wait_again
@@ -47,18 +43,11 @@ def requested_at(request: ApprovalRequest) -> datetime:
 def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
     """An approval. Raises UsageError for a field that `ApprovalAnswer` does not have, or a wrong type."""
     check_text(by=by)
-    try:
-        return msgspec.convert({"granted": True, "by": by, **_checked(fields)}, ApprovalAnswer)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"this is not an answer to an approval: {json_words(error)}") from None
-
-
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in _NOT_GIVEN]
     for name in fields:
         if name not in takes:
             raise UsageError(f"`{name}` is not known here; known are {', '.join(f'`{one}`' for one in takes)}")
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+    return checked_answer(ApprovalAnswer(granted=True, by=by, **fields))
 
 
 async def answer(
@@ -94,8 +83,7 @@ async def record_answer(
 ) -> StoredApproval:
     """Record an answer, if it is the first, and notify the owner of the run. Raises ApprovalError."""
     check_store(store)
-    if not isinstance(given, ApprovalAnswer):
-        raise UsageError(wrong_type("an `ApprovalAnswer`", given))
+    given = checked_answer(given)
     approval = await store.approval(approval_id)
     if approval is None:
         raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")

@@ -10,7 +10,9 @@ import anyio
 from msgspec.structs import replace
 
 from proctor.policies.events.calls import AsyncCheck, ToolCall
+from proctor.policies.values.foreign_code import named_error
 
+from ..arguments import checked_answer
 from ..errors import StoreError
 from ..log import RunLog
 from ..machine import interface
@@ -145,13 +147,12 @@ class CallbackRunner:
         """An approver's answer; None if it gives none. One that raises has declined."""
         try:
             answer = await call_isolated(partial(approver, request))
-            if not isinstance(answer, ApprovalAnswer | None):
-                raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
+            answer = None if answer is None else checked_answer(answer)
         except SelfCancelledError:  # it has not answered; others may
             return None
         except Exception as error:  # no answer is no approval
             self.log.failed("approver.failed", error)
-            return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
+            return ApprovalAnswer(granted=False, by=SUPERVISOR, reason=f"the approver failed: {named_error(error)}")
         return answer and replace(answer, expired=False)  # only the owner of the run says that the time is up
 
     async def _answer_first(self, approval_id: str, answer: ApprovalAnswer) -> None:

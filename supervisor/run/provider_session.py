@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
@@ -159,10 +160,11 @@ class ProviderReader:
     async def _live(self, launch: Launch, ended: OneShotEvent) -> None:
         work_for(self._parent)
         try:
-            await self._adapter.prepare()
+            await _checked("prepare", Awaitable, self._adapter.prepare())
             while self._provider is None:
                 try:
-                    async with self._adapter.open(launch) as provider:
+                    opened = _checked("open", AbstractAsyncContextManager, self._adapter.open(launch))
+                    async with opened as provider:
                         check_methods("the adapter's session", provider, "events", "cancel_steps")
                         self._provider = provider
                         try:

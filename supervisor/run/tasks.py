@@ -38,7 +38,7 @@ async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
 
     async def guarded() -> None:
         try:
-            given.append(await call())
+            given.append(await awaitable(call()))
         except BaseException as error:
             raised.append(own_error(error))
 
@@ -50,6 +50,13 @@ async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
     if not given:
         raise SelfCancelledError("it was cancelled by its own code")
     return given[0]
+
+
+def awaitable(returned: Awaitable[T]) -> Awaitable[T]:
+    """What a call of foreign code returned. Raises TypeError if it cannot be awaited."""
+    if not isinstance(returned, Awaitable):
+        raise TypeError(f"it returned a value of type `{type(returned).__name__}`: write it as an `async def`")
+    return returned
 
 
 def own_error(raised: BaseException) -> Exception:

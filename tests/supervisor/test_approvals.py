@@ -48,9 +48,20 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown() -> None:
     assert result.policy.violations == ()
 
 
-@pytest.mark.parametrize("answer", [True, "yes", OSError("no display")], ids=repr)
-async def test_what_is_no_answer_is_not_yes(answer: Any) -> None:
-    """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on."""
+@pytest.mark.parametrize(("answer", "why"), [
+    (True, "UsageError: expected an `ApprovalAnswer`, got a value of type `bool`"),
+    ("yes", "UsageError: expected an `ApprovalAnswer`, got a value of type `str`"),
+    (OSError("no display"), "OSError: no display"),
+    (ApprovalAnswer(granted="no", by="ana"), "expected true or false, got text at `$.granted`"),  # type: ignore[arg-type]
+    (ApprovalAnswer(granted=True, by=None), "expected text, got null at `$.by`"),  # type: ignore[arg-type]
+    (ApprovalAnswer(granted=True, by="ana", reason=5), "got a whole number at `$.reason`"),  # type: ignore[arg-type]
+    (ApprovalAnswer(granted=True, by="ana", like={"a": {1j}}), "encoding objects of type complex is unsupported"),
+    (ApprovalAnswer(granted=True, by="ana", reason="\udcff"), "surrogates not allowed"),
+], ids=str)  # fmt: skip
+async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
+    """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on, and
+    its record says why.
+    """
 
     async def approver(request: ApprovalRequest) -> Any:
         return answer
@@ -62,8 +73,26 @@ async def test_what_is_no_answer_is_not_yes(answer: Any) -> None:
     assert [call.name for call in adapter.ran] == ["read"]
     assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."
     (denied,) = of_type(result.events, ev.ToolApprovalDenied)
-    assert (denied.by, denied.reason) == ("supervisor", "the approver failed")
+    assert denied.by == "supervisor"
+    assert denied.reason.startswith("the approver failed: ")
+    assert denied.reason.endswith(why)
     assert result.status == "completed"
+
+
+async def test_an_approver_that_is_not_awaited_is_told_so() -> None:
+    """A plain function answers nothing: its call is refused, and the record says what to write."""
+
+    def approver(request: ApprovalRequest) -> Any:
+        return ApprovalAnswer(granted=True, by="ana")
+
+    adapter = FakeAdapter([BASH])
+    result = await run_once(adapter, "go", policies=[ASKING], approver=approver)
+
+    assert adapter.ran == []
+    (denied,) = of_type(result.events, ev.ToolApprovalDenied)
+    assert denied.reason == (
+        "the approver failed: TypeError: it returned a value of type `ApprovalAnswer`: write it as an `async def`"
+    )
 
 
 async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> None:

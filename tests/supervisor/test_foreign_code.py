@@ -148,6 +148,8 @@ async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> No
 
 
 @pytest.mark.parametrize(("where", "words"), [
+    ("prepare", "`prepare` gives a `NoneType`"),
+    ("opened", "`open` gives a `async_generator`"),
     ("open", "session `NoneType` has no method `events`"),
     ("events", "`events` gives a `NoneType`"),
     ("gate", "another thread"),
@@ -167,6 +169,14 @@ async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_ru
 
         def events(self) -> None:
             pass
+
+    async def undecorated(self: Any, launch: Launch) -> AsyncIterator[Any]:
+        yield self
+
+    if where == "prepare":
+        Odd.prepare = lambda self: None  # type: ignore[assignment, method-assign, return-value]
+    elif where == "opened":
+        Odd.open = undecorated  # type: ignore[assignment, method-assign]
 
     async def start(supervisor: Supervisor) -> Any:
         handle = await supervisor.start(Odd(), "go", policies=[OPEN])
