@@ -124,13 +124,14 @@ class CommandReader:
         self._store = store
         self._deliver = deliver
         self._log = log
+        self._began = 0
         self._after = 0
         self._token = 0
         self._closed = False
 
     async def run(self, after: int) -> None:
         """Deliver the commands with a number > after until cancelled or the store is closed, despite errors."""
-        self._after = after
+        self._began = self._after = after
         while not self._closed:
             try:
                 await call_isolated(self._wait)
@@ -148,8 +149,12 @@ class CommandReader:
     async def _wait(self) -> None:
         token = await self._store.wait(self._token, LONGEST_WAIT_S)
         commands = await self._store.commands(after=self._after)
-        if not commands:  # only now: what could not be read is not waited for again
-            self._token = token
+        if not commands:
+            last = await self._store.last_command()
+            if last < self._after:  # an older copy gives the numbers again; a run ignores what it hears twice
+                self._after = min(self._began, last)
+                return
+            self._token = token  # only now: what could not be read is not waited for again
         for command in commands:
             self._after = command.number
             try:

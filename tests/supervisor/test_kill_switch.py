@@ -80,6 +80,19 @@ async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -
     assert outcome.owner.owner_id == "busy"
 
 
+async def test_an_order_reaches_the_owner_though_an_older_copy_gave_it_the_number_of_a_lost_one() -> None:
+    """As a standby does that took over without the latest orders."""
+    store = MemoryStore()
+    async with running(store, ACME) as [handle]:
+        for _ in range(3):
+            await KillSwitch(store).kill(by="ana", tenant="nobody")
+        await anyio.wait_all_tasks_blocked()
+        del store._approvals.commands[1:]
+        outcomes = await KillSwitch(store).kill(by="ana", everything=True, wait_s=PATIENCE_S / 2)
+
+    assert summary(outcomes) == [(handle.run_id, "cancelled", True)]
+
+
 async def test_runs_that_nobody_could_end_are_ended_from_here() -> None:
     """One whose owner is gone, one that it had not started yet, one that was created and never started."""
     store = MemoryStore()
