@@ -278,7 +278,7 @@ class Hook:
             return
         calls = session.machine.calls
         current = calls.get(self._call_id)
-        tool_input = hook_input.tool_input or (current.given if current else {})
+        tool_input = self._input_that_ran(current.given) if current else hook_input.tool_input
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, self._by_the_client(waiting, granted=granted), tool_input)
@@ -292,6 +292,15 @@ class Hook:
             self._handle(interface.InputChanged(now_ms=self._now, event=started))
         else:
             self._report(started)
+
+    def _input_that_ran(self, evaluated: dict[str, Any]) -> dict[str, Any]:
+        """The input that a call ran with; what the client itself sets in it is as it was evaluated."""
+        ran = self._input.tool_input
+        if not ran:
+            return evaluated
+        own = self._client.own_inputs.get(self._input.tool_name, ())
+        rest = {name: value for name, value in ran.items() if name not in own}
+        return {**rest, **{name: evaluated[name] for name in own if name in evaluated}}
 
     @property
     def _call_id(self) -> str:

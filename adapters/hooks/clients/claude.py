@@ -225,6 +225,12 @@ _MARKS: Final = (b"toolDenialKind", _REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16
 """Of subagents, those that wrote last."""
+_OWN_INPUTS: Final = {
+    "AskUserQuestion": ("questions", "answers", "annotations", "response", "followUp", "afkTimeoutMs"),
+    "ExitPlanMode": ("plan", "planFilePath"),
+    "SendMessage": ("type", "recipient", "recipient_kind", "content"),
+}
+"""The person's answers and their plan, and other words for whom a message is to."""
 CLAUDE: Final = messages.HookClient(
     name="claude",
     title="Claude Code",
@@ -258,5 +264,6 @@ CLAUDE: Final = messages.HookClient(
         "managed settings keep only 2.1.163 and newer from starting",
     ),
     ended=ended,
+    own_inputs=_OWN_INPUTS,
     usage=ClaudeUsageLog,
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -326,6 +327,51 @@ def test_what_codex_does_for_a_goal_is_of_the_run_that_a_person_prompted(
 
     assert [file.name for file in client.cwd.glob("[bf]*")] == ([] if cancels else ["f0"])
     assert recorded(at.store, "run_started", "run_completed") == ["run_started"]
+
+
+@pytest.mark.parametrize("client", [pytest.param("claude", marks=pytest.mark.claude)], indirect=True)
+def test_a_person_who_answers_a_question_or_edits_a_plan_ends_nothing(client: Any, tmp_path: Path) -> None:
+    """The client writes the answers and the edited plan into the input of the call that asked, and other words for
+    whom a message is to into one of its hooks only.
+    """
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "- and more" >>"$1"\n')
+    editor.chmod(0o755)
+    client.env |= {"EDITOR": str(editor), "VISUAL": str(editor)}
+    client.command += ["--permission-mode", "plan"]
+    at, api = installed(client, tmp_path, "{name: p}"), client.api
+    api.say(api.reply(api.text("planning")))
+    for keys in ("hi", "\r"):
+        at.terminal.until("plan mode on")
+        at.terminal.press(keys)
+    at.terminal.until("planning")
+    [plan] = set(re.findall(r"/[^\s\"'`\\]*/plans/[^\s\"'`\\]*\.md", json.dumps(api.requests[-1])))
+    options = [{"label": label, "description": label} for label in ("one", "two")]
+    question = {"question": "Which?", "header": "Pick", "multiSelect": False, "options": options}
+    calls = [
+        api.tool("AskUserQuestion", questions=[question]),
+        api.tool("SendMessage", to="main", message="hello", summary="hello"),
+        api.tool("Write", file_path=plan, content="# plan\n"),
+        api.tool("ExitPlanMode"),
+        api.tool("Write", file_path=str(client.cwd / "done"), content=""),
+    ]
+    api.say(*map(api.reply, calls), api.reply(api.text("all done")))
+    for keys in ("go", "\r"):
+        at.terminal.press(keys)
+    edit = "ctrl+g to edit"
+    for asks, key, then in (("Enter to select", "1", edit), (edit, "\x07", "- and more"), (edit, "1", "all done")):
+        again, deadline = 0.0, time.monotonic() + PATIENCE_S
+        while not at.terminal.shows(then):  # a question may be shown a moment before the client listens
+            assert time.monotonic() < deadline, at.terminal.text
+            if at.terminal.shows(asks) and time.monotonic() > again:
+                at.terminal.press(key)
+                again = time.monotonic() + 3
+    at.terminal.close()
+    end_daemons(at.store)
+
+    assert (client.cwd / "done").exists()
+    ends = ("policy_violation", "run_cancelled", "tool_call_completed")
+    assert recorded(at.store, *ends) == ["tool_call_completed"] * len(calls)
 
 
 def installed(client: Any, root: Path, policy: str) -> AtTheTerminal:
