@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import Action, RefusalCause, Violation, wrong_type
+from ..values.json_values import copied
 from .run_events import ToolEvent
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
@@ -49,6 +50,11 @@ def call_of(event: ToolEvent) -> ToolCall:
         turn=event.turn,
         parent_tool_call_id=event.parent_tool_call_id,
     )
+
+
+def own_call(call: ToolCall) -> ToolCall:
+    """The call with an input of its own, for code of others: what that changes of it changes nothing here."""
+    return msgspec.structs.replace(call, input=copied(call.input))
 
 
 def call_fields(call: ToolCall) -> dict[str, Any]:

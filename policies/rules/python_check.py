@@ -14,6 +14,7 @@ from ..events.run_context import RunContext, Usage
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
+from ..values.json_values import copied
 from ..values.model_base import Issue
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .rule import CheckAnswer, OwnAction, Rule, names, refusal, restricts_tool
@@ -186,8 +187,9 @@ class CheckMachine(Machine, evaluates=Check):
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
+            own = copied(dict(call.input))
             proposed = ToolCall(
-                id=call.id, name=call.name, input=call.input, turn=call.turn, parent_tool_call_id=call.parent
+                id=call.id, name=call.name, input=own, turn=call.turn, parent_tool_call_id=call.parent
             )
             return self._finding(isolated(self.bound_check(state, call), proposed))
         if call.observed and self.rule_id not in call.answers:

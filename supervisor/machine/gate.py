@@ -14,6 +14,7 @@ from proctor.policies.events.calls import (
     NeedsChecks,
     ToolCall,
     call_fields,
+    own_call,
     tell_model_default,
 )
 from proctor.policies.monitor.call_table import REQUESTED
@@ -69,7 +70,7 @@ class GateKeeper:
         elif (wrong := validation_error(call)) is not None:
             self._deny_flawed(key, call, f"a call whose {wrong}")
         else:
-            self._admit(Proposal(key, self.state.numbered(call)))
+            self._admit(Proposal(key, own_call(self.state.numbered(call))))  # the agent may change its own
 
     def _admit(self, proposal: Proposal) -> None:
         key, call = proposal.key, proposal.call

@@ -19,6 +19,7 @@ from proctor.policies.errors import EventError, Violation
 from proctor.policies.events.calls import UNREADABLE, ToolCall
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.values.amounts import counted
+from proctor.policies.values.json_values import copied
 
 from ..arguments import RecordBounds
 from ..ports.stored_types import ApprovalRequest
@@ -242,7 +243,7 @@ class RunState:
 
     def _put(self, event: ev.Event) -> ev.Event:
         stamped, line, size = sized(self.stamp(event))
-        self.outbox.put(stamped, line, size)
+        self.outbox.put(own_input(stamped) if type(stamped) in _OF_CALLS else stamped, line, size)
         self.counts.count(stamped, size)
         return stamped
 
@@ -324,6 +325,14 @@ class RunState:
         request = replace(request, ran=isinstance(event, ev.ToolCallStarted))
         self.keep_signal(request)
         self.record(event_factory.requested(request))
+
+
+_OF_CALLS = frozenset(kind for kind in ev.EVENT_TYPES.values() if "tool_input" in kind.__struct_fields__)
+
+
+def own_input(event: Any) -> Any:
+    """The event of a call with an input of its own: stores and observers may change what they are given."""
+    return replace(event, tool_input=copied(event.tool_input))
 
 
 _encode = msgspec.json.Encoder().encode

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events.calls import AsyncCheck, ToolCall
+from proctor.policies.events.calls import AsyncCheck, ToolCall, own_call
 from proctor.policies.values.foreign_code import named_error
 
 from ..arguments import checked_answer
@@ -41,7 +41,7 @@ async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str,
         answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
         with anyio.move_on_after(CHECK_TIMEOUT_S):
             try:
-                answers[name] = await call_isolated(partial(check, call))
+                answers[name] = await call_isolated(partial(check, own_call(call)))
             except Exception as error:  # a check that raises denies; the monitor names it
                 answers[name] = error
     return answers
@@ -146,7 +146,7 @@ class CallbackRunner:
     async def _answer_of(self, approver: Approver, request: ApprovalRequest) -> ApprovalAnswer | None:
         """An approver's answer; None if it gives none. One that raises has declined."""
         try:
-            answer = await call_isolated(partial(approver, request))
+            answer = await call_isolated(partial(approver, replace(request, call=own_call(request.call))))
             answer = None if answer is None else checked_answer(answer)
         except SelfCancelledError:  # it has not answered; others may
             return None

@@ -13,6 +13,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import pytest
+from anyio.abc import TaskStatus
 from supervised import OPEN
 
 from proctor.adapters import FunctionAdapter, LoopGate, ScriptedAdapter
@@ -20,8 +21,8 @@ from proctor.policies import Check, Policy, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import error_text, isolated
-from proctor.supervisor import CancelStep, Launch, MemoryStore, ProviderError, Supervisor, UsageError
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakePublisher, Pause
+from proctor.supervisor import ApprovalAnswer, CancelStep, Launch, MemoryStore, ProviderError, Supervisor, UsageError
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
@@ -222,6 +223,77 @@ async def test_a_program_that_uses_a_run_in_another_thread_is_told_so(member: st
 
     with anyio.fail_after(PATIENCE_S):
         await beside(run)
+
+
+class Changing(MemoryStore):
+    """Changes the events that it is given before it stores them."""
+
+    async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
+        for event in events:
+            change(event)
+        return await super().append(events, **owned)
+
+
+def change(event: Any) -> None:
+    """Change what was given as if it were one's own, as to take a secret out of it."""
+    of = getattr(event, "call", event)
+    input = getattr(of, "tool_input", None) or getattr(of, "input", None)
+    if isinstance(input, dict):
+        input["paths"][0] = "/etc"
+
+
+async def change_and_approve(request: Any) -> ApprovalAnswer:
+    change(request)
+    return ApprovalAnswer(granted=True, by="ana")
+
+
+async def change_later(call: ToolCall) -> None:
+    change(call)
+
+
+@pytest.mark.parametrize("who", ["publisher", "store", "approver", "check", "awaited check", "subscriber"])
+async def test_who_changes_what_it_was_given_changes_no_call(who: str) -> None:
+    """What runs is what the agent proposed and the rules evaluated."""
+    checks = {"check": (change,), "awaited check": (change_later,)}.get(who, ())
+    policy = parse_policies("""
+        name: p
+        tool_rules:
+          - {deny: [{tool: delete, where: [{path: $.paths, within: /etc}]}], action: deny}
+          - {deny: [{tool: delete, where: [{path: $.paths, within: /srv}]}], action: request_approval}
+    """)[0]
+    rules = tuple(Check(check=check, id="own", tool="delete", action="deny") for check in checks)
+    ran = []
+
+    async def act(input: dict[str, Any]) -> str:
+        ran.append(repr(input))
+        return "ok"
+
+    async def loop(gate: LoopGate, prompt: str) -> None:
+        given = {"paths": ["/srv/old"]}
+        await gate.call("delete", given, act)
+
+    async def subscribe(supervisor: Supervisor, task_status: TaskStatus[None]) -> None:
+        async with supervisor.subscribe() as events:
+            task_status.started()
+            async for event in events:
+                change(event)
+
+    store = Changing() if who == "store" else MemoryStore()
+    async with anyio.create_task_group() as tasks:
+        approver = change_and_approve if who == "approver" else FakeApprover(True)
+        async with Supervisor(
+            store, approver=approver, publishers=[change] if who == "publisher" else []
+        ) as supervisor:
+            if who == "subscriber":
+                await tasks.start(partial(subscribe, supervisor))
+            policies = [policy, *(Policy(name="own", rules=(rule,)) for rule in rules)]
+            handle = await supervisor.start(FunctionAdapter(loop), "go", policies=policies)
+            result = await handle.wait()
+    granted = [event for event in result.events if isinstance(event, ev.ToolApprovalGranted)]
+
+    assert ran == ["{'paths': ['/srv/old']}"]
+    assert len(granted) == 1
+    assert result.policy.violations == ()
 
 
 async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
