@@ -9,6 +9,7 @@ places of inputs.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -167,11 +168,22 @@ class CallClasses:
         found = map(self._table.names, self._table.kinds(name))
         return frozenset(each.casefold() for names in found for each in (*names.own, *names.acts))
 
-    def admitted(self, clause: Clause) -> frozenset[str]:
-        """The names by which the calls of tools that an allow list names may go."""
-        listed = self.listed(clause)
-        self.work.spend(len(listed))
-        return listed.union(*map(self.goes_by, listed))
+    @cached_property
+    def _of_the_same_calls(self) -> dict[str, set[str]]:
+        found = {name: {name} for name in self.names.all}
+        for name in found:
+            for other in self.goes_by(name) & found.keys():
+                self.work.spend()
+                found[name].add(other)
+                if self._table:
+                    found[other].add(name)
+        return found
+
+    def admitted(self, names: Iterable[str]) -> frozenset[str]:
+        """The names of calls that an allow list with these names may admit: by any of its own names a call goes by
+        all. Where no tool is known, none but a name in the list stands for a portable one.
+        """
+        return frozenset().union(*(self._of_the_same_calls[name] for name in names))
 
     def meeting(self, reaches: tuple[NameReach, ...]) -> frozenset[CallClass]:
         """The kinds of which every call is meant."""

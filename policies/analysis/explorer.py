@@ -390,8 +390,9 @@ class ClauseGraph:
         self._perhaps: dict[str, list[tuple[int, frozenset[InputPredicate]]]] = {}
         for n, slot in enumerate(slots):
             for reach in slot:
-                self._work.spend(len(reach.names))
-                for name in reach.names:
+                covered = kinds.admitted(reach.names) if is_allow_list else reach.names
+                self._work.spend(len(covered))
+                for name in covered:
                     if reach.predicates:
                         self._perhaps.setdefault(name, []).append((1 << n, reach.predicates))
                     else:

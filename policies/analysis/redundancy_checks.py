@@ -111,9 +111,8 @@ class _Shadows:
         denied = frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
         if not clause.roles.admits:
             return denied
-        admitted, listed = self._kinds.admitted(clause), self._kinds.listed(clause)
-        others = (kind for kind in denied if kind.name not in admitted)
-        return frozenset(kind for kind in others if listed.isdisjoint(self._kinds.goes_by(kind.name)))
+        listed = self._kinds.listed(clause)
+        return frozenset(kind for kind in denied if listed.isdisjoint(self._kinds.goes_by(kind.name)))
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""

@@ -423,6 +423,8 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [{"tool_rules": [{"allow": ["run_shell_command"]}, {"deny": ["bash"]}]}],
     [{"tool_rules": [{"allow": ["bash"]}, {"deny": ["run_shell_command"]}]}],
     [{"tool_rules": [{"allow": ["bash"]}]}, {"tool_rules": [{"allow": ["run_shell_command"]}]}],
+    [rules({"type": "count", "tool": "bash", "min": 1}, tool_rules=[{"allow": ["run_shell_command"]}])],
+    [rules(before("bash", "deploy"), tool_rules=[{"allow": ["run_shell_command", "deploy"]}])],
     [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
     [rules({"type": "count", "tool": "x", "min": 1, "of": "attempted"}, tool_rules=[{"deny": ["x"]}])],
     [rules(*({"type": "provenance", "tool": "x", "path": "$.to", "from": ["user_message"], "except": [each]}
@@ -442,6 +444,19 @@ def test_by_which_names_calls_go_is_known_of_the_tools_of_an_agent() -> None:
         return [each.code for each in found({"tool_rules": [{"allow": [*allowed]}, deny]}, capabilities=agent)]
 
     assert (codes("Shell"), codes("Look")) == ([], ["shadowed"])
+
+
+@pytest.mark.parametrize(("allowed", "wanted", "codes"), [
+    ("Shell", "bash", []), ("bash", "Shell", []), ("Look", "bash", ["never_satisfied"]),
+])  # fmt: skip
+def test_what_must_be_called_may_be_allowed_by_another_name_of_its_calls(
+    allowed: str, wanted: str, codes: list[str]
+) -> None:
+    """A call of `Shell` goes by `bash` too, and any name admits it."""
+    agent = Capabilities(gate="all", tools=(tool("Shell", "bash", "command"), "Look"))
+    document = rules({"type": "require", "tool": wanted}, tool_rules=[{"allow": [allowed]}])
+
+    assert [each.code for each in found(document, capabilities=agent)] == codes
 
 
 def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_at_judging_and_at_preflight() -> None:
