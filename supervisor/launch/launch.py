@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from proctor.policies.analysis.name_checks import missing_context
+from proctor.policies.errors import wrong_type
 from proctor.policies.events.run_context import Capabilities, RunContext, portable
 from proctor.policies.monitor.monitor import Monitor
 
@@ -30,7 +31,7 @@ from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
 from ..run.recovery import LEASE_S, end_lost_runs, with_lease, withdraw
 from ..run.services import Services
-from ..run.tasks import DetachedTask
+from ..run.tasks import DetachedTask, store_timeout
 from .history import Continued, History, continued, read_history, read_transcript
 from .plan import Plan
 
@@ -329,7 +330,7 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
     """Create and claim a run. A cancel waits for the store's answer, then releases the claim."""
     stored, store = None, services.store
-    with anyio.move_on_after(ANSWER_S, shield=True):
+    with anyio.move_on_after(ANSWER_S, shield=True) as waiting:
         shown = services.redactor.redact(request.info, request.info.session_id)
         info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
         try:
@@ -338,9 +339,11 @@ async def _create(services: Services, request: LaunchRequest) -> RunInfo:
             if error.kind not in _REFUSED:
                 await _release_claim(store, info, request.epoch)  # a store that failed may have stored it
             raise
-    if stored is None:
+    if not isinstance(stored, RunInfo):
         await _release_claim(store, request.info, request.epoch)  # it may have been stored all the same
-        raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
+        if waiting.cancelled_caught:
+            raise store_timeout(ANSWER_S)
+        raise StoreError(wrong_type("the run from `create_run` of the store", stored))
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()
     except BaseException:

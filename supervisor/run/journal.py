@@ -17,6 +17,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
+from proctor.policies.errors import wrong_type
 from proctor.policies.events import TERMINAL, Event
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.foreign_code import as_error
@@ -40,6 +41,8 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
 
     For a repeated `event_id` it returns the event that it stored before.
     """
+    if not isinstance(stored, list | tuple):
+        raise StoreError(wrong_type("the stored events from `append` of the store", stored))
     if len(stored) != len(given):
         raise StoreError(
             f"the store gave back {len(stored)} of {counted(len(given), 'event')}; the events are not used"

@@ -47,6 +47,29 @@ async def test_a_store_that_gives_back_other_events_than_it_was_given_is_not_bel
     assert adapter.ran == []
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("method", ["create_run", "append"])
+async def test_a_store_around_another_that_gives_nothing_back_is_told_so(method: str) -> None:
+    """As one does that lacks a `return`: the error names the method, and the run is over."""
+
+    class Wrapping(MemoryStore):
+        pass
+
+    async def silent(self: Any, *given: Any, **more: Any) -> None:
+        await getattr(super(Wrapping, self), method)(*given, **more)
+
+    setattr(Wrapping, method, silent)
+    store, adapter = Wrapping(), FakeAdapter([Ask(name="bash")])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError) as raised:
+        await run_once(adapter, "go", policies=[OPEN], store=store, run_id="r")
+    run = await store.run("r")
+
+    assert f"from `{method}` of the store, got a value of type `NoneType`" in str(raised.value)
+    assert adapter.launches == []
+    assert run is not None
+    assert run.status == {"create_run": "cancelled", "append": "failed"}[method]
+
+
 FORKS = """
 import os, sys, anyio
 from proctor.adapters.stores import SQLiteStore

@@ -1,5 +1,6 @@
 """Code of others may raise anything, and errors that cannot be shown: the supervisor and its other runs go on."""
 
+import math
 import os
 import signal
 import subprocess
@@ -369,6 +370,9 @@ async def test_what_is_attached_to_a_net_harms_no_run(raising: Raising, where: s
     assert (agent.ran == []) is (where == "validators")
 
 
+BOUNDS = {"bound": "soon", "bound without an end": math.inf, "bound of nothing": math.nan}
+
+
 class Laddered(FakeAdapter):
     """Its ladder, or a step of it, fails."""
 
@@ -391,7 +395,7 @@ class Laddered(FakeAdapter):
                         adapter.raising()
                     if adapter.where == "ladder of others":
                         return [3]  # type: ignore[list-item]
-                    bound: Any = "soon" if adapter.where == "bound" else 0.05
+                    bound: Any = BOUNDS.get(adapter.where, 0.05)
                     return [CancelStep(name="first", act=adapter.act, bound_s=bound), *cancel_steps()]
 
                 provider.cancel_steps = failing  # type: ignore[method-assign]
@@ -415,6 +419,8 @@ class Laddered(FakeAdapter):
     *((where, raising) for where in ("ladder", "act", "evidence", "bound") for raising in RAISING),
     *(("awaited", raising) for raising in AWAITED),
     ("ladder of others", leave),
+    ("bound without an end", leave),
+    ("bound of nothing", leave),
 ])  # fmt: skip
 async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
     """Exactly one event ends the run, and it has the evidence."""
