@@ -1,6 +1,7 @@
 """The arguments of the public functions: the options of a run, and their checks before anything starts."""
 
 import inspect
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -251,6 +252,13 @@ def check_text(**given: object) -> None:
             value.encode()
         except UnicodeEncodeError:
             raise UsageError(f"`{name}` is not UTF-8 text") from None
+
+
+def check_path(**given: object) -> None:
+    """Raises UsageError, naming the argument, for anything that is not a path."""
+    for name, value in given.items():
+        if not isinstance(value, str | os.PathLike):
+            raise UsageError(f"`{name}` is {_named(value)}, not a path")
 
 
 def check_count(name: str, given: object) -> None:

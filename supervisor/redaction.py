@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import re2
 
-from proctor.policies.errors import os_words
+from proctor.policies.errors import os_words, wrong_type
 from proctor.policies.events import Encoded, Event
 from proctor.policies.values import regexes
 from proctor.policies.values.json_values import NOT_YAML, json_words
@@ -228,6 +228,8 @@ class Redactor:
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         redaction = Redaction.of_environment() if redaction is None else redaction
+        if not isinstance(redaction, Redaction):
+            raise UsageError(wrong_type("a `Redaction`", redaction))
         self._detector = None if redaction.off else Detector(redaction)
         self._key = redaction.key
 

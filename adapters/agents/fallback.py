@@ -16,6 +16,7 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import FIGURES, Capabilities, Tool
 from proctor.policies.policy import Policy
 from proctor.policies.values.amounts import counted
+from proctor.supervisor.arguments import check_adapter
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, CancelStep, GateAnswer, Launch, LaunchOptions, Provider
 from proctor.supervisor.ports.store import closing
@@ -397,8 +398,10 @@ class FallbackAdapter:
     name = "fallback"
 
     def __init__(self, adapters: Sequence[Adapter], *, failures: int = 3, rest_s: float = 60.0) -> None:
-        if len(adapters) < 2:
-            raise UsageError("a fallback needs at least two adapters, in order")
+        if not isinstance(adapters, Sequence) or len(adapters) < 2:
+            raise UsageError("a fallback needs a list of at least two adapters, in order")
+        for adapter in adapters:
+            check_adapter(adapter)
         if failures < 1 or not rest_s >= 0:
             raise UsageError("`failures` must be at least 1, `rest_s` at least 0")
         self._members = [

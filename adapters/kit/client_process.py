@@ -15,7 +15,8 @@ from typing import Any, Final
 import anyio
 
 from proctor.policies.errors import os_words
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+from proctor.supervisor.arguments import check_path
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 
 from .guardian import SIGNALLED
 from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError, RpcHandler
@@ -98,6 +99,10 @@ class Workspace:
     """A client's folder and whole environment, by default those of this process."""
 
     def __init__(self, cwd: str | os.PathLike[str] | None, env: Mapping[str, str] | None) -> None:
+        if cwd is not None:
+            check_path(cwd=cwd)
+        if env is not None and not isinstance(env, Mapping):
+            raise UsageError(f"`env` is a value of type `{type(env).__name__}`, not a mapping to text")
         self._cwd = Path(cwd or os.curdir)
         self._env = None if env is None else dict(env)
 

@@ -75,7 +75,7 @@ class AcpAdapter(NoLaunchOptions):
         start_s: float = START_S,
         unasked_s: float = UNASKED_S,
     ) -> None:
-        if isinstance(command, str) or not command:
+        if isinstance(command, str) or not isinstance(command, Sequence) or not command:
             raise UsageError(f"command `{command}` is not a list of words, as `['opencode', 'acp']` is")
         self.name = name
         self._command = [str(word) for word in command]

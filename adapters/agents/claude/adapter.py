@@ -136,6 +136,8 @@ def _as_mapping(options: Any) -> dict[str, Any]:
         return {}
     if isinstance(options, Mapping):
         return dict(options)
+    if not dataclasses.is_dataclass(options) or isinstance(options, type):
+        raise UsageError(f"`options` is a value of type `{type(options).__name__}`, not `ClaudeAgentOptions`")
     defaults = type(options)()
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     return {name: value for name, value in given.items() if value != getattr(defaults, name)}

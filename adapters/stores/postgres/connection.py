@@ -20,6 +20,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 
+from proctor.supervisor.arguments import check_text
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
@@ -190,6 +191,7 @@ class Address:
     """
 
     def __init__(self, url: str, schema: str) -> None:
+        check_text(url=url, schema=schema)
         if not schema or "\0" in schema or len(schema.encode("utf-8", "replace")) > _LONGEST_NAME:
             raise UsageError(f"`schema` is a name of at most {_LONGEST_NAME} bytes")
         try:

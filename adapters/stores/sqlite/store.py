@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from proctor.supervisor.arguments import check_path
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Notifier
 from proctor.supervisor.ports.stored_types import StoreSize
@@ -205,8 +206,7 @@ class SQLiteStore(TableStore):
     ) -> None:
         if synchronous.upper() not in _SYNCHRONOUS:
             raise UsageError(f"`synchronous` is one of {', '.join(_SYNCHRONOUS)}, not `{synchronous}`")
-        if not isinstance(path, str | os.PathLike):
-            raise UsageError(f"`path` is a value of type `{type(path).__name__}`, not the name of a file")
+        check_path(path=path)
         if os.fspath(path) in ("", ":memory:"):
             raise UsageError("a SQLite store needs a file; use MemoryStore to keep nothing")
         self.path = Path(path)

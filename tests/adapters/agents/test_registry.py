@@ -13,8 +13,10 @@ import pytest
 import proctor.adapters
 from proctor.adapters.agents.catalog import ADAPTERS, AgentSpec, adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
+from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.policies import encode_event
 from proctor.policies.events import RunStarted
+from proctor.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -35,6 +37,25 @@ def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None
         adapter_named(name)
 
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("made", "given", "message"), [
+    (proctor.adapters.ShellAdapter, {"cwd": 5}, "`cwd` is a value of type `int`, not a path"),
+    (proctor.adapters.CodexAdapter, {"env": ["A"]}, "`env` is a value of type `list`, not a mapping"),
+    (proctor.adapters.ClaudeAdapter, {"options": "opus"}, "`options` is a value of type `str`, not `ClaudeAgent"),
+    (proctor.adapters.AcpAdapter, {"command": 5}, "command `5` is not a list of words"),
+    (proctor.adapters.FallbackAdapter, {"adapters": 5}, "a list of at least two adapters"),
+    (proctor.adapters.FallbackAdapter, {"adapters": ["amp", "codex"]}, "a value of type `str`, not an adapter"),
+    (PostgresStore, {"url": None}, "`url` is None, not text"),
+    (SQLiteStore, {"path": None}, "`path` is None, not a path"),
+    (Supervisor, {"store": MemoryStore(), "redaction": {"off": True}}, "expected a `Redaction`, got a value"),
+])  # fmt: skip
+def test_what_is_made_of_something_else_says_which_argument_is_wrong(
+    made: Any, given: dict[str, Any], message: str
+) -> None:
+    """And what it should be: not an error from somewhere inside."""
+    with pytest.raises(UsageError, match=message):
+        made(**given)
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
