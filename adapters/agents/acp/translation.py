@@ -17,6 +17,8 @@ from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars,
 from ...kit.client_tools import certain_changes_of, mcp_tool_name
 
 KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
+CALLED_SEARCHES: Final = ("context7_get_library_docs", "context7_resolve_library_id")
+"""Tools of an MCP server whose kind opencode gives as that of its own searches."""
 OTHER: Final = "other"
 FINISHED: Final = frozenset(("completed", "failed"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
@@ -70,9 +72,9 @@ def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
     if own is not None:
         return own
     kind = fields.get("kind")
-    if isinstance(kind, str) and kind in KINDS:
-        return kind
     title = first_title or str(fields.get("title") or "")
+    if isinstance(kind, str) and kind in KINDS:
+        return title if kind == "search" and title.casefold() in CALLED_SEARCHES else kind
     if of_server := _GEMINI_SERVER.fullmatch(title):
         return mcp_tool_name(of_server["server"], of_server["tool"])
     return title if _NAME.fullmatch(title) else OTHER

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.agents.acp.translation import CALLED_SEARCHES
 from proctor.policies import ToolCall, parse_policies
 from proctor.policies.events import RunCompleted, ToolCallFailed, ToolCallRequested, ToolCallStarted
 from proctor.supervisor import GateAnswer, run_once
@@ -55,6 +56,7 @@ NAMED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"title": "docs_lookup", "kind": "other"}, "docs_lookup", {"title": "docs_lookup"}),
     ({"title": "write (pay MCP Server)", "kind": "other"}, "mcp__pay__write", {"title": "write (pay MCP Server)"}),
     ({"title": "look this up", "kind": "other"}, "other", {"title": "look this up"}),
+    *(({"title": name, "kind": "search"}, name, {"title": name}) for name in CALLED_SEARCHES),
     ({"kind": "execute", "fields": CLAUDES}, "Bash", {"command": "x"}),
     ({"title": "Writing", "kind": "edit", "fields": EDIT}, "edit", WRITING),
 ]

@@ -102,13 +102,18 @@ async def test_a_command_with_an_exit_code_has_failed(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(bench: Any) -> None:
-    """Policies say `mcp__server__tool`; no tool of opencode's own is one of a server."""
-    program = Path(__file__).parents[2] / "mcp_proxy" / "quick_server.py"
-    servers = [{"name": "pay", "command": sys.executable, "args": [str(program)]}]
-    write = ["pay_write", {"path": str(bench.cwd / "x")}]
-    calls = [["todowrite", {"todos": []}], ["pay_add", {"a": 1, "b": 2}], write]
-    denied = ["mcp__pay__write", "mcp__plan__*", "mcp__switch__*"]
+@pytest.mark.parametrize(("server", "tool"), [("pay", "write"), ("context7", "get_library_docs")])
+async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(
+    bench: Any, server: str, tool: str, tmp_path: Path
+) -> None:
+    """Policies say `mcp__server__tool`; some tools of servers opencode calls searches, none of its own is one."""
+    program = tmp_path / "server.py"
+    source = Path(__file__).parents[2] / "mcp_proxy" / "quick_server.py"
+    program.write_text(source.read_text().replace('"write"', f'"{tool}"'))
+    servers = [{"name": server, "command": sys.executable, "args": [str(program)]}]
+    write = [f"{server}_{tool}", {"path": str(bench.cwd / "x")}]
+    calls = [["todowrite", {"todos": []}], [f"{server}_add", {"a": 1, "b": 2}], write]
+    denied = [f"mcp__{server}__{tool}", "mcp__plan__*", "mcp__switch__*"]
     policy = Policy(name="p", on_violation="deny", tool_rules=[Deny(denied)])
     store, agent = MemoryStore(), bench.agent("opencode", mcp_servers=servers)
     prompt = bench.prompt(*({"calls": [call]} for call in calls))
@@ -116,8 +121,8 @@ async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(ben
 
     events = [event async for event in store.read("s")]
     done = [event.tool_name for event in events if isinstance(event, ev.ToolCallCompleted)]
-    assert (done, bench.made()) == (["todowrite", "pay_add"], [])
-    assert [event.tool_name for event in events if isinstance(event, ev.ToolCallDenied)] == ["pay_write"]
+    assert (done, bench.made()) == (["todowrite", f"{server}_add"], [])
+    assert [event.tool_name for event in events if isinstance(event, ev.ToolCallDenied)] == [f"{server}_{tool}"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
