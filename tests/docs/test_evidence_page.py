@@ -25,7 +25,7 @@ PROMISES_NOTHING = (
     "You can check both",
     *("What proctor stops, and what it can't", "It trusts only", "Assume that the model", "Each claim on this page"),
     *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
-    "the events from that commit on are lost",
+    *("the events from that commit on are lost", "edited an export", "prints for both stores"),
 )  # fmt: skip
 """The other sentences, by what they hold: summaries, how to go on, what is assumed, what is not promised."""
 ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
