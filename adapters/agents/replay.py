@@ -17,6 +17,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.events.calls import call_of, same_input
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.machine.provider_events import is_ours
 from proctor.supervisor.ports.adapter import CancelStep, Gate, GateAnswer, Launch, Provider
 
 from ..kit.client_tools import offering, recorded_tools
@@ -25,17 +26,8 @@ from ..kit.trace_lines import TraceError, open_lines
 
 Pace: TypeAlias = Literal["original", "flat"] | float
 
-SUPERVISORS_OWN = (
-    ev.RunStarted,
-    ev.PolicyViolated,
-    ev.BudgetWarned,
-    ev.ApprovalEvent,
-    ev.RunCompleted,
-    ev.RunFailed,
-    ev.RunCancelled,
-    ev.SessionEvent,
-)
-"""Events of a recording that the supervisor wrote, which a provider's stream never has."""
+_OF_RUNS = (ev.RunStarted, *ev.TERMINAL, ev.SessionEvent)
+"""The beginnings and ends of a recording, which its replay has of its own."""
 
 
 class ReplayAdapter(NoLaunchOptions):
@@ -66,7 +58,7 @@ class ReplayAdapter(NoLaunchOptions):
         offered = next((event.tools for event in events if isinstance(event, ev.RunStarted)), None)
         self._offering = offering(recorded_tools(events), offered)
         self._costs = any(isinstance(e, ev.TokenUsageUpdated) and e.cost_usd is not None for e in events)
-        self._events = tuple(e for e in events if not isinstance(e, SUPERVISORS_OWN))
+        self._events = tuple(e for e in events if not (is_ours(e) or isinstance(e, _OF_RUNS)))
         self._output = next((e.output for e in reversed(events) if isinstance(e, ev.RunCompleted)), None)
 
     @property

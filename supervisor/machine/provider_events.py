@@ -185,9 +185,14 @@ _OURS = (
 _FULL = (ev.USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
+def is_ours(event: ev.Event) -> bool:
+    """Whether only the supervisor records such an event."""
+    return isinstance(event, _OURS) or (isinstance(event, ev.ErrorOccurred) and event.code in _FULL)
+
+
 def filter_untrusted(event: ev.Event) -> ev.Event:
     """The event, or an error event in place of one that only the supervisor may report."""
-    if isinstance(event, _OURS) or (isinstance(event, ev.ErrorOccurred) and event.code in _FULL):
+    if is_ours(event):
         return _not_believed(event.type, event)
     if isinstance(event, ev.RunStarted):
         return _session_started(event)

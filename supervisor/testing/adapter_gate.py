@@ -20,11 +20,10 @@ from proctor.policies.policy import Allow, Deny, Policy
 from ..api.run_once import run_once
 from ..errors import ProviderError, UnknownSessionError
 from ..machine.interface import RunResult
+from ..machine.provider_events import is_ours
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from . import adapter_fixture
 from .fakes import PATIENCE_S
-
-_OURS = (ev.ApprovalEvent, ev.PolicyViolated, ev.BudgetReserved, ev.BudgetWarned, ev.ToolCallDenied)
 
 
 class GatingChecks(adapter_fixture.AdapterChecks):
@@ -49,7 +48,7 @@ class GatingChecks(adapter_fixture.AdapterChecks):
         assert [type(event) for event in adapter_fixture.terminals(done)] == [ev.RunCompleted]
         assert adapter_fixture.ends_once(done)
         assert all((event.run_id, event.session_id, event.seq) == ("", "", 0) for event in done.events)
-        assert not any(isinstance(event, _OURS) for event in done.events)
+        assert not any(is_ours(event) or isinstance(event, ev.ToolCallDenied) for event in done.events)
         self._assert_in_order(done, files)
         gate = agent.adapter.capabilities.gate
         assert (not done.proposed) if gate == "none" else (not adapter_fixture.ungated(done)), f"the gate is `{gate}`"

@@ -38,6 +38,17 @@ RECORDING: Sequence[ev.Event] = (
 
 
 @pytest.mark.anyio
+async def test_a_replay_leaves_out_whatever_the_supervisor_recorded() -> None:
+    """Of every type that no adapter may report, so that none is taken for a lie of the agent's."""
+    full = ev.ErrorOccurred(code=ev.USER_MESSAGES_FULL, message="no more are recorded")
+    ours = (ev.BudgetReserved(), ev.NetJoined(name="n"), ev.NetLeft(name="n"), ev.RecordPruned(), full)
+    result = await run_once(ReplayAdapter([*RECORDING[:-1], *ours, RECORDING[-1]]), "go", policies=())
+
+    assert [event for event in result.events if isinstance(event, ev.ErrorOccurred)] == []
+    assert result.output == "done"
+
+
+@pytest.mark.anyio
 async def test_a_gated_replay_asks_for_each_call_and_reports_the_rest() -> None:
     """Calls go to the gate once, the supervisor's own records are left out, and so is the prompt, which it records of
     the run itself; the output stays.
