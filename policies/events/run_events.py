@@ -89,7 +89,7 @@ class TurnEvent(Event, frozen=True):
     """About one turn: a response of the model and the calls it asks for.
 
     Attributes:
-        turn: Its number within the run, from 1.
+        turn: Its number within the session, from 1; a later run continues the count.
     """
 
     turn: int = 0

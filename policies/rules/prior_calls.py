@@ -311,7 +311,7 @@ class Requirement(Record, frozen=True):
         same: Values that it and the current call have in common.
         output: Conditions on what it returned.
         pick: The earlier call that counts if several match: the `latest`, or `any`.
-        turns_gte: The fewest turns before the call.
+        turns_gte: The fewest turns of the session before the call.
         user_said: A regular expression that a message of the user matches.
         in_: The user's message to search: `any`, or the `latest`.
         any_of: One of these requirements is enough.
