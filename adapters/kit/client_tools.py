@@ -32,33 +32,50 @@ def _servers(name: str) -> Tool:
 
 _NO_PORTABLE_NAME = """
     AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
-    ListAgents ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
-    TaskStop TaskUpdate TodoWrite ToolSearch
+    ListAgents ListMcpResourcesTool PushNotification ReadMcpResourceDirTool ReadMcpResourceTool ReportFindings
+    ScheduleWakeup SendMessage SetGoal Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate
+    TodoWrite ToolSearch WaitForMcpServers
 """
-_AGENT = ("prompt", "description", "subagent_type", "model", "run_in_background")
+_AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background")
+_SHELL = ("command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox")
+
+
+def _in_part(name: str, act: str, unclear: str, *takes: str) -> Tool:
+    """A tool with an input that nobody understands, such as a line of PowerShell: conditions on it deny the call."""
+    return Tool(name=name, acts=(act,), takes=(unclear, *takes), unclear=(unclear,))
+
 
 CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
-    tool("Bash", "bash", "command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox"),
-    tool("Monitor", "bash", "command", "description", "timeout_ms", "persistent"),
-    tool("Read", "read", "offset", "limit", "pages", path="$.file_path"),
+    tool("Bash", "bash", *_SHELL),
+    _in_part("PowerShell", "bash", *_SHELL),
+    Tool(
+        name="Monitor",
+        acts_where={"bash": ("$.command",), "fetch": ("$.ws",)},
+        inputs={"command": ("$.command",), "url": ("$.ws.url",)},
+        takes=("command", "description", "timeout_ms", "persistent", "ws"),
+    ),
+    tool("Read", "read", "offset", "limit", "pages", "allow_large", path="$.file_path"),
+    tool("LSP", "read", "operation", "line", "character", "query", path="$.filePath"),
+    tool("SendUserFile", "read", "caption", "status", "display", path="$.files[*]"),
     tool("Write", "write", "content", path="$.file_path"),
     tool("Edit", "edit", "old_string", "replace_all", path="$.file_path", content="$.new_string"),
     tool("MultiEdit", "edit", path="$.file_path", content="$.edits[*].new_string"),
     tool("NotebookEdit", "edit", "cell_id", "cell_type", "edit_mode", path="$.notebook_path", content="$.new_source"),
     tool("Glob", "glob", "pattern", "path"),
     tool("Grep", "grep", "pattern", "path", "glob", "type", "output_mode", "multiline", "head_limit"),
-    tool("WebFetch", "fetch", "url", "prompt"),
+    tool("WebFetch", "fetch", "url", "prompt", "offset"),
     tool("WebSearch", "web_search", "query", "allowed_domains", "blocked_domains"),
     tool("Agent", "task", *_AGENT),
     tool("Task", "task", *_AGENT),
-    tool("Workflow", "task", "name", "args", prompt=("$.script", "$.name")),
-    tool("CronCreate", "task", "prompt", "cron"),
+    tool("Workflow", "task", "name", "args", "resumeFromRunId", prompt=("$.script", "$.scriptPath", "$.name")),
+    tool("CronCreate", "task", "prompt", "cron", "recurring"),
+    _in_part("RemoteTrigger", "task", "prompt", "body", "action", "trigger_id", "session_id", "cursor"),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )
 
 _CODEX_NO_PORTABLE_NAME = """
-    close_agent followup_task interrupt_agent list_agents request_user_input resume_agent send_input send_message
-    update_plan wait_agent
+    close_agent create_goal followup_task get_goal interrupt_agent list_agents request_user_input resume_agent
+    send_input send_message tool_search update_goal update_plan wait_agent
 """
 
 APPLY_PATCH: Final = Tool(
@@ -194,14 +211,15 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
 """The tools of known clients, by their names as `provider` in events."""
 
 _GEMINI_NO_PORTABLE_NAME = """
-    activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory
-    tracker_add_dependency tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task
-    tracker_visualize update_topic write_todos
+    activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs list_background_processes
+    list_mcp_resources read_background_output read_mcp_resource save_memory tracker_add_dependency tracker_create_task
+    tracker_get_task tracker_list_tasks tracker_update_task tracker_visualize update_topic write_todos
 """
 _GEMINI_EDIT = ("instruction", "old_string", "allow_multiple")
 _COPILOT_NO_PORTABLE_NAME = """
-    ask_user AskUserQuestion exit_plan_mode fetch_copilot_cli_documentation list_agents list_bash read_agent read_bash
-    report_intent session_store_sql skill sql stop_bash task_complete TodoWrite update_todo write_agent
+    ask_user AskUserQuestion context_board exit_plan_mode extensions_manage extensions_reload
+    fetch_copilot_cli_documentation list_agents list_bash read_agent read_bash read_inbox report_intent
+    session_store_sql skill sql stop_bash store_memory task_complete TodoWrite update_todo vote_memory write_agent
 """
 _COPILOT_BASH = ("command", "description", "mode", "sessionId", "shellId", "initial_wait", "detach")
 _COPILOT_TASK = ("prompt", "description", "agent_type", "name", "model", "reasoning_effort", "context_tier", "mode")
@@ -215,7 +233,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     ),
     "copilot": (
         tool("bash", "bash", *_COPILOT_BASH),
-        tool("powershell", "bash", *_COPILOT_BASH),
+        _in_part("powershell", "bash", *_COPILOT_BASH),
         tool("write_bash", "bash", "sessionId", "shellId", "delay", command="$.input"),
         tool("view", "read", "path", "view_range", "forceReadLargeFiles", synonyms=("Read",)),
         tool("create", "write", "path", content="$.file_text", synonyms=("Write",)),
@@ -236,6 +254,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("web_fetch", "fetch", "url", synonyms=("WebFetch",)),
         tool("web_search", "web_search", "query", synonyms=("WebSearch",)),
         tool("task", "task", *_COPILOT_TASK, synonyms=("Agent",)),
+        _in_part("manage_schedule", "task", "prompt"),
         *(Tool(name=name) for name in _COPILOT_NO_PORTABLE_NAME.split()),
         _servers("*-*"),
     ),
@@ -254,7 +273,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("Task", "task", "prompt", "description", "subagent_type"),
     ),
     "gemini": (
-        tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background"),
+        tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background", "delay_ms"),
         tool("read_file", "read", "start_line", "end_line", path="$.file_path"),
         tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
         tool("write_file", "write", "content", path="$.file_path"),
@@ -281,10 +300,8 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("webfetch", "fetch", "url", "format", "timeout"),
         tool("websearch", "web_search", "query"),
         tool("task", "task", "prompt", "description", "subagent_type"),
-        *(
-            Tool(name=name)
-            for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter", "lsp")
-        ),
+        tool("lsp", "read", "operation", "line", "character", "query", path="$.filePath"),
+        *(Tool(name=name) for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter")),
         _servers("*_*"),
     ),
 }

@@ -25,7 +25,8 @@ PORTABLE: Final[dict[str, tuple[str, ...]]] = {
 """The portable names of tools, and the inputs of each."""
 
 _ANY_ACT: Final = (
-    "description explanation instruction reason thought timeout timeout_ms timeout_s timeout_seconds title"
+    "description explanation instruction reason thought timeout timeout_ms timeout_s timeout_seconds title "
+    "wait_for_previous"
 )
 
 _HARMLESS: Final[dict[str, str]] = {
@@ -38,9 +39,11 @@ _HARMLESS: Final[dict[str, str]] = {
     "replaceAll replace_all start_line",
     "delete": "force missing_ok recursive",
     "move": "force overwrite",
-    "glob": "caseSensitive case_sensitive exclude ignore limit max_results offset recursive respect_git_ignore sort",
+    "glob": "caseSensitive case_sensitive exclude ignore limit max_results offset recursive respect_gemini_ignore "
+    "respect_git_ignore sort",
     "grep": "-A -B -C -i -n -o caseSensitive case_sensitive context context_lines exclude exclude_pattern glob "
-    "head_limit ignore_case include include_pattern limit max_results multiline offset output_mode recursive type",
+    "head_limit ignore_case include include_pattern limit max_matches_per_file max_results multiline names_only "
+    "offset output_mode recursive total_max_matches type",
     "fetch": "body data format headers json max_chars max_length method prompt raw start_index",
     "web_search": "allowed_domains blocked_domains count exclude_domains include_domains k language limit "
     "max_results n num_results region safesearch search_depth time_range topic",

@@ -86,6 +86,10 @@ class Agent:
         """A file of the model."""
         raise NotImplementedError
 
+    def offered(self) -> list[str]:
+        """The names that hooks have for the tools that the model was offered last."""
+        raise NotImplementedError
+
     def usage(self) -> list[dict[str, Any]]:
         """The stored reports of tokens."""
         rows = stored_rows(self.store, "SELECT data FROM events WHERE type = 'token_usage_updated'")
@@ -137,6 +141,9 @@ class Codex(Agent):
         results = [item for item in self.api.requests[-1]["input"] if item["type"].endswith("_output")]
         return json.dumps(results)
 
+    def offered(self) -> list[str]:
+        return ["Bash" if name == "exec_command" else name for name in self.api.offered()]
+
     def typed(self, id: str, chars: str) -> Callable[[dict[str, Any]], Any]:
         """Text for the command that still runs, as the client names it to the model."""
 
@@ -177,6 +184,11 @@ class Npm(Agent):
         )  # fmt: skip
         wait_for_hooks(self.store)
         return str(self.api.requests.read_text().splitlines()[-1])
+
+    def offered(self) -> list[str]:
+        request = json.loads(self.api.requests.read_text().splitlines()[-1])
+        each = [one for tool in request["tools"] for one in tool.get("functionDeclarations", [tool])]
+        return [str(one.get("function", one)["name"]) for one in each]
 
     def serve(self, name: str, program: Path) -> str:
         """It has an MCP server of this name; gives its own name of the server's tool `write`."""
@@ -310,6 +322,7 @@ def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agen
     )
 
     assert done.exists()
+    assert [name for name in agent.offered() if CLIENTS[agent.name].tool(name) is None] == []
     assert "Leave pushing to a person." in results
     assert "Not there." in results
     assert not never.exists()

@@ -131,6 +131,34 @@ def test_the_end_of_a_subagent_does_not_wake_a_response_that_was_cancelled(gover
     assert recorded(governed.store, "run_started", "run_cancelled") == ["run_started", "run_cancelled"]
 
 
+def test_a_rule_on_commands_and_addresses_holds_for_every_tool_of_the_client(governed: Any) -> None:
+    """For its other shell, and for its monitor of a socket; it has no tool that nobody knows."""
+    api, other_shell = governed.api, governed.cwd / "pwsh"
+    other_shell.write_text("#!/bin/sh\ntouch never\n")
+    other_shell.chmod(0o755)
+    more = {"CLAUDE_CODE_USE_POWERSHELL_TOOL": "1", "ENABLE_TOOL_SEARCH": "false"}
+    governed.env |= {**more, "PATH": f"{governed.cwd}:{governed.env['PATH']}"}
+    push, far = "{path: $.command, runs: git push}", "{path: $.url, contains: far}"
+    governed.govern(
+        f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{{tool: bash, where: [{push}]}},"
+        f" {{tool: fetch, where: [{far}]}}]}}]}}",
+        allow=["PowerShell", "Monitor"],
+    )
+    calls = [
+        api.tool("PowerShell", command="sal g git; g push"),
+        api.tool("Monitor", description="d", timeout_ms=1000, ws={"url": "ws://127.0.0.1:9/far"}),
+        api.tool("Monitor", description="d", timeout_ms=1000, command="git push"),
+    ]
+    api.say(*map(api.reply, calls), api.reply(api.text("done")))
+
+    governed.run()
+
+    assert recorded(governed.store, "tool_call_denied", "tool_call_started") == ["tool_call_denied"] * len(calls)
+    assert not (governed.cwd / "never").exists()
+    offered = [tool["name"] for tool in api.requests[-1]["tools"]]
+    assert [name for name in offered if CLIENTS["claude"].tool(name) is None] == []
+
+
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
     """Of six calls whose hooks run at once under a limit of two, two run."""
     api = governed.api

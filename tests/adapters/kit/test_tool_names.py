@@ -112,6 +112,45 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
     assert judged
 
 
+@pytest.mark.parametrize(
+    ("client", "name", "act", "given"),
+    [
+        ("claude", "PowerShell", "bash", {"command": "sal g git; g push"}),
+        ("copilot", "powershell", "bash", {"command": "sal g git; g push"}),
+        ("claude", "Monitor", "fetch", {"ws": {"url": "wss://secret.example"}, "description": "d"}),
+        ("claude", "Workflow", "task", {"script": "fine", "scriptPath": "secret.js"}),
+        ("claude", "RemoteTrigger", "task", {"action": "create", "body": {"session_request": {}}}),
+        ("copilot", "manage_schedule", "task", {"prompt": "fine"}),
+        ("claude", "LSP", "read", {"operation": "hover", "filePath": "secret.py", "line": 1, "character": 1}),
+        ("opencode", "lsp", "read", {"operation": "hover", "filePath": "secret.py", "line": 1, "character": 1}),
+    ],
+)
+def test_a_rule_about_what_is_run_read_fetched_or_started_holds_for_every_tool_that_does_so(
+    client: str, name: str, act: str, given: dict[str, Any]
+) -> None:
+    """Also where nobody understands the call, or where it names a harmless thing and does another."""
+    [key] = needed(act)
+    how: dict[str, Any] = {"runs": "git push"} if act == "bash" else {"contains": "secret"}
+    denies = {"deny": [{"tool": act, "where": [{"path": f"$.{key}", **how}]}]}
+    allows = {"allow": [{"tool": act, "where": [{"path": f"$.{key}", "equals": "fine"}]}]}
+    for rule in (denies, allows):
+        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [rule]}
+        compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED[client].tools)
+
+        assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == "deny"
+
+
+@pytest.mark.parametrize("given", [{"names_only": True}, {"max_matches_per_file": 1}, {"wait_for_previous": True}])
+def test_an_input_that_is_no_path_does_not_stand_for_one(given: dict[str, Any]) -> None:
+    """A search of Gemini CLI names no folder where it is of the working folder."""
+    outside = {"tool": "grep", "where": [{"path": "$.path", "exists": True}]}
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
+    compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED["gemini"].tools)
+    call = ToolCall(id="c", name="grep_search", input={"pattern": "x", **given})
+
+    assert compiled.monitor(RunContext()).propose(call).action == "allow"
+
+
 @pytest.mark.parametrize(("client", "name"), [("gemini", "list_directory"), ("opencode", "list")])
 def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: str) -> None:
     """Listing a folder is `glob` without a pattern."""

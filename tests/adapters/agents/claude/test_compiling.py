@@ -27,8 +27,8 @@ def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
     )
 
     assert options.options["disallowed_tools"] == [
-        "Read", "Bash", "Monitor", "WebFetch", "WebSearch", "Agent", "CronCreate", "Workflow", "KillShell",
-        "BashOutput",
+        "Read", "Bash", "PowerShell", "WebFetch", "WebSearch", "Agent", "CronCreate", "RemoteTrigger", "Workflow",
+        "KillShell", "BashOutput",
     ]  # fmt: skip
     assert options.expressed == ("deny bash", "deny web*", "deny Task", "deny Shells")
     assert options.unexpressed == ("deny mcp__*",)
@@ -55,7 +55,7 @@ def test_allow_lists_narrow_the_callers_tools_and_never_add() -> None:
     first = {"tool_rules": [{"allow": ["bash", "read", "grep"]}]}
     second = {"tool_rules": [{"allow": ["READ", "Bash"]}]}
 
-    assert compiled(first, second).options["tools"] == ["Bash", "Monitor", "Read"]
+    assert compiled(first, second).options["tools"] == ["Bash", "LSP", "PowerShell", "Read", "SendUserFile"]
     assert compiled(first, second, tools=["Read", "Write"]).options["tools"] == ["Read"]
     assert compiled({"tool_rules": [{"allow": ["*"]}]}).options.get("tools") is None
     assert compiled(first, mcp_servers={"x": {}}).unexpressed == ("allow bash", "allow read", "allow grep")
