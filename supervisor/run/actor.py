@@ -177,9 +177,9 @@ class RunActor:
         self._feed(begin)
         for input in self._early:
             self._feed(input)
-        await self._journal.drained()
         if self._callbacks is not None:
             await self._callbacks.wait_reserved()
+        await self._journal.drained()
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": list(self._reader.steps_taken)} if self._reader.steps_taken else {}

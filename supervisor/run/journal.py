@@ -25,6 +25,7 @@ from proctor.policies.values.foreign_code import as_error
 from ..errors import StoreError
 from ..machine import interface
 from ..machine.run_state import estimated_size
+from ..store.invariants import fenced
 from ..store.records import same_but_seq
 from .tasks import call_isolated, store_timeout
 
@@ -63,6 +64,11 @@ CAPACITY_BYTES = 32 * 1024 * 1024
 ANSWER_S = 45.0
 """How long a store may take to answer before it counts as failed: longer than any store waits for its own file or
 server, so that by then the append is stored or never will be.
+"""
+
+SILENCE_MS = 10_000
+"""How long a store may leave an append unanswered while an agent acts that cannot be held. When the answer takes
+longer, as in a process that was suspended, somebody else may have ended the run meanwhile.
 """
 
 SETTLE_S = 1.0
@@ -254,9 +260,12 @@ class Journal:
         self._unstored = batch = self._unit(batch)
         if self.used is not None and self.settles_first:
             await self._settle_budgets(self.used, batch[0].run_id)
+        began = anyio.current_time()
         stored = await self._store.append(batch, epoch=self._epoch)
         check_stored(batch, stored)
         self._unstored = ()
+        if (anyio.current_time() - began) * 1000 > SILENCE_MS and not isinstance(batch[-1], TERMINAL):
+            await self._check_owned(batch[0].run_id)
         size, self._writing_bytes = self._writing_bytes, 0
         last_seq = self._last_seq
         if stored[0].seq <= last_seq and any(event.seq <= last_seq and not event.event_id for event in stored):
@@ -267,6 +276,12 @@ class Journal:
         self._listener.durable(self._durable)
         self._publish_new(stored, size)  # now, as observers may look at the run
         self._wake()
+
+    async def _check_owned(self, run_id: str) -> None:
+        """Raises StoreError if the run is another owner's, or over: its lease may have ended unseen."""
+        run = await self._store.run(run_id)
+        if run is not None and (run.ended_seq or (run.owner.epoch if run.owner else 0) != self._epoch):
+            raise fenced(run_id, run.owner)
 
     def _publish_new(self, stored: list[Event], size: int) -> None:
         fresh = [event for event in stored if event.seq > self._last_seq]
@@ -287,9 +302,6 @@ class Journal:
 
 HURRY_S = 5.0
 """How long the cancel of a run waits for the store; an append that was not answered may still be stored."""
-
-SILENCE_MS = 10_000
-"""How long a store may leave an append unanswered while an agent acts that cannot be held."""
 
 
 class RunRecorder:

@@ -97,6 +97,23 @@ def test_an_owner_suspended_beyond_its_lease_permits_nothing_more() -> None:
     assert simulate(plan) == []
 
 
+@pytest.mark.parametrize("late", [("append", 2), ("reserve", 1)])
+def test_an_owner_suspended_while_it_starts_starts_no_agent_once_its_run_was_ended(late: tuple[str, int]) -> None:
+    """It was suspended after the store had taken the start and before it heard so (seed 90,280,852)."""
+    operation, nth = late
+    plan = Plan(
+        seed=1,
+        budget=6,
+        latency=0.2,
+        starts=(Start(at=0, owner=0, run="r0", session="s0", steps=()),),
+        orders=(Order(at=9.0, what="all"),),
+        faults=(Fault(owner=0, operation=operation, nth=nth, kind="late", seconds=3.0),),
+        stops=(Stop(at=2.0, owner=0, seconds=40.0),),
+    )
+
+    assert simulate(plan) == []
+
+
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent(backend: str) -> None:
     """Nobody waits that long, but the session does not stay taken (seed 213,424)."""
