@@ -165,7 +165,8 @@ class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
     """A call was denied. It didn't run.
 
     Attributes:
-        decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, `input_unknown`, ...
+        decision: Why: `deny` or `cancel` by a rule; `approval_denied`, `approval_expired`, `approval_unanswerable`
+            (nobody can answer); `input_unknown`; `withdrawn` by the agent; `run_ended`.
         tell_model: The text that the model got.
     """
 
