@@ -19,7 +19,8 @@ from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.shell.parser import parse_line
-from proctor.policies.shell.programs import DYNAMIC, LinePart
+from proctor.policies.shell.programs import LinePart
+from proctor.policies.shell.words import DYNAMIC
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, LaunchOptions, Provider
 

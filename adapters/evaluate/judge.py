@@ -13,6 +13,7 @@ from proctor.policies import events as ev
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall, call_of
+from proctor.policies.events.run_context import WHOSE
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 from proctor.policies.monitor.monitor import Report
 from proctor.policies.stack.clauses import clauses_of
@@ -97,13 +98,10 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[DecisionRecord] | msgspec.UnsetType = msgspec.UNSET
 
 
-_FIELDS = ("user", "user_role", "tenant", "labels")
-
-
 def whose(session: TraceSession) -> dict[str, Any] | msgspec.UnsetType:
     """For programs: what is recorded of them, UNSET where nothing is."""
     context: RunContext = session.metadata.get("context", RunContext())
-    found = {name: value for name in _FIELDS if (value := getattr(context, name)) not in (msgspec.UNSET, None, {})}
+    found = {name: value for name in WHOSE if (value := getattr(context, name)) not in (msgspec.UNSET, None, {})}
     return found or msgspec.UNSET
 
 

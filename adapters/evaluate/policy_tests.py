@@ -12,7 +12,7 @@ from rich.text import Text
 
 from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
-from proctor.policies.errors import Problem, read_each
+from proctor.policies.errors import Action, Problem, read_each
 from proctor.policies.events.calls import input_digest
 from proctor.policies.reading.convert import INVALID, Converter
 from proctor.policies.reading.load import load_policies, parse_policies, policies_of
@@ -30,7 +30,6 @@ from .judge import DecisionRecord, SessionReport, call_lines, judge_session
 from .proofs import ProofQuestion, ProofRecord, SharedTime, answer_question, read_call
 from .reports import Case, append_call, append_field, append_gap
 
-Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
 Ending: TypeAlias = Literal["held", "violated", "not_exercised"]
 
 
@@ -59,7 +58,7 @@ class ExpectedCall(Record, frozen=True):
     same_turn: bool = False
     result: Any = msgspec.UNSET
     error: Any = msgspec.UNSET
-    expect: Answer = "allow"
+    expect: Action = "allow"
     rules: tuple[Name, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property

@@ -14,9 +14,9 @@ from proctor.policies import ToolCall
 from proctor.policies.events.run_context import PORTABLE, Tool
 from proctor.policies.language.conditions import SHELLS_OWN
 from proctor.policies.language.facts import ToolTable
-from proctor.policies.language.shell_commands import DYNAMIC, commands_of
+from proctor.policies.language.shell_commands import commands_of
 from proctor.policies.shell.program_options import KNOWN
-from proctor.policies.shell.words import split
+from proctor.policies.shell.words import DYNAMIC, split
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import is_number, number_of, text_of
 from proctor.policies.values.paths import place_of

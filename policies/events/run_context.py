@@ -203,6 +203,10 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
+WHOSE = ("user", "user_role", "tenant", "labels")
+"""The fields of a context that say whose run it is."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an adapter can do, so that proctor promises nothing else.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
 from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
-from ..shell.words import Shell, split
+from ..shell.words import DYNAMIC, Shell, split
 from ..values.json_values import container_of, texts_in
 from .facts import Facts
 from .operators import Reading
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Words: TypeAlias = Sequence[str | None]
 """The words of a command; None where only the shell knows one."""
 
-DYNAMIC = "dynamic"
-"""The word that names, where a condition permits, what is known only when it runs: `dynamic python -c`."""
 _UNREADABLE: tuple[str | None, ...] = (None, None)
 _REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
 """Options that give a command's own words another meaning."""

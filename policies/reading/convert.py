@@ -15,7 +15,6 @@ from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, desc
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 
-_LARGEST = 2**63 - 1
 _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
@@ -99,7 +98,7 @@ def number_complaint(shape: schema.Number, value: float) -> str:
     """The error in a number; empty if there is none."""
     if not math.isfinite(value):
         return "a number must be finite"
-    if abs(value) > _LARGEST and isinstance(value, int):
+    if abs(value) > schema.LARGEST and isinstance(value, int):
         return "a whole number must fit in 64 bits"
     if shape.whole and value != int(value):
         return f"expected a whole number, got the number {value}"

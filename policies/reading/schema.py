@@ -212,7 +212,8 @@ def wanted(shape: Shape) -> str:
 
 
 _FILLED = {"type": "string", "pattern": r"\S"}
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
+"""The largest whole number that a policy may have."""
 _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
 _PERCENT = {"type": "string", "pattern": f"^{PERCENT}$"}
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
@@ -275,7 +276,7 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _number(shape: Number) -> dict[str, Any]:
     bounds = {"minimum": shape.ge, "exclusiveMinimum": shape.gt, "maximum": shape.le, "exclusiveMaximum": shape.lt}
-    kind = {"type": "integer", "maximum": _LARGEST} if shape.whole else {"type": "number"}
+    kind = {"type": "integer", "maximum": LARGEST} if shape.whole else {"type": "number"}
     return {**kind, **{word: bound for word, bound in bounds.items() if bound is not None}}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from .words import NUMBER, Shell, Word, split
+from .words import NAME, NUMBER, Shell, Word, split
 
 _SHELLS_OWN = re.compile(
     r"PATH|ENV|BASH.*|SHELLOPTS|PS[0-4]|PROMPT_.*|POSIXLY_CORRECT|(S?RANDOM|SECONDS|LINENO|OPTIND|HISTCMD)|EPOCH.*|E?UID"
@@ -69,8 +69,8 @@ def changes_program_meaning(name: str, value: str | None) -> bool:
     )
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\+?=(.*))?", re.DOTALL)
+_NAME = re.compile(NAME)
+_DECLARED = re.compile(rf"({NAME})(?:\+?=(.*))?", re.DOTALL)
 
 
 class _Use(msgspec.Struct, frozen=True):

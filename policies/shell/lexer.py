@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .builtins import changes_meaning
-from .words import HARMLESS_TARGETS, NUMBER, Cursor, Word, WordBuilder, literal
+from .words import HARMLESS_TARGETS, NAME, NUMBER, Cursor, Word, WordBuilder, literal
 
 if TYPE_CHECKING:
     from .programs import CommandCollector
 
 
 META: Final = " \t\n|&;()<>"
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!-]")
+_PARAMETER = re.compile(rf"{NAME}|[0-9]|[@*#?$!-]")
 _IN_BRACES = re.compile(r"#(?=[A-Za-z0-9_@*}])")
-_NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
+_NAMED = re.compile(rf"{NAME}|[0-9]+|[@*#?$!-]")
 _SUBSCRIPT = re.compile(r"\[([0-9]+|[@*])\]")
 _EVALUATING = re.compile(r"\$\{(![A-Za-z0-9_@*]+|#?\w+\[(?![0-9]+\])[\w$]+\]|\w+@[A-Za-z])\}")
 _DEFAULT = re.compile(r":?[-+=?]|##?|%%?")

@@ -11,8 +11,8 @@ import msgspec
 from ..errors import UnjudgeableLineError
 from .builtins import changes_meaning, changes_program_meaning
 from .lexer import Redirections, Scanner
-from .programs import DYNAMIC, REDIRECT, CommandCollector, LinePart
-from .words import Shell, Word, WordBuilder, check_characters, check_depth, literal, split
+from .programs import REDIRECT, CommandCollector, LinePart
+from .words import DYNAMIC, NAME, Shell, Word, WordBuilder, check_characters, check_depth, literal, split
 
 RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
 _RESERVED_WORD = re.compile(r"(?:[a-z]+|!|\{|\}|\[\[|\]\])(?=[ \t\n;&|()<>]|\Z)")
@@ -221,9 +221,9 @@ class _Conditional:
         return word
 
 
-_FUNCTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*\([ \t]*\)")
-_FUNCTION_WORD = re.compile(r"function[ \t]+([A-Za-z_][A-Za-z0-9_]*)([ \t]*\([ \t]*\))?(?=[ \t\n])")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FUNCTION = re.compile(rf"({NAME})[ \t]*\([ \t]*\)")
+_FUNCTION_WORD = re.compile(rf"function[ \t]+({NAME})([ \t]*\([ \t]*\))?(?=[ \t\n])")
+_NAME = re.compile(NAME)
 
 
 class Grammar:

@@ -18,7 +18,7 @@ from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
-from .words import HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
+from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
 _SHELLS = """
@@ -354,9 +354,6 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
             return UNKNOWN
     return []
 
-
-DYNAMIC = "dynamic"
-"""The name of a command that is known only when it runs."""
 
 REDIRECT = "redirect"
 """The name of a redirection."""

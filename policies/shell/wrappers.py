@@ -49,6 +49,7 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     replaces: str = ""
 
 
+_TIMEOUT = Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1)
 PREFIXES = {
     "builtin": Prefix(),
     "bunx": Prefix(),
@@ -60,7 +61,7 @@ PREFIXES = {
         taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v --null --debug", assigns=True
     ),
     "exec": Prefix(taking="-a", alone="-c -l"),
-    "gtimeout": Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1),
+    "gtimeout": _TIMEOUT,
     "ionice": Prefix(taking="-c -n", alone="-t"),
     "nice": Prefix(taking="-n --adjustment"),
     "nocorrect": Prefix(),
@@ -76,7 +77,7 @@ PREFIXES = {
     ),
     "taskset": Prefix(alone="-a -c --all-tasks --cpu-list", operands=1),
     "time": Prefix(alone="-p", assigns=True),
-    "timeout": Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1),
+    "timeout": _TIMEOUT,
     "toybox": Prefix(),
     "uvx": Prefix(taking="--from --with --python", alone="-q --quiet"),
     "xargs": Prefix(

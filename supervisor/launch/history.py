@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.policies import parse_policies
 from proctor.policies.events import Event, RecordPruned, SessionCreated, SessionEvent
+from proctor.policies.events.run_context import WHOSE
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Policy
 
@@ -116,8 +117,6 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
 FIELD: Final = "parent"
 """The field of a child run's spec: the run that started it (`run_id`), and the budgets it passed on (`policies`)."""
 
-_WHOSE: Final = ("user_role", "tenant", "user", "labels")
-
 
 async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
     """The record of a new run: a child run's, if the agent of another run creates it. Raises UsageError: its parent's
@@ -132,7 +131,7 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
             f"run `{above.run_id}`, which starts this one, has budgets in another store; give this one its store"
         )
     context = msgspec.to_builtins(above.context)
-    whose = {name: context[name] for name in _WHOSE if name in context}
+    whose = {name: context[name] for name in WHOSE if name in context}
     line = {"run_id": above.run_id, "policies": written(policies)}
     return msgspec.structs.replace(info, spec={"context": whose, **info.spec, FIELD: line})
 

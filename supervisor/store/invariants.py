@@ -122,6 +122,14 @@ def no_owner(epoch: int) -> StoreError:
     return StoreError(f"no owner with a lease has epoch {epoch}; renew it, or register again", kind="fenced")
 
 
+def check_new(run: RunInfo, *, is_stored: bool) -> None:
+    """Raises StoreError for a run without ids, or whose id is taken."""
+    if not run.run_id or not run.session_id:
+        raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
+    if is_stored:
+        raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+
+
 def no_run(run_id: str) -> StoreError:
     return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
 

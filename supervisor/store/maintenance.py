@@ -6,7 +6,7 @@ import codecs
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,10 +18,11 @@ from proctor.policies.values.json_values import NOT_JSON, json_words
 from ..arguments import check_store, moment_before
 from ..errors import StoreError, UsageError
 from ..ports.store import EventLog, Store, all_runs, closing
-from ..ports.stored_types import RunFilter, RunInfo
+from ..ports.stored_types import RunFilter, RunInfo, RunStatus
 from ..redaction import Redactor
+from .records import Status
 
-_ENDED = frozenset(("completed", "failed", "cancelled"))
+_ENDED: frozenset[RunStatus] = frozenset(get_args(Status))
 
 
 class PruneReport(msgspec.Struct, kw_only=True):
@@ -83,7 +84,7 @@ async def prune(
 
 async def _candidates(store: Store, cutoff: datetime) -> list[str]:
     """The sessions with a run that began before that moment and is over."""
-    where = RunFilter(until=cutoff, status=_ENDED)  # type: ignore[arg-type]
+    where = RunFilter(until=cutoff, status=_ENDED)
     found = dict.fromkeys([run.session_id async for run in all_runs(store, where=where)])
     return list(found)[::-1]
 

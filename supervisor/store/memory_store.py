@@ -131,10 +131,7 @@ class MemoryStore(Store):
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts; see `Store.create_run`. Raises StoreError."""
-        if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-        if self._runs.get(run.run_id) is not None:
-            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        invariants.check_new(run, is_stored=self._runs.get(run.run_id) is not None)
         if epoch:
             self._claims.check(run, epoch)
         tenant, labels = owners(run.spec)

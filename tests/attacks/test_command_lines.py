@@ -12,8 +12,7 @@ from proctor.adapters import ShellAdapter
 from proctor.policies.events import RunFailed
 from proctor.policies.language.shell_commands import NamedCommands
 from proctor.policies.shell.parser import read_commands
-from proctor.policies.shell.programs import DYNAMIC
-from proctor.policies.shell.words import Shell
+from proctor.policies.shell.words import DYNAMIC, Shell
 from proctor.supervisor.testing.adapter_fixture import Drive
 from tests.fuzz.shells import Room, can_be_closed
 

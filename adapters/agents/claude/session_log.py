@@ -259,7 +259,8 @@ def called_tool(block: Mapping[str, Any]) -> str:
     return mcp_tool_name(str(server), name) if server else name
 
 
-_REFUSED_BY_USER = "User rejected tool use"
+USER_REJECTED = "User rejected tool use"
+"""The result of a call that its person refused or interrupted."""
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
@@ -430,7 +431,7 @@ def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
     """
     permission = record.envelope.permission
     rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
-    refused = rejected or record.envelope.outcome == _REFUSED_BY_USER
+    refused = rejected or record.envelope.outcome == USER_REJECTED
     if record.message:
         yield from ((call, refused) for call in _answered(record.message))
 

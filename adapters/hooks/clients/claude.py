@@ -14,7 +14,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 
-from ...agents.claude.session_log import OTHERS, WOKEN, ClaudeUsageLog, logs_below
+from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, ClaudeUsageLog, logs_below
 from ...kit.client_tools import HOOKED
 from .. import messages
 
@@ -208,7 +208,7 @@ class _LogRow(msgspec.Struct, frozen=True, rename="camel"):
     def is_end(self) -> bool:
         """Whether the call was refused or interrupted; of one whose result alone was refused a hook tells."""
         if self.tool_denial_kind is None:
-            return bool(self.tool_use_result == _REJECTED)
+            return bool(self.tool_use_result == USER_REJECTED)
         is_its_end = self.tool_denial_before_run or self.tool_denial_kind in ("user-rejected", *_REFUSED)
         return is_its_end and not self.tool_denial_after_run
 
@@ -216,12 +216,11 @@ class _LogRow(msgspec.Struct, frozen=True, rename="camel"):
     def ran(self) -> bool:
         """Whether it had begun when its person interrupted it: the client writes of it as of one that was refused."""
         refused = self.tool_denial_before_run or self.permission_decision.decision == "reject"
-        return self.tool_denial_kind == "user-rejected" and self.tool_use_result == _REJECTED and not refused
+        return self.tool_denial_kind == "user-rejected" and self.tool_use_result == USER_REJECTED and not refused
 
 
 _REFUSED: Final = ("permission-rule", "automode-blocked")
-_REJECTED: Final = "User rejected tool use"
-_MARKS: Final = (b"toolDenialKind", _REJECTED.encode())
+_MARKS: Final = (b"toolDenialKind", USER_REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16
 """Of subagents, those that wrote last."""

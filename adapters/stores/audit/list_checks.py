@@ -16,7 +16,7 @@ from proctor.policies.monitor.usage import TokenMeter
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import GOING_ON, AnswerGiven, ApprovalAnswer, RunInfo, StoredApproval
-from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.redaction import PLACEHOLDER, Redactor
 from proctor.supervisor.store import records
 from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import ApprovalTable
@@ -34,7 +34,6 @@ _TYPES = {
 }
 _ENDS = {name for name, kind in ev.EVENT_TYPES.items() if kind in ev.TERMINAL}
 _ANSWERS = {name for name, kind in ev.EVENT_TYPES.items() if kind in records.AFTER_THE_END}
-_PLACEHOLDER = b"[redacted:"
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
 """Names that a start adds to the caller's metadata."""
 _NOTHING_FITS = frozenset((b"",))
@@ -168,7 +167,7 @@ class _Run:
         """The digests that the list may have: of the value, or of its export. None if the list may have more than the
         record, as that was redacted or cut.
         """
-        if event.omitted_chars or _PLACEHOLDER in _encode(value):
+        if event.omitted_chars or PLACEHOLDER in _encode(value):
             return frozenset()
         return frozenset(_digest(one) for one in (value, _exporting().redact(value, self.session_id)))
 

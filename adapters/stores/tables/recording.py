@@ -201,10 +201,7 @@ class Transaction(ABC):
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run without ids, or whose id is taken."""
-        if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-        if self._run(run.run_id) is not None:
-            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        invariants.check_new(run, is_stored=self._run(run.run_id) is not None)
 
     def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
         """Queue a new run, claimed by that epoch. Raises StoreError if it cannot be stored."""
