@@ -244,15 +244,15 @@ def _standard_input() -> bytes:
         raise click.UsageError(f"standard input cannot be read: {os_words(error)}") from None
 
 
-def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
-    """`KEY=VALUE`, several of them; a value that is JSON is read as JSON, anything else is text."""
+def key_values(given: Sequence[str]) -> dict[str, Any]:
+    """The `--set KEY=VALUE` of a command; a value that is JSON is read as JSON, anything else is text."""
     found: dict[str, Any] = {}
     for pair in given:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise click.UsageError(f"`{option} {pair}` is not KEY=VALUE")
+            raise click.UsageError(f"`--set {pair}` is not KEY=VALUE")
         if key in found:
-            raise click.UsageError(f"`{option} {key}=...` is given twice; give it once")
+            raise click.UsageError(f"`--set {key}=...` is given twice; give it once")
         try:
             found[key] = msgspec.json.decode(value)
         except NOT_JSON:

@@ -85,7 +85,6 @@ FIELD: Final = "fleet"
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
 _RUNNING: Final = RunFilter(status=frozenset(("running",)))
 FEW: Final = 50
-_LOOK_AGAIN_S: Final = 0.5
 SHARE: Final = 10
 """Reading the queue takes at most one in this many parts of anybody's time, however long the queue is."""
 
@@ -230,7 +229,7 @@ class QueueCapacity:
                 self._left[blocked] = self._most - count
                 if self._left[blocked] < 1:
                     await anyio.sleep(SHARE * (anyio.current_time() - began))
-                    token = await wait_again(self._store, token, _LOOK_AGAIN_S)
+                    token = await wait_again(self._store, token)
             self._left[blocked] -= 1
 
 

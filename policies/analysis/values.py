@@ -60,7 +60,7 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     scalars = [each for _, operand in atoms for each in _listed(operand)]
     texts = {each for each in scalars if isinstance(each, str)}
     numbers = [n for each in scalars if (n := number_of(each, loose=True)) is not None]
-    found = [*extra, *joined, *single, MISSING, next(t for t in _fresh("zq") if t not in texts), *PLAIN[1:]]
+    found = [*extra, *joined, *single, MISSING, next(t for t in _fresh() if t not in texts), *PLAIN[1:]]
     found += _apart([*numbers, *(value for value in single if is_number(value))])
     if any(name in ORDERINGS and isinstance(operand, str) for name, operand in atoms):
         found += _texts_apart(texts)
@@ -74,9 +74,9 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     return distinct(found)
 
 
-def _fresh(text: str) -> Iterator[str]:
-    yield text
-    yield from (f"{text}{n}" for n in itertools.count(1))
+def _fresh() -> Iterator[str]:
+    yield "zq"
+    yield from (f"zq{n}" for n in itertools.count(1))
 
 
 def _apart(points: Iterable[int | float]) -> Iterator[int | float]:

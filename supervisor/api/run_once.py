@@ -30,7 +30,6 @@ from ..redaction import Redaction, Redactor
 from .active_runs import RunHandle
 from .supervisor import Supervisor
 
-LOOK_AGAIN_S = 0.5
 _SERVICES = ("store", "approver", "publishers", "redaction")
 """Parameters of a run that belong to its supervisor."""
 
@@ -192,7 +191,7 @@ async def cancel_for_approval(
     token = 0
     with anyio.move_on_after(timeout_s):
         while True:
-            token = await wait_again(store, token, LOOK_AGAIN_S)
+            token = await wait_again(store, token)
             now = await store.run(run_id)
             if now is None or now.status not in GOING_ON:
                 return wanted

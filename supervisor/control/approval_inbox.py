@@ -16,7 +16,6 @@ from ..store.invariants import how_closed
 
 TAKEN_UP_S = 5.0
 """How long whoever answers waits until the owner of the run has acted on the answer."""
-LOOK_AGAIN_S = 0.5
 _PAGE = 500
 _NOT_GIVEN = ("granted", "by", "tell_model", "expired")
 """The fields of an answer that whoever approves does not give apart."""
@@ -112,7 +111,7 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
     token = 0
     with anyio.move_on_after(wait_s):
         while not approval.recorded:
-            token = await wait_again(store, token, LOOK_AGAIN_S)
+            token = await wait_again(store, token)
             run = await store.run(approval.request.run_id)
             approval = await store.approval(id) or approval
             if not approval.recorded and run is not None:

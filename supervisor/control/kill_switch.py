@@ -12,13 +12,12 @@ import msgspec
 from ..arguments import check_named, check_seconds, check_store, check_text
 from ..errors import StoreError, UsageError
 from ..ports.adapter import EndOrphans
-from ..ports.store import Store, all_runs, wait_again
+from ..ports.store import LOOK_AGAIN_S, Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
 from ..run.recovery import each_ended, end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 
-LOOK_AGAIN_S = 0.5
 LONGEST_PAUSE_S = 4.0
 
 
@@ -234,7 +233,7 @@ class KillSwitch:
         left, token, pause = set(wanted), 0, LOOK_AGAIN_S
         with anyio.move_on_after(wait_s):
             while left:
-                token = await wait_again(self.store, token, LOOK_AGAIN_S)
+                token = await wait_again(self.store, token)
                 began = anyio.current_time()
                 now = await self.going_on(scope)
                 await anyio.sleep(anyio.current_time() - began)  # reading many takes half of anybody's time at most

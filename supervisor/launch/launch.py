@@ -24,7 +24,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch
 from ..ports.processes import process_mark
-from ..ports.store import CommandQueue, RunRegistry, Store, wait_again
+from ..ports.store import LOOK_AGAIN_S, CommandQueue, RunRegistry, Store, wait_again
 from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
@@ -223,7 +223,6 @@ def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Cap
 ENDED_S = LEASE_S + 10.0
 """How long a start waits for the end of a lost run of its session."""
 
-LOOK_AGAIN_S = 0.5
 _TRIES = 10
 _MOST = 100
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
@@ -309,7 +308,7 @@ async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) 
             if not all(owner.gone or owner.is_ending for owner in owners):
                 return False
             if not await end_lost_runs(store, end_orphans=end_orphans, session_id=session_id):
-                token = await wait_again(store, token, LOOK_AGAIN_S)
+                token = await wait_again(store, token)
         return True
     return False
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
+from proctor.policies.reading.schema import did_you_mean
 
 from ..arguments import check_cursor, check_named
 from ..errors import StoreError, UsageError
@@ -239,9 +239,8 @@ def event_types(given: object) -> frozenset[str]:
         raise UsageError("`types` is a list of types of events, for example `types=['policy_violation']`")
     for name in given:
         if not isinstance(name, str) or name not in EVENT_TYPES:
-            near = get_close_matches(str(name), EVENT_TYPES, 1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise UsageError(f"`types` names `{name}`, which is no type of event{hint}")
+            hint = did_you_mean(str(name), EVENT_TYPES) or f"there are {', '.join(EVENT_TYPES)}"
+            raise UsageError(f"`types` names `{name}`, which is no type of event; {hint}")
     return frozenset(given)
 
 

@@ -192,7 +192,7 @@ def mcp(
     echo = _echo_json if as_json else _echo
     run_context, read = read_context(context), read_policies(policies)
     _check_installed()
-    _hush("mcp")
+    _hush()
     from ...mcp_proxy.adapter import Serving, serve
 
     serving = Serving(
@@ -216,9 +216,9 @@ def _check_installed() -> None:
         raise ProviderUnavailableError(f"the MCP library is not installed; {install_of('mcp')}")
 
 
-def _hush(library: str) -> None:
+def _hush() -> None:
     """The proxy reports an error in one line; the library would log it with a traceback."""
-    logger = logging.getLogger(library)
+    logger = logging.getLogger("mcp")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
 

@@ -145,7 +145,7 @@ def _agent(
     """The adapter of that name with its options, and behind it those to fall back on."""
     from ...agents.catalog import adapter_named
 
-    own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
+    own, theirs = of_fallbacks(key_values(settings), fallbacks)
     options = with_command(name, command, own)
     given = {option: value for option, value in common.items() if value is not None}
     if twice := sorted(given.keys() & options.keys()):
