@@ -20,6 +20,7 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 
 from ..kit import usage_log as usage
+from ..kit.client_tools import goes_on
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .decisions import LastAnswer, Opening
@@ -334,7 +335,10 @@ class Hook:
         self._ran()
         hook_input = self._input
         outcome = ev.ToolCallCompleted(
-            tool_call_id=self._call_id, tool_name=hook_input.tool_name, tool_output=hook_input.tool_response
+            tool_call_id=self._call_id,
+            tool_name=hook_input.tool_name,
+            tool_output=hook_input.tool_response,
+            unfinished=goes_on(hook_input.tool_name, hook_input.tool_input, hook_input.tool_response),
         )
         if self._goes_on:
             self._report(outcome)

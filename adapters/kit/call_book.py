@@ -10,6 +10,8 @@ from proctor.policies import events as ev
 from proctor.policies.errors import EventError
 from proctor.policies.events.calls import ToolCall, call_fields
 
+from .client_tools import goes_on
+
 
 class ClientCall(msgspec.Struct, kw_only=True):
     """One call and its progress.
@@ -56,7 +58,12 @@ class ClientCall(msgspec.Struct, kw_only=True):
         self.over = True
         if failed:
             return ev.ToolCallFailed(tool_call_id=self.id, tool_name=self.name, error=output)
-        return ev.ToolCallCompleted(tool_call_id=self.id, tool_name=self.name, tool_output=output)
+        return ev.ToolCallCompleted(
+            tool_call_id=self.id,
+            tool_name=self.name,
+            tool_output=output,
+            unfinished=goes_on(self.name, self.input, output),
+        )
 
 
 CallT = TypeVar("CallT", bound=ClientCall)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -306,6 +306,28 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     ),
 }
 """The tools of clients, as their hooks name them."""
+_IN_BACKGROUND: Final = ("run_in_background", "is_background", "detach")
+"""Inputs of commands and subagents with which their call returns at once."""
+_RETURN_AT_ONCE: Final = ("Monitor",)
+_MOVED: Final = re.compile(
+    "Command (running in|is running in|moved to) background|Command was manually backgrounded|"
+    "Command .{0,60}was moved to the background|Async agent launched"
+)
+"""What clients return for what goes on in the background, also if its time was up or a person moved it there."""
+
+
+def goes_on(name: str, input: Mapping[str, Any], output: Any) -> bool:
+    """Whether what a call has started goes on after it returned, as it runs in the background."""
+    background = any(input.get(each) for each in _IN_BACKGROUND) or input.get("mode") in ("async", "background")
+    if background or name in _RETURN_AT_ONCE:
+        return True
+    if isinstance(output, dict):
+        return bool(output.get("backgroundTaskId")) or output.get("status") == "async_launched"
+    blocks = output if isinstance(output, list) else [{"text": output}]
+    texts = (block.get("text") for block in blocks if isinstance(block, dict))
+    return any(isinstance(text, str) and _MOVED.search(text) for text in texts)
+
+
 _OF_MANY_CLIENTS = ("sessions", "otel")
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
 """Agents with tools of their developers, to which the usual kinds of such tools apply."""

@@ -273,16 +273,26 @@ class TraceLog:
             self.add(ev.TurnStarted, at=at, turn=turn)
 
     def end_call(
-        self, call_id: str, name: str, output: Any, *, at: datetime | None = None, failed: Any, refused: bool = False
+        self,
+        call_id: str,
+        name: str,
+        output: Any,
+        *,
+        at: datetime | None = None,
+        failed: Any,
+        refused: bool = False,
+        unfinished: bool = False,
     ) -> None:
-        """Add a call's outcome: `output` is its result, or its error if it failed."""
+        """Add a call's outcome: `output` is its result, or its error if it failed. If it is `unfinished`, what it has
+        started goes on.
+        """
         named: dict[str, Any] = {"at": at, "tool_call_id": call_id, "tool_name": name}
         if refused:
             self.add(ev.ToolCallDenied, **named)
         elif failed:
             self.add(ev.ToolCallFailed, **named, error=output)
         else:
-            self.add(ev.ToolCallCompleted, **named, tool_output=output)
+            self.add(ev.ToolCallCompleted, **named, tool_output=output, unfinished=unfinished)
 
     def session(self, source: str, format: str, metadata: dict[str, Any], *, complete: bool = True) -> TraceSession:
         """The session of these events, with the known values of `metadata`."""

@@ -347,12 +347,14 @@ class MonitorState:
         return violations
 
     def on_completed(self, event: ev.ToolCallCompleted) -> None:
-        """A call succeeded; the outcome of an unknown id is ignored."""
+        """A call succeeded; the outcome of an unknown id is ignored. How what it started ends is never known if that
+        goes on.
+        """
         call = self.calls.get(event.tool_call_id)
         if call is None or call.status not in SPENT:
             return
         bound = call.bound
-        if bound.outcomes or bound.remembers:
+        if (bound.outcomes or bound.remembers) and not event.unfinished:
             output = ToolReturn(event.tool_output)
             for completed, state, mask, rule in bound.outcomes:
                 try:

@@ -16,7 +16,7 @@ import msgspec
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 from proctor.policies.values.json_values import NOT_JSON
 
-from ...kit.client_tools import mcp_tool_name
+from ...kit.client_tools import goes_on, mcp_tool_name
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, open_lines, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
@@ -313,7 +313,7 @@ class _Reader:
     def __init__(self, log: TraceLog, found: list[LogRecord]) -> None:
         self.log = log
         self._turns: dict[str, int] = {}
-        self._calls: dict[str, tuple[str, int]] = {}
+        self._calls: dict[str, tuple[str, int, dict[str, Any]]] = {}
         self._asked_by: dict[str, list[str]] = {}
         self._answers: Counter[str] = Counter()
         self._usage_at = {
@@ -389,7 +389,8 @@ class _Reader:
         if response in responses:
             return  # one response is written on several lines
         responses.append(response)
-        self._calls[call_id] = name, turn
+        given = as_proposed(name, tool_input(block.get("input")), record.envelope.cwd)
+        self._calls[call_id] = name, turn, given
         kind = ToolCallRequested if self._was_refused(call_id, len(responses)) else ToolCallStarted
         self.log.add(
             kind,
@@ -397,17 +398,18 @@ class _Reader:
             tool_call_id=call_id,
             tool_name=name,
             turn=turn,
-            tool_input=as_proposed(name, tool_input(block.get("input")), record.envelope.cwd),
+            tool_input=given,
             parent_tool_call_id=parent,
         )
 
     def _result(self, record: LogRecord, block: dict[str, Any]) -> None:
         call_id = str(block.get("tool_use_id", ""))
-        name, _ = self._calls.get(call_id, ("", 0))
+        name, _, given = self._calls.get(call_id, ("", 0, {}))
         self._answers[call_id] += 1
         refused = self._was_refused(call_id, self._answers[call_id])
         output, failed = text_of(block.get("content")), block.get("is_error")
-        self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused)
+        unfinished = goes_on(name, given, output)
+        self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused, unfinished=unfinished)
 
     def _was_refused(self, call_id: str, time: int) -> bool:
         refusals = self._refusals.get(call_id, [])

@@ -15,7 +15,7 @@ import pytest
 from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
-from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools
+from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, goes_on, misspelt_tools, recorded_tools
 from proctor.adapters.kit.function_tools import MOSTLY
 from proctor.adapters.traces import read_sessions
 from proctor.policies import ToolCall, compile_policy, encode_event, events, merge_policies, parse_policies, preflight
@@ -387,3 +387,23 @@ def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
         return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
 
     assert (answered("deny", {"tool": act, "where": [where]}), answered("allow", act)) == answer
+
+
+@pytest.mark.parametrize(("input", "output", "still"), [
+    ({"run_in_background": True}, "", True),
+    ({"is_background": True}, None, True),
+    ({"mode": "async"}, "started", True),
+    ({"run_in_background": False, "mode": "sync"}, "Command finished", False),
+    ({}, {"stdout": "", "backgroundTaskId": "b1"}, True),
+    ({}, {"status": "async_launched", "agentId": "a"}, True),
+    ({}, {"stdout": "", "backgroundTaskId": None}, False),
+    ({}, "half of it\nCommand did not complete within its 1s timeout and was moved to the background (ID: b).", True),
+    ({}, [{"type": "text", "text": "Command moved to background (PID: 7). Output hidden."}], True),
+    ({}, [{"type": "image"}, "text"], False),
+])  # fmt: skip
+def test_what_goes_on_in_the_background_is_known_by_its_input_or_its_result(
+    input: dict[str, Any], output: Any, still: bool
+) -> None:
+    """A client says so where the model did not ask for it, as when the time was up."""
+    assert goes_on("Bash", input, output) is still
+    assert goes_on("Monitor", input, output)

@@ -53,6 +53,18 @@ async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_coun
     assert events[-1].usage["input_tokens"] == 357
 
 
+async def test_a_command_that_goes_on_in_the_background_has_not_succeeded(bench: Any) -> None:
+    """Whether the model asks for that, or for less time than the command needs: both of these fail later."""
+    script = "python3 -c 'import time; time.sleep(3); raise SystemExit(1)'"
+    inputs: list[dict[str, Any]] = [{"run_in_background": True}, {"timeout": 1000}]
+    api = bench.api
+    calls = [api.tool("Bash", command=script, description="test", **more) for more in inputs]
+    api.say(*map(api.reply, [*calls, api.bash("true"), *(api.text("done") for _ in range(4))]))
+    events = await bench.run(bench.adapter())
+
+    assert [event.unfinished for event in of(events, ev.ToolCallCompleted)] == [True, True, False]
+
+
 async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: Any) -> None:
     """The call does not run, and the exception's text does not reach the model."""
     api = bench.api
