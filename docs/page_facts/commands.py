@@ -91,10 +91,10 @@ def _name(row: _Row) -> str:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """Its first paragraph, and those that name exit codes."""
-    first, *rest = inspect.cleandoc(command.help or "").split("\n\n")
-    for part in (first, *(part for part in rest if "Exit code" in part)):
-        yield _coded(part)
+    """Its paragraphs, without examples, which `--help` shows as they are."""
+    for part in inspect.cleandoc(command.help or "").split("\n\n"):
+        if not part.startswith("\b"):
+            yield _coded(part)
 
 
 def _option(option: click.Option, context: click.Context) -> list[str]:

@@ -74,9 +74,9 @@ def init(
 ) -> None:
     """Write `proctor.yaml`, a first policy for a coding agent, into this folder.
 
-    The policy limits a run, keeps it inside the folder and off the network, and asks a person before anything is
-    published. --from writes a policy that allows no more than an agent's own permissions, and lists what it could
-    not express. On a terminal, proctor asks for missing options.
+    The policy limits a run, denies changes outside the folder and commands that use the network, and asks a person
+    before anything is published. --from writes a policy that allows no more than an agent's own permissions, and
+    lists what it could not express. On a terminal, proctor asks for missing options.
     """
     if source and pack:
         raise click.UsageError("give `--pack` or `--from`, not both")
