@@ -117,11 +117,16 @@ def _inputs(
 
 
 def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding]:
-    """The tools that a clause means by a portable name, and whose calls can be judged by it only in part."""
+    """The tools that a clause means by a portable name, and whose calls can be judged by it only in part; not a tool
+    beside one that is understood, if only what is in the act's own input is not: a line of PowerShell beside Bash.
+    """
     patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
-    meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, tools) if tool.unclear}
-    for tool in meant.values():
+    meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, tools)}
+    understood = {act for tool in meant.values() if not tool.unclear for act in tool.every_act}
+    for tool in [tool for tool in meant.values() if tool.unclear]:
         act = tool.every_act[0]
+        if act in understood and set(tool.unclear) <= {*PORTABLE[act]} & {*tool.takes}:
+            continue
         lacking = [name for name in tool.unclear if name not in tool.takes]
         why = [f"lacks {_listed(lacking)}"] if lacking else []
         if unknown := [name for name in tool.unclear if name in tool.takes]:

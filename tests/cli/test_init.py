@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])
 def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: str) -> None:
-    """For each agent; the command that comes next is named, and no adapter is refused before it starts."""
+    """For each agent; the command that comes next is named, and no adapter is refused before it starts. Of Claude
+    Code, which reports all that it limits, `check` has no warning either.
+    """
     wrote = cli("init", "--agent", agent)
     checked = cli("check", "proctor.yaml")
 
@@ -30,6 +32,8 @@ def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: st
     assert re.fullmatch(r"next: proctor (run|check) .*\bproctor\.yaml\b.*", wrote.out.splitlines()[1])
     assert (checked.code, checked.out.splitlines()[-1]) == (0, "ok")
     assert not (place / ".claude").exists()
+    if agent == "claude":
+        assert cli("check", "--strict", "--adapter", agent, "proctor.yaml").code == 0
     if agent == "python":
         for adapter in ("claude", "codex", "acp", "amp", "shell", "function", "hook"):
             assert cli("check", "--adapter", adapter, "proctor.yaml").code == 0
