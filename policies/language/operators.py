@@ -18,6 +18,7 @@ class Reading(NamedTuple):
     `output`: the document is what a tool returned and the operands are of a call's input.
     `ahead`: the judged call is yet to come, so its arguments are whatever would do.
     `context`: the document is a run's context, where None says that there is none.
+    `proves`: the success of a call that meets it stands for that of each command it runs.
     """
 
     permits: bool
@@ -25,6 +26,7 @@ class Reading(NamedTuple):
     output: bool = False
     ahead: bool = False
     context: bool = False
+    proves: bool = False
 
     def same(self, value: Any, operand: Any) -> bool:
         """Whether a value of the document equals an operand."""

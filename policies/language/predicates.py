@@ -70,13 +70,19 @@ class CompiledConditions(NamedTuple):
 
 
 def compile_conditions(
-    conditions: Sequence[Condition], *, permits: bool, loose: bool, ahead: bool = False, expand: Expand = as_written
+    conditions: Sequence[Condition],
+    *,
+    permits: bool,
+    loose: bool,
+    ahead: bool = False,
+    proves: bool = False,
+    expand: Expand = as_written,
 ) -> CompiledConditions:
     """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs.
 
-    `ahead`: it holds where some call to come would have the arguments for it.
+    `ahead`: it holds where some call to come would have the arguments for it. `proves`: see `Reading`.
     """
-    return _all_of(conditions, Reading(permits, loose, ahead=ahead), expand)
+    return _all_of(conditions, Reading(permits, loose, ahead=ahead, proves=proves), expand)
 
 
 def compile_when(conditions: Sequence[Condition]) -> Predicate:

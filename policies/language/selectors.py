@@ -193,7 +193,7 @@ class Slot:
 
     `permits` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
     `acts`, and `virtual_names`, all of the scope's unless given. `every_act`: a call that does several things is met
-    by its own name, or where each of them is.
+    by its own name, or where each of them is. `proves`: that a call of it succeeds is evidence.
     """
 
     def __init__(
@@ -206,9 +206,10 @@ class Slot:
         acts: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
         every_act: bool = False,
+        proves: bool = False,
     ) -> None:
         self.selector, self._expand = selector, scope.expand
-        self._parts = [_Part(item, scope, permits) for item in items_of(selector)]
+        self._parts = [_Part(item, scope, permits, proves) for item in items_of(selector)]
         self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
@@ -281,7 +282,7 @@ _ANY_INPUT = compile_conditions((), permits=True, loose=True)
 class _Part:
     """One item of a selector: names, and what the input must meet."""
 
-    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool) -> None:
+    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool, proves: bool) -> None:
         tools = item if isinstance(item, str) else item.tool
         self.item = item
         self.names = scope.expand(tools)
@@ -291,7 +292,7 @@ class _Part:
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
         if where:
-            compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
+            compiled = compile_conditions(where, permits=permits, loose=True, proves=proves, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs

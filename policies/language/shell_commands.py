@@ -44,7 +44,8 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
     def holds(value: Any, facts: Facts) -> bool:
         shell = _shell(facts)
         if reading.permits:
-            return type(value) is str and commands.admit(value, shell)
+            admitted = type(value) is str and commands.admit(value, shell)
+            return admitted and (not reading.proves or proves_each(value, shell))
         inner = container_of(value) if reading.loose and type(value) is str else None
         listed = value if inner is None else inner
         is_list = isinstance(listed, list | tuple) and all(type(item) is str for item in listed)
@@ -201,6 +202,25 @@ class NamedCommands:
 
     def _may_begin(self, name: str) -> bool:
         return not self._called.isdisjoint(_called(name)) or any(_may_be_file(each, name) for each in self._called)
+
+
+@lru_cache(maxsize=1024)
+def proves_each(line: str, shell: Shell = "bash") -> bool:
+    """Whether a line that succeeds has run each of its commands, with success: between them stands `&&` alone, and
+    none is within another but at its end, as with `timeout 9 pytest`. Raises UnjudgeableLineError.
+    """
+    from ..shell.parser import parse_line
+
+    between, around = line.strip("; \t\n"), list[str]()
+    for part in parse_line(line, shell):
+        if part.direction:
+            continue
+        if part.command in between:
+            between = between.replace(part.command, "", 1)
+            around.append(part.command)
+        elif not any(outer.endswith(part.command) for outer in around):
+            return False
+    return re.fullmatch(r"([() \t]|&&\s*)*", between) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -256,16 +256,17 @@ class NetMachine(Machine):
     def _view(
         self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
     ) -> _View:
-        def slot(selector: Any, permits: bool) -> int:
+        def slot(selector: Any, permits: bool, proves: bool = False) -> int:
             if not selector:
                 return 0
-            made = Slot(selector, scope, permits=permits, own=own, acts=acts, virtual_names=virtual_names)
+            seen: dict[str, Any] = {"own": own, "acts": acts, "virtual_names": virtual_names}
+            made = Slot(selector, scope, permits=permits, proves=proves, **seen)
             self._slots.append(made)
             return 1 << (len(self._slots) - 1)
 
         free = slot(self.net.free_tools, permits=True)
         named = sum(slot(t.tools, permits=False) for t in self.net.transitions)
-        admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
+        admits = tuple(slot(t.tools, permits=True, proves=t.deferred) for t in self.net.transitions)
         return _View(free, named, admits)
 
     def _looks(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ..language.selectors import HUMAN, NameScope, Selector, is_person, items_of
+from ..language.selectors import HUMAN, NameScope, Selector, Slot, is_person, items_of
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, listed, slots_of
 from .rule import Fact, Link, OwnAction, Roles, Rule, names
 
@@ -108,9 +108,10 @@ class BeforeMachine(Machine, evaluates=Before):
     evaluates_order = True
 
     def __init__(self, rule: Before, scope: NameScope) -> None:
-        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
+        first = Slot(calls_in(rule.first), scope, permits=True, proves=not self.on_start)
+        self.slots = (first, Slot(rule.then, scope, permits=False))
         self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 
     def evaluate(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:

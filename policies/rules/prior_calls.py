@@ -82,7 +82,8 @@ class PriorTest:
         self.must = requirement.must
         self.pick = requirement.pick
         self.same = requirement.same
-        self.slots = tuple(Slot(without_references(item), scope, permits=True) for item in items)
+        proves = self.must == "completed"
+        self.slots = tuple(Slot(without_references(item), scope, permits=True, proves=proves) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
         wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from ..language.selectors import NameScope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, Slot, selector_problems
 from ..values import paths, regexes
 from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import UNCLEAR, Issue, Record, has_unclear
-from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed, slots_of
+from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed
 from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
 
 TOOL = 1
@@ -103,7 +103,8 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
 
     def __init__(self, rule: Provenance, scope: NameScope) -> None:
         sources = [source for source in rule.from_ if isinstance(source, Source)]
-        self.slots = slots_of(scope, (rule.tool, False), *((source.tool, True) for source in sources))
+        supplying = (Slot(source.tool, scope, permits=True, proves=True) for source in sources)
+        self.slots = (Slot(rule.tool, scope, permits=False), *supplying)
         self.from_user = len(sources) < len(rule.from_)
         self.outcomes = sum(TOOL << (n + 1) for n in range(len(sources)))
         self._path = rule.path

@@ -302,3 +302,40 @@ def test_a_call_whose_work_goes_on_is_no_success_and_no_failure(
     decision = session.propose(ToolCall(id="c2", name="ship", input={"id": 7}, turn=2))
 
     assert decision.action == ("deny" if unfinished else if_done)
+
+
+PYTEST = {"tool": "bash", "where": [{"path": "$.command", "runs": ["pytest", "cd", "ls", "timeout", "bash"]}]}
+
+
+@pytest.mark.parametrize(("line", "proves"), [
+    *((line, True) for line in (
+        "pytest -q", "cd lib && pytest -q 2>&1", "(cd lib && pytest) &&\n ls", "timeout 9 pytest", "pytest # tests",
+        "CI=1 pytest -k 'a || b';",
+    )),
+    *((line, False) for line in (
+        "pytest &", "! pytest", "f() { pytest; }", "for i in; do pytest; done", "case a in b) pytest;; esac",
+        "if pytest; then ls; fi", "pytest || ls", "pytest | ls", "pytest; ls", "pytest\nls", "ls $(pytest)",
+        "bash -c 'pytest; ls'", "until pytest; do ls; done",
+    )),
+])  # fmt: skip
+@pytest.mark.parametrize("clause", [
+    {"rules": [{"type": "before", "first": PYTEST, "then": "ship"}]},
+    {"rules": [{"type": "precondition", "tool": "ship", "requires": [{"prior": PYTEST}]}]},
+    {"nets": [{"name": "n", "places": ["ok"], "transitions": [
+        {"name": "test", "outputs": ["ok"], "tools": [PYTEST], "deferred": True},
+        {"name": "ship", "inputs": ["ok"], "tools": ["ship"]}]}]},
+])  # fmt: skip
+def test_a_line_is_evidence_only_where_its_success_is_that_of_its_commands(
+    clause: dict[str, Any], line: str, proves: bool
+) -> None:
+    """Others have a command that may fail, or never run, though the line succeeds. An allow list admits them all."""
+    session = monitor(**{"on_violation": "deny", **clause})
+    done(session, "c1", "bash", {"command": line})
+
+    assert session.propose(ToolCall(id="c2", name="ship", input={}, turn=2)).action == ("allow" if proves else "deny")
+    assert (
+        monitor(tool_rules=[{"allow": [PYTEST]}])
+        .decide(ToolCall(id="c", name="bash", input={"command": line}, turn=1))
+        .action
+        == "allow"
+    )
