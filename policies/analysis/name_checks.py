@@ -14,7 +14,7 @@ from ..language.conditions import Condition, as_written, paths_in
 from ..language.selectors import HUMAN, Selector, items_of
 from ..language.shell_commands import NamedCommand
 from ..policy import Allow, Deny, Policy, members_of
-from ..rules.lists import Blocklist
+from ..rules.lists import Allowlist, Blocklist
 from ..rules.net_shorthand import refilled, required
 from ..rules.petri_net import Net
 from ..rules.precedence import Before
@@ -330,7 +330,9 @@ def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
 
 
 def _options(clause: Clause) -> Iterator[PreflightFinding]:
-    """`runs` names an option of which no table tells the other spellings."""
+    """`runs` names an option of which no table tells the other spellings; an allow list then allows none of them."""
+    if isinstance(clause.record, Allow | Allowlist):
+        return
     texts = (text for c in clause.conditions if c.runs is not UNSET for text in as_written(c.runs))
     named = [text for text in dict.fromkeys(texts) if not NamedCommand(text).understood]
     if named:

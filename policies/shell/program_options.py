@@ -26,11 +26,13 @@ _TABLE: Mapping[str, str] = {
     "--upload-file=, -o= --output=, -O --remote-name, -L --location, -s --silent, -S --show-error, -f "
     "--fail, -k --insecure, -H= --header=, -u= --user=, -x= --proxy=, -i --include, -I --head, -v "
     "--verbose, -A= --user-agent=, -b= --cookie=, -c= --cookie-jar=",
+    "declare": "-p, -x, -r, -i, -a, -A, -f, -F, -g, -l, -u, -n, -t",
     "docker run": "-d --detach, -i --interactive, -t --tty, --rm, -v= --volume=, --mount=, -e= --env=, -p= "
     "--publish=, --name=, --privileged, --network= --net=, -u= --user=, -w= --workdir=, "
     "--entrypoint=, --pid=, --cap-add=",
     "docker rm": "-f --force, -v --volumes, -l --link",
     "docker rmi": "-f --force, --no-prune",
+    "export": "-p, -n, -f",
     "find": "-delete, -exec=, -execdir=, -ok=, -okdir=, -fprint=, -fls=, -name=, -iname=, -type=, -path=, "
     "-maxdepth=, -mindepth=, -newer=, -size=, -mtime=, -print, -print0, -prune, -empty, -not, -o -or, "
     "-a -and, -L, -H, -P, -perm=",
