@@ -141,6 +141,7 @@ CODEX: Final = messages.HookClient(
     usage=CodexUsageLog,
     fails_open=(
         "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
+        "searches of the web (`web_search`) use no hook, unless they are off",
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",
     ),

@@ -568,6 +568,28 @@ def test_codex_asks_no_hook_about_text_for_a_running_command(agent: Any) -> None
 
 
 @only_codex
+def test_codex_asks_no_hook_about_a_search_of_the_web(agent: Any) -> None:
+    """The model's provider searches. By a setting that the page names, the model is not offered it."""
+    agent.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [web_search]}]}")
+    agent.install()
+    searched = {
+        "type": "web_search_call",
+        "id": "w",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
+    agent.api.reply(searched, agent.api.text("found"))
+    agent.run()
+    offered = agent.offered()
+    agent.config = ("-c", 'web_search="disabled"')
+    agent.run()
+
+    assert recorded(agent.store, "tool_call_denied", "tool_call_started", "run_completed") == ["run_completed"] * 2
+    assert "web_search" in offered
+    assert "web_search" not in agent.offered()
+
+
+@only_codex
 def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
     """Those of the response that asks for it included: 120 each, of 300."""
     agent.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
