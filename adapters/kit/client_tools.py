@@ -316,8 +316,19 @@ _MOVED: Final = re.compile(
 """What clients return for what goes on in the background, also if its time was up or a person moved it there."""
 
 
+_OF_MANY_CLIENTS = ("sessions", "otel")
+_OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
+"""Agents with tools of their developers, to which the usual kinds of such tools apply."""
+_ALL: Final = tuple(each for tables in (CLIENTS, HOOKED) for tools in tables.values() for each in tools)
+KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each.name, *each.synonyms))
+"""All names of tools in any of them, and the usual ones of developers' tools."""
+_STARTERS = frozenset(each.name.casefold() for each in _ALL if not {"bash", "task"}.isdisjoint(each.every_act))
+
+
 def goes_on(name: str, input: Mapping[str, Any], output: Any) -> bool:
-    """Whether what a call has started goes on after it returned, as it runs in the background."""
+    """Whether the command or subagent that a call has started goes on after the call returned, in the background."""
+    if name.casefold() not in _STARTERS:
+        return False
     background = any(input.get(each) for each in _IN_BACKGROUND) or input.get("mode") in ("async", "background")
     if background or name in _RETURN_AT_ONCE:
         return True
@@ -326,14 +337,6 @@ def goes_on(name: str, input: Mapping[str, Any], output: Any) -> bool:
     blocks = output if isinstance(output, list) else [{"text": output}]
     texts = (block.get("text") for block in blocks if isinstance(block, dict))
     return any(isinstance(text, str) and _MOVED.search(text) for text in texts)
-
-
-_OF_MANY_CLIENTS = ("sessions", "otel")
-_OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
-"""Agents with tools of their developers, to which the usual kinds of such tools apply."""
-_ALL: Final = tuple(each for tables in (CLIENTS, HOOKED) for tools in tables.values() for each in tools)
-KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each.name, *each.synonyms))
-"""All names of tools in any of them, and the usual ones of developers' tools."""
 
 
 def tools_of(provider: str) -> tuple[Tool, ...]:

@@ -347,16 +347,18 @@ class MonitorState:
         return violations
 
     def on_completed(self, event: ev.ToolCallCompleted) -> None:
-        """A call succeeded; the outcome of an unknown id is ignored. How what it started ends is never known if that
-        goes on.
+        """A call succeeded; the outcome of an unknown id is ignored. Where what it started goes on, its output counts,
+        and its success does not: nobody knows how that ends.
         """
         call = self.calls.get(event.tool_call_id)
         if call is None or call.status not in SPENT:
             return
         bound = call.bound
-        if (bound.outcomes or bound.remembers) and not event.unfinished:
-            output = ToolReturn(event.tool_output)
+        if bound.outcomes or bound.remembers:
+            output = ToolReturn(event.tool_output, event.unfinished)
             for completed, state, mask, rule in bound.outcomes:
+                if event.unfinished and not rule.machine.hears_unfinished:
+                    continue
                 try:
                     completed(state, call, mask, output)
                 except Exception as error:

@@ -54,6 +54,7 @@ class ToolReturn(msgspec.Struct, gc=False):
     """A tool's output, parsed when a rule first reads it."""
 
     raw: Any
+    unfinished: bool = False  # what the call has started goes on
     _parsed: Any = _UNPARSED
 
     @property
@@ -199,7 +200,8 @@ class Machine:
     `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
     `evaluates_order`: it evaluates a call's position, which its violations name. `compares_inputs`: it compares whole
     inputs with one another. `phrases` are the patterns it looks up in user messages; `from_user`: it looks values up
-    in them; `reads_messages`: it reads all messages.
+    in them; `reads_messages`: it reads all messages. `hears_unfinished`: it observes also the success of a call whose
+    work goes on; for the others, that is no success.
     """
 
     kind: str
@@ -216,6 +218,7 @@ class Machine:
     compares_inputs: bool = False
     from_user: bool = False
     reads_messages: bool = False
+    hears_unfinished: bool = False
     outcomes: int = 0
     attempts: int = 0
     starts: int = -1

@@ -29,7 +29,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         input: Its arguments.
         turn: The turn that requested it, from 1.
         status: `running`, `completed`, `failed` or `denied`.
-        output: The call's output as JSON, if it completed.
+        output: The call's output as JSON, if it completed, or returned while a command that it started goes on.
     """
 
     id: str
@@ -155,6 +155,7 @@ class CheckMachine(Machine, evaluates=Check):
 
     state_type = CheckState
     restricts = TOOL
+    hears_unfinished = True
     rule_id = ""
 
     def __init__(self, rule: Check, scope: NameScope) -> None:
@@ -210,7 +211,7 @@ class CheckMachine(Machine, evaluates=Check):
         self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
 
     def completed(self, state: CheckState, call: EvaluatedCall, mask: int, output: ToolReturn) -> None:
-        self._ended(state, call, "completed", output.value)
+        self._ended(state, call, "running" if output.unfinished else "completed", output.value)
 
     def failed(self, state: CheckState, call: EvaluatedCall, mask: int) -> Finding | None:
         self._ended(state, call, "failed")

@@ -45,11 +45,12 @@ def test_a_check_of_two_arguments_sees_the_session() -> None:
     """The calls so far with what became of them, usage, who runs what, and the turn."""
     monitor, contexts = watched()
     monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4, cost_usd=0.5))
-    for id, tool in (("a", "find"), ("b", "find"), ("c", "find"), ("d", "wait")):
+    for id, tool in (("a", "find"), ("b", "find"), ("c", "find"), ("d", "wait"), ("f", "bash")):
         ask(monitor, tool, id, n=id)
     monitor.observe(ev.ToolCallCompleted(tool_call_id="a", tool_name="find", tool_output='{"free": true}'))
     monitor.observe(ev.ToolCallFailed(tool_call_id="b", tool_name="find", error="boom"))
     monitor.observe(ev.ToolCallDenied(tool_call_id="c", tool_name="find", decision="deny"))
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="f", tool_output="task 1", unfinished=True))
     decision = monitor.propose(ToolCall(id="e", name="pay", turn=2))
 
     assert decision.action == "allow"
@@ -60,6 +61,7 @@ def test_a_check_of_two_arguments_sees_the_session() -> None:
                 PastCall(id="b", name="find", input={"n": "b"}, turn=1, status="failed"),
                 PastCall(id="c", name="find", input={"n": "c"}, turn=1, status="failed"),
                 PastCall(id="d", name="wait", input={"n": "d"}, turn=1),
+                PastCall(id="f", name="bash", input={"n": "f"}, turn=1, output="task 1"),
             ),
             usage=contexts[0].usage,
             run=ALICE,

@@ -290,6 +290,8 @@ def test_the_weakest_way_to_meet_a_requirement_counts(musts: list[str], weakest:
     ({"nets": ["require test before ship"]}, "allow"),
     ({"rules": [{"type": "count", "tool": ["test", "ship"], "max": 1, "of": "completed"}]}, "deny"),
     ({"rules": [{"type": "forbids_after", "tool": "test", "tools": ["ship"]}]}, "deny"),
+    ({"tool_rules": [{"deny": [
+        {"tool": "ship", "where": [{"path": "$.id", "in": {"output_of": "test", "path": "$.id"}}]}]}]}, "deny"),
 ])  # fmt: skip
 def test_a_call_whose_work_goes_on_is_no_success_and_no_failure(
     clause: dict[str, Any], if_done: str, unfinished: bool
