@@ -347,8 +347,8 @@ class MonitorState:
         return violations
 
     def on_completed(self, event: ev.ToolCallCompleted) -> None:
-        """A call succeeded; the outcome of an unknown id is ignored. Where what it started goes on, its output counts,
-        and its success does not: nobody knows how that ends.
+        """A call succeeded; the outcome of an unknown id is ignored. If what it started goes on, its output
+        counts, and its success does not: nobody knows how that ends.
         """
         call = self.calls.get(event.tool_call_id)
         if call is None or call.status not in SPENT:
