@@ -3,7 +3,9 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from os.path import exists, isabs, join
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -41,7 +43,34 @@ def read(data: bytes) -> messages.HookInput:
     message: _Input = messages.decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
     error = _error(result) if kind == "completed" and isinstance(result, dict) else None
-    return messages.hook_input(GEMINI, message, kind="failed" if error else kind, error=error)
+    taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}
+    tool_input = {**message.tool_input, **taken}
+    return messages.hook_input(GEMINI, message, kind="failed" if error else kind, error=error, tool_input=tool_input)
+
+
+_PATHS: Final = ("file_path", "dir_path")
+_ANYWHERE: Final = "$ANYWHERE/"
+"""Before the path of a file that the client looks for in the whole folder, so that nobody knows where it is."""
+
+
+def _taken(message: _Input, name: str) -> str | list[str]:
+    """A path, and what the client may take it for: it decodes `%2f`, leaves out null characters and, if there is no
+    such file, an `@` in front; and it edits a file elsewhere whose path ends so.
+    """
+    path = message.tool_input[name]
+    plain = path.replace("\0", "")
+    found = [path, *map(_decoded, (plain, plain.removeprefix("@").lstrip("/\\") if plain[:1] == "@" else plain))]
+    if message.tool_name == "replace" and message.tool_input.get("old_string") and not isabs(plain):
+        found += [] if exists(join(message.cwd, plain)) else [f"{_ANYWHERE}{plain}"]
+    return found[0] if len({*found}) == 1 else [*dict.fromkeys(found)]
+
+
+def _decoded(path: str) -> str:
+    """The path as the client decodes it; as it is, if it cannot be decoded."""
+    try:
+        return path if re.search("%(?![0-9A-Fa-f]{2})", path) else unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return path
 
 
 _FAILED: Final = re.compile(r"(Exit Code|Signal): (?!(0|\(none\))$)|Command was (automatically )?cancelled")

@@ -652,3 +652,24 @@ def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
 
     assert not never.exists()
     assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"]
+
+
+@pytest.mark.parametrize("agent", ["gemini"], indirect=True)
+def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
+    """It decodes `%2f`, leaves out an `@`, and looks for a file elsewhere that is not where the path says."""
+    denied = "{tool: [write, edit], where: [{path: $.path, within: kept}]}"
+    agent.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
+    agent.install()
+    kept = agent.cwd / "kept"
+    kept.mkdir()
+    (kept / "c.txt").write_text("old")
+    change = {"instruction": "i", "old_string": "old", "new_string": "new"}
+    agent.run(
+        [("write_file", {"file_path": "kept%2fa", "content": "x"})],
+        [("write_file", {"file_path": "@kept/b", "content": "x"})],
+        [("replace", {"file_path": "c.txt", **change})],
+        [("write_file", {"file_path": "free", "content": "x"})],
+    )
+
+    assert [(file.name, file.read_text()) for file in kept.iterdir()] == [("c.txt", "old")]
+    assert (agent.cwd / "free").exists()
