@@ -179,6 +179,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
+        schedules: tools by which a model schedules a prompt, each with the input that has its text.
+        scheduled: whether, by its log, a schedule prompts at this moment; True waits for that to be written.
         goes_on: whether, by its log, it goes on by itself with what was prompted, now that a response is over.
         ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
         rests_for: why it says that a session is over with which it may still go on by itself.
@@ -201,6 +203,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     fails_open: tuple[str, ...] = ()
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     own_inputs: Mapping[str, tuple[str, ...]] = {}
+    schedules: Mapping[str, str] = {}
+    scheduled: Callable[[str, bool], bool] = lambda log, waits: False
     goes_on: Callable[[str], bool] = lambda log: False
     ends_by: tuple[str, ...] = ()
     rests_for: tuple[str, ...] = ()

@@ -8,7 +8,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import Event, RunCancelled, RunCompleted, RunStarted, SessionStarted, ToolEvent, at_ms
+from proctor.policies.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunStarted,
+    SessionStarted,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolEvent,
+    at_ms,
+)
 from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
 from proctor.supervisor.machine import interface
@@ -66,6 +76,7 @@ class HookedSession:
         self.run_at: datetime | None = None
         self.called = False
         self.supposed: set[str] = set()
+        self._scheduled: set[str] = set()
         self._prompt_id = ""
         self._prompts: set[str] = set()
         self._cancelled: set[str] = set()
@@ -158,6 +169,10 @@ class HookedSession:
         """A value without the secrets that are known by their form, or were seen in this session."""
         return self._redactor.redact(value, self.session_id)
 
+    def was_scheduled(self, prompt: str) -> bool:
+        """Whether its model has scheduled a prompt with this text."""
+        return self.redacted(prompt) in self._scheduled
+
     def next_key(self) -> int:
         """The key of one more proposal: earlier ones may still wait for the person."""
         self._keys += 1
@@ -246,6 +261,9 @@ class HookedSession:
         for event in events:
             self._past.apply(event)
             self.called = self.called or isinstance(event, ToolEvent)
+            if isinstance(event, ToolCallRequested | ToolCallStarted):
+                text = event.tool_input.get(self.client.schedules.get(event.tool_name, ""))
+                self._scheduled |= {text} if isinstance(text, str) else set()
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Collection, Mapping
 from heapq import nlargest
 from pathlib import Path
@@ -15,6 +16,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 
 from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, ClaudeUsageLog, logs_below
+from ...kit import usage_log
 from ...kit.client_tools import HOOKED
 from .. import messages
 
@@ -224,6 +226,24 @@ _MARKS: Final = (b"toolDenialKind", USER_REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16
 """Of subagents, those that wrote last."""
+_SCHEDULED: Final = b'"subtype":"scheduled_task_fire"'
+_PROMPTED: Final = b'"promptSource":'
+
+
+def scheduled(log: str, waits: bool) -> bool:
+    """Whether no prompt is in the log after the latest line that says that a schedule prompts: it is written a moment
+    late.
+    """
+    until = time.monotonic() + (usage_log.WAIT_AT_THE_END_S if waits else 0)
+    while True:
+        found = [line for line in _last_lines(Path(log)) if _SCHEDULED in line or _PROMPTED in line]
+        if found and _SCHEDULED in found[-1]:
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.01)
+
+
 _OWN_INPUTS: Final = {
     "AskUserQuestion": ("questions", "answers", "annotations", "response", "followUp", "afkTimeoutMs"),
     "ExitPlanMode": ("plan", "planFilePath"),
@@ -264,5 +284,7 @@ CLAUDE: Final = messages.HookClient(
     ),
     ended=ended,
     own_inputs=_OWN_INPUTS,
+    schedules={"CronCreate": "prompt", "ScheduleWakeup": "prompt"},
+    scheduled=scheduled,
     usage=ClaudeUsageLog,
 )
