@@ -307,14 +307,19 @@ def check_order(prompt: object, context: object, metadata: object = None) -> Non
     check_text(prompt=prompt)
     if metadata is not None and not isinstance(metadata, Mapping):
         raise UsageError(f"`metadata` is {_named(metadata)}, not a mapping")
-    if context is not None and not isinstance(context, RunContext):
+    if context is None:
+        return
+    if not isinstance(context, RunContext):
         raise UsageError(f"`context` is {_named(context)}, not a `RunContext`")
+    recordable("context", context, RunContext)
 
 
-def recordable(name: str, given: object) -> Any:
-    """The argument, encoded as JSON and decoded again. Raises UsageError if no record can hold it."""
+def recordable(name: str, given: object, kind: Any = Any) -> Any:
+    """The argument, encoded as JSON and decoded again. Raises UsageError if no record can hold it, or that gives back
+    something else than this kind.
+    """
     try:
-        return msgspec.json.decode(msgspec.json.encode(given))
+        return msgspec.json.decode(msgspec.json.encode(given), type=kind)
     except UNREADABLE as error:
         raise UsageError(f"`{name}` cannot be recorded: {json_words(error)}") from None
 
@@ -325,10 +330,8 @@ def checked_answer(given: object) -> ApprovalAnswer:
     """
     if not isinstance(given, ApprovalAnswer):
         raise UsageError(wrong_type("an `ApprovalAnswer`", given))
-    try:
-        return msgspec.json.decode(msgspec.json.encode(given), type=ApprovalAnswer)
-    except UNREADABLE as error:
-        raise UsageError(f"this is not an answer to an approval: {json_words(error)}") from None
+    answer: ApprovalAnswer = recordable("answer", given, ApprovalAnswer)
+    return answer
 
 
 def check_cursor(after: object) -> None:

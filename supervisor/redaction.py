@@ -230,6 +230,10 @@ class Redactor:
         redaction = Redaction.of_environment() if redaction is None else redaction
         if not isinstance(redaction, Redaction):
             raise UsageError(wrong_type("a `Redaction`", redaction))
+        try:
+            redaction = msgspec.convert(msgspec.to_builtins(redaction), Redaction)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"this is not a `Redaction`: {json_words(error)}") from None
         self._detector = None if redaction.off else Detector(redaction)
         self._key = redaction.key
 

@@ -153,6 +153,8 @@ async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: E
 @EACH
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"context": {"user": "a"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+    ({"context": RunContext(tenant=5)}, "`context` cannot be recorded: .* got a whole number at `[$].tenant`"),  # type: ignore[arg-type]
+    ({"context": RunContext(labels=["a"])}, "`context` cannot be recorded: .* got a list at `[$].labels`"),  # type: ignore[arg-type]
     ({"validators": [print]}, "`validators` is not a mapping from the names of nets to functions"),
     ({"continuation": "sometimes"}, "sometimes"),
 ])  # fmt: skip

@@ -24,6 +24,7 @@ from proctor.supervisor.launch.history import store_and_approver
 from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports.adapter import Approver, Launch, LaunchOptions, Provider, Publisher
 from proctor.supervisor.ports.store import Store
+from proctor.supervisor.run.tasks import awaitable
 
 from ...kit.client_tools import KNOWN
 from ...kit.function_tools import MOSTLY, tools_given
@@ -80,7 +81,7 @@ class FunctionAdapter(NoLaunchOptions):
         """Start the loop; leaving cancels it."""
 
         async def job(gate: LoopGate) -> None:
-            gate.output = await self._loop(gate, launch.prompt)
+            gate.output = await awaitable(self._loop(gate, launch.prompt))
             await gate.complete()
 
         return looping(launch, job)

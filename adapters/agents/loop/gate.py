@@ -18,7 +18,7 @@ from proctor.policies.errors import ProctorError
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.run.tasks import tool_error
+from proctor.supervisor.run.tasks import awaitable, tool_error
 
 from ...kit.call_book import ClientCall, Turns
 from ...kit.values import is_finite, to_jsonable
@@ -323,7 +323,7 @@ class LoopGate:
         call, given = await self.admit(name, tool_input, call_id=call_id)
         with self.calls.inside(call.id):
             try:
-                result = await act(given)
+                result = await awaitable(act(given))
             except BaseException as raised:
                 error = tool_error(raised)
                 self.calls.failed(call.id, error)
@@ -343,6 +343,8 @@ class LoopGate:
         Raises:
             ToolRefused: it may not run.
         """
+        if not isinstance(tool_input, Mapping):
+            raise UsageError(f"the input of `{name}` is a value of type `{type(tool_input).__name__}`, not a mapping")
         await self._begun()
         own_id = self.calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
         call = self.calls.proposed(own_id, name, dict(tool_input), self._turns.number)

@@ -16,7 +16,7 @@ from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.policies import encode_event
 from proctor.policies.events import RunStarted
-from proctor.supervisor import Supervisor
+from proctor.supervisor import Redaction, Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -49,6 +49,7 @@ def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None
     (PostgresStore, {"url": None}, "`url` is None, not text"),
     (SQLiteStore, {"path": None}, "`path` is None, not a path"),
     (Supervisor, {"store": MemoryStore(), "redaction": {"off": True}}, "expected a `Redaction`, got a value"),
+    (Supervisor, {"store": MemoryStore(), "redaction": Redaction(patterns=["a"])}, r"got a list at `\$.patterns`"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_what_is_made_of_something_else_says_which_argument_is_wrong(
     made: Any, given: dict[str, Any], message: str

@@ -125,6 +125,19 @@ async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
     assert gate.result.status == "completed"
 
 
+async def test_a_call_that_is_not_written_as_one_says_what_to_write() -> None:
+    """A tool that is not awaited has failed; what is no input is not proposed."""
+    act: Any = lambda given: "done"  # noqa: E731 - it is not an `async def`
+    given: Any = None
+    async with supervise([OPEN]) as gate:
+        with pytest.raises(TypeError, match="it returned a value of type `str`: write it as an `async def`"):
+            await gate.call("read", {}, act)
+        with pytest.raises(UsageError, match="the input of `read` is a value of type `NoneType`, not a mapping"):
+            await gate.call("read", given, _nothing)
+
+    assert types(gate.result).count("tool_call_requested") == types(gate.result).count("tool_call_failed") == 1
+
+
 async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
     """It reads the state of the moment."""
     once = parse_policies({"name": "p", "rules": [{"type": "count", "tool": "once", "max": 1, "action": "deny"}]})
