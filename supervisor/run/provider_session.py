@@ -169,7 +169,7 @@ class ProviderReader:
         work_for(self._parent)
         try:
             await _checked("prepare", Awaitable, self._adapter.prepare())
-            while self._provider is None:
+            while True:
                 try:
                     opened = _checked("open", AbstractAsyncContextManager, self._adapter.open(launch))
                     async with opened as provider:
@@ -179,8 +179,12 @@ class ProviderReader:
                             await self._read(provider, ended)
                         finally:
                             ended.set()
+                    if self._provider is None:  # the context has suppressed what was wrong with it
+                        raise UsageError("the adapter's `open` gave no session that can be read, and hid the error")
                 except Exception as raised:
                     launch = await self._reopened(launch, raised)
+                else:
+                    return
         finally:
             ended.set()
 

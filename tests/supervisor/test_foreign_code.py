@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -153,6 +153,7 @@ async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> No
     ("prepare", "`prepare` gives a `NoneType`"),
     ("opened", "`open` gives a `async_generator`"),
     ("open", "session `NoneType` has no method `events`"),
+    ("suppressing", "`open` gave no session that can be read, and hid the error"),
     ("events", "`events` gives a `NoneType`"),
     ("gate", "another thread"),
 ])  # fmt: skip
@@ -172,11 +173,18 @@ async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_ru
         def events(self) -> None:
             pass
 
+    @asynccontextmanager
+    async def suppressing(self: Any, launch: Launch) -> AsyncIterator[Any]:
+        with suppress(Exception):
+            yield None
+
     async def undecorated(self: Any, launch: Launch) -> AsyncIterator[Any]:
         yield self
 
     if where == "prepare":
         Odd.prepare = lambda self: None  # type: ignore[assignment, method-assign, return-value]
+    elif where == "suppressing":
+        Odd.open = suppressing  # type: ignore[method-assign]
     elif where == "opened":
         Odd.open = undecorated  # type: ignore[assignment, method-assign]
 
