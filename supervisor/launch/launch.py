@@ -16,13 +16,14 @@ from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import wrong_type
 from proctor.policies.events.run_context import Capabilities, RunContext, portable
 from proctor.policies.monitor.monitor import Monitor
+from proctor.policies.values.json_values import copied
 
 from ..arguments import Continuation, check_named, check_order, check_text, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
-from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch
+from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch, LaunchOptions
 from ..ports.processes import process_mark
 from ..ports.store import LOOK_AGAIN_S, CommandQueue, RunRegistry, Store, wait_again
 from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
@@ -100,7 +101,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         session_id=info.session_id,
         prompt=info.spec.get("prompt", ""),
         gate=_closed_gate,
-        options=plan.options,
+        options=_own_options(plan.options),
         resume=taken_up.resume,
         transcript=await transcript() if taken_up.mode == "replay" else (),
         load_transcript=transcript if taken_up.resume and taken_up.replay else None,
@@ -140,6 +141,11 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         calls_before=history.past.calls,
     )
     return actor, begin
+
+
+def _own_options(shared: LaunchOptions) -> LaunchOptions:
+    """The options for one run, which its adapter may use up; those of a plan without any are the plan's."""
+    return msgspec.structs.replace(shared, options=copied(shared.options)) if shared.options else shared
 
 
 def _parent(info: RunInfo, plan: Plan, context: RunContext, services: Services) -> Parent:

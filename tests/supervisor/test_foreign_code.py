@@ -22,7 +22,16 @@ from proctor.policies import Check, Policy, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import error_text, isolated
-from proctor.supervisor import ApprovalAnswer, CancelStep, Launch, MemoryStore, ProviderError, Supervisor, UsageError
+from proctor.supervisor import (
+    ApprovalAnswer,
+    CancelStep,
+    Launch,
+    LaunchOptions,
+    MemoryStore,
+    ProviderError,
+    Supervisor,
+    UsageError,
+)
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -303,6 +312,26 @@ async def test_who_changes_what_it_was_given_changes_no_call(who: str) -> None:
     assert ran == ["{'paths': ['/srv/old']}"]
     assert len(granted) == 1
     assert result.policy.violations == ()
+
+
+async def test_an_adapter_that_uses_up_its_launch_options_has_them_again_in_its_next_run() -> None:
+    """Runs under the same policies share a plan, but no options."""
+    seen: list[Any] = []
+
+    class Taking(FakeAdapter):
+        def compile(self, policy: Policy) -> LaunchOptions:
+            return LaunchOptions(options={"deny": ["bash"]})
+
+        def open(self, launch: Launch) -> Any:
+            seen.append(launch.options.options.pop("deny", None))
+            return super().open(launch)
+
+    adapter = Taking()
+    async with Supervisor(MemoryStore()) as supervisor:
+        for _ in range(2):
+            await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
+
+    assert seen == [["bash"], ["bash"]]
 
 
 async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
