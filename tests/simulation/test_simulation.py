@@ -114,6 +114,22 @@ def test_an_owner_suspended_while_it_starts_starts_no_agent_once_its_run_was_end
     assert simulate(plan) == []
 
 
+def test_a_start_that_failed_does_not_settle_the_budgets_of_the_next() -> None:
+    """It asked the store once more to settle them when its worker had already begun the run again (seed 90,339,395)."""
+    steps = (Call(id="u0", tool="rm", gated=False), Wait(1.0))
+    plan = Plan(
+        seed=1,
+        fleet=True,
+        starts=(Start(at=0, owner=0, run="r0", session="s0", steps=steps, gate="none", deaf=2),),
+        faults=(
+            Fault(owner=0, operation="append", nth=1, kind="fails"),
+            Fault(owner=0, operation="settle", nth=2, kind="fails"),
+        ),
+    )
+
+    assert simulate(plan) == []
+
+
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent(backend: str) -> None:
     """Nobody waits that long, but the session does not stay taken (seed 213,424)."""
