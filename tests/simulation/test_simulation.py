@@ -115,7 +115,7 @@ def test_an_owner_suspended_while_it_starts_starts_no_agent_once_its_run_was_end
 
 
 def test_a_start_that_failed_does_not_settle_the_budgets_of_the_next() -> None:
-    """It asked the store once more to settle them when its worker had already begun the run again (seed 90,339,395)."""
+    """It asked the store once more to settle them when its worker had begun the run again (seed 90,339,395)."""
     steps = (Call(id="u0", tool="rm", gated=False), Wait(1.0))
     plan = Plan(
         seed=1,
