@@ -340,13 +340,18 @@ class Hook:
     def _completed(self) -> Verdict:
         if self._is_recorded():
             return _ALLOWED
-        self._ran()
         hook_input = self._input
+        code = self._client.exit_code(hook_input)
+        if code:
+            error = {"exit_code": code, "output": hook_input.tool_response}
+            self._input = msgspec.structs.replace(hook_input, error=error)
+            return self._failed()
+        self._ran()
         outcome = ev.ToolCallCompleted(
             tool_call_id=self._call_id,
             tool_name=hook_input.tool_name,
             tool_output=hook_input.tool_response,
-            unfinished=goes_on(hook_input.tool_name, hook_input.tool_input, hook_input.tool_response),
+            unfinished=code is None or goes_on(hook_input.tool_name, hook_input.tool_input, hook_input.tool_response),
         )
         if self._goes_on:
             self._report(outcome)

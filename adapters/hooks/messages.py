@@ -1,5 +1,6 @@
 """A hook's input and answer, in the words that all clients share; `clients` translate."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -181,6 +182,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
         schedules: tools by which a model schedules a prompt, each with the input that has its text.
         scheduled: whether, by its log, a schedule prompts at this moment; True waits for that to be written.
+        exit_code: of a command that has run, where a hook does not say; by its log, None if that does not say either.
         goes_on: whether, by its log, it goes on by itself with what was prompted, now that a response is over.
         ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
         rests_for: why it says that a session is over with which it may still go on by itself.
@@ -205,6 +207,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}
     scheduled: Callable[[str, bool], bool] = lambda log, waits: False
+    exit_code: Callable[[HookInput], int | None] = lambda given: 0
     goes_on: Callable[[str], bool] = lambda log: False
     ends_by: tuple[str, ...] = ()
     rests_for: tuple[str, ...] = ()
@@ -247,11 +250,15 @@ def hook_input(client: HookClient, message: Any, **changed: Any) -> HookInput:
     return given
 
 
-def log_lines(log: str, *marks: bytes) -> Iterator[bytes]:
-    """The lines of a client's log that have one of these; none of one that cannot be read."""
+def log_lines(log: str, *marks: bytes, last: int | None = None) -> Iterator[bytes]:
+    """The lines of a client's log, or of its last so many bytes, that have one of these; none of one that cannot be
+    read.
+    """
     with suppress(OSError, ValueError):
         if Path(log).is_file():  # a pipe would keep every hook waiting
             with open(log, "rb") as file:
+                if last is not None:
+                    file.seek(max(0, file.seek(0, os.SEEK_END) - last))
                 yield from (line for line in file if any(mark in line for mark in marks))
 
 

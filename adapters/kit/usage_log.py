@@ -31,7 +31,7 @@ WAIT_S = 1.0
 """Seconds to wait for a call and its usage in the log, as the client writes it and starts hooks at the same time."""
 WAIT_AT_THE_END_S = 0.25
 """The same for the last turn of a run, on which nothing is decided."""
-_LOOK_S = 0.002
+LOOK_S = 0.002
 _CHUNK = 1024 * 1024
 
 
@@ -132,7 +132,7 @@ class UsageLog(ABC):
         deadline = time.monotonic() + wait_s
         self._read_all(may_be_missing=may_be_missing or wait_s > 0)
         while not self._has(call_id, message) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
             self._read_all(may_be_missing=True)
         if wait_s and not may_be_missing:
             self._read_all(may_be_missing=False)

@@ -146,8 +146,8 @@ class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
 
     Attributes:
         tool_output: The tool's output: text, or any JSON.
-        unfinished: Whether the call has only started something that goes on, such as a command in the background: no
-            rule takes that for a success.
+        unfinished: Whether the call has only started something that goes on, such as a command in the background, or
+            the agent doesn't say how it ended: no rule takes that for a success.
     """
 
     tool_output: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Collection, Mapping
@@ -153,8 +152,8 @@ def ended(log: str, call_ids: Collection[str], is_whole: bool) -> dict[str, bool
     marks = (*_MARKS, *(call_id.encode() for call_id in call_ids if is_whole))
     below = nlargest(_MOST_LOGS, logs_below(Path(log)), key=_changed_at) if log else ()
     for path in (Path(log), *below):
-        for line in _last_lines(path):
-            if any(mark in line for mark in marks) and (row := _row(line)) is not None and (is_whole or row.is_end):
+        for line in messages.log_lines(str(path), *marks, last=_END):
+            if (row := _row(line)) is not None and (is_whole or row.is_end):
                 found |= {part.tool_use_id: row.ran or not row.is_end for part in row.message.content}
     return {call_id: found[call_id] for call_id in call_ids if call_id in found}
 
@@ -164,17 +163,6 @@ def _changed_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _last_lines(path: Path) -> list[bytes]:
-    if not path.is_file():  # a pipe would keep every hook waiting
-        return []
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
-            return file.read().splitlines()
-    except OSError:
-        return []
 
 
 def _row(line: bytes) -> _LogRow | None:
@@ -236,7 +224,7 @@ def scheduled(log: str, waits: bool) -> bool:
     """
     until = time.monotonic() + (usage_log.WAIT_AT_THE_END_S if waits else 0)
     while True:
-        found = [line for line in _last_lines(Path(log)) if _SCHEDULED in line or _PROMPTED in line]
+        found = [*messages.log_lines(log, _SCHEDULED, _PROMPTED, last=_END)]
         if found and _SCHEDULED in found[-1]:
             return True
         if time.monotonic() >= until:

@@ -1,6 +1,7 @@
 """Codex: its events, the fields of its input, its answers."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import msgspec
 
 from ...agents.codex.session_log import CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of
+from ...kit.usage_log import LOOK_S, WAIT_S
 from .. import messages
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
@@ -84,24 +86,58 @@ class _OfGoal(msgspec.Struct, frozen=True):
     goal: _Goal = _Goal()
 
 
+class _Item(msgspec.Struct, frozen=True):
+    type: str = ""
+    id: str = ""
+    exit_code: int | None = None
+
+
 class _Payload(msgspec.Struct, frozen=True):
     type: str = ""
     name: str = ""
     call_id: str = ""
     output: Any = None
     goal: _Goal = _Goal()
+    item: _Item = _Item()
 
 
 class _LogLine(msgspec.Struct, frozen=True):
     payload: _Payload = _Payload()
 
 
+def _payloads(log: str, mark: str, last: int | None = None) -> Iterator[_Payload]:
+    for line in messages.log_lines(log, mark.encode(), last=last):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            yield msgspec.json.decode(line, type=_LogLine).payload
+
+
+def _exit_code(given: messages.HookInput) -> int | None:
+    """That of a command, which the client logs as it starts the hook; of any other tool that ran, 0."""
+    if given.tool_name != "Bash":
+        return 0
+    found, deadline = _logged_exit_code(given), time.monotonic() + WAIT_S
+    while found is None and given.transcript_path and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        found = _logged_exit_code(given)
+    return found
+
+
+def _logged_exit_code(given: messages.HookInput) -> int | None:
+    """By the log as it is now, since the call: ids may come again."""
+    code, call_id = None, given.tool_use_id
+    for found in _payloads(given.transcript_path, call_id, _END):
+        if found.type == "function_call" and found.call_id == call_id:
+            code = None
+        elif found.item.type == "CommandExecution" and found.item.id == call_id:
+            code = found.item.exit_code
+    return code
+
+
 def _goes_on(log: str) -> bool:
     """Whether there is a goal that is not reached: the client then goes on, and no hook tells of that."""
     goal, calls = _Goal(), set[str]()
-    for line in messages.log_lines(log, b"goal"):
+    for found in _payloads(log, "goal"):
         with suppress(msgspec.MsgspecError, UnicodeError, TypeError):
-            found = msgspec.json.decode(line, type=_LogLine).payload
             if found.type == "function_call" and found.name in ("create_goal", "update_goal"):
                 calls.add(found.call_id)
             elif found.type == "function_call_output" and found.call_id in calls:
@@ -111,6 +147,10 @@ def _goes_on(log: str) -> bool:
     return goal.status == "active"
 
 
+_END: Final = 1 << 22
+"""So many bytes of the log have the end of a command: of its output the client logs 64 KiB, at most six times that
+where it is escaped.
+"""
 _TIMEOUT_S: Final = 600
 """The client lets a call run when its hook takes longer; a hook ends itself before that."""
 _SHORT_S: Final = 3
@@ -136,6 +176,7 @@ CODEX: Final = messages.HookClient(
     ),
     opens="permission",
     hears="call",
+    exit_code=_exit_code,
     goes_on=_goes_on,
     ends_by=("update_goal",),
     usage=CodexUsageLog,

@@ -589,6 +589,47 @@ def test_codex_asks_no_hook_about_a_search_of_the_web(agent: Any) -> None:
     assert "web_search" not in agent.offered()
 
 
+CHECKED = """
+name: checked
+on_violation: deny
+rules:
+  - type: before
+    first: {tool: bash, where: [{path: $.command, runs: [echo, test]}]}
+    then: {tool: bash, where: [{path: $.command, runs: git push}]}
+"""
+
+
+@only_codex
+def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
+    """Its hook tells no exit code. A check that failed is none; also the end of a command that was left running is
+    known, and that of the last one before the run's.
+    """
+    agent.policy.write_text(CHECKED)
+    agent.install()
+    left = {"command": "echo a; sleep 1; echo b; exit 3", "yield_time_ms": 250}
+    agent.run(
+        [agent.shell("echo no && test 1 = 2")],
+        [agent.shell("git push")],
+        [("Bash", left)],
+        [("write_stdin", {"chars": ""})],
+        [agent.shell("echo yes && test 1 = 1")],
+        [agent.shell("git push")],
+    )
+    denied, completed, failed = "tool_call_denied", "tool_call_completed", "tool_call_failed"
+    rows = stored_rows(agent.store, "SELECT data FROM events WHERE type LIKE 'tool_call_%ed' ORDER BY position")
+    ends = [json.loads(data) for (data,) in rows]
+
+    assert recorded(agent.store, denied, completed, failed, "run_completed") == [
+        *(failed, denied, failed, completed, failed, "run_completed")
+    ]
+    assert [end["error"] for end in ends if end["type"] == failed][:2] == [
+        {"exit_code": 1, "output": "no\n"},
+        {"exit_code": 3, "output": "b\n"},
+    ]
+    assert [end["tool_output"] for end in ends if end["type"] == completed] == ["yes\n"]
+    assert not any(end.get("unfinished") for end in ends)
+
+
 @only_codex
 def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
     """Those of the response that asks for it included: 120 each, of 300."""

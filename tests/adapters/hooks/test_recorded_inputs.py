@@ -16,6 +16,7 @@ from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
+from proctor.policies.events.run_events import ToolCallCompleted, ToolCallFailed, ToolOutcome
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.processes import as_owner
@@ -354,6 +355,41 @@ def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path
 
     assert (before, pushed, after, later) == (True, False, False, True)
     assert kept.runs == 2
+
+
+LOGGED = {
+    "call": {"type": "function_call", "name": "exec_command", "call_id": "c1"},
+    "0": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c1", "exit_code": 0}},
+    "7": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c1", "exit_code": 7}},
+    "another": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c10", "exit_code": 0}},
+    "text": {"type": "message", "content": '{"type":"CommandExecution","id":"c1","exit_code":0}'},
+}
+
+
+@pytest.mark.parametrize(("lines", "end"), [
+    (("call", "0"), "succeeded"), (("call", "7"), "failed"), (("call", "0", "call", "7"), "failed"),
+    (("call", "0", "call"), "unknown"), (("call", "another", "text"), "unknown"), ((), "unknown"),
+])  # fmt: skip
+def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
+    lines: tuple[str, ...], end: str, tmp_path: Path
+) -> None:
+    """Otherwise its output counts alone; what the log says of another call, or of an earlier one with its id, is
+    nothing of this one.
+    """
+    (log := tmp_path / "log").write_text("".join(json.dumps({"payload": LOGGED[line]}) + "\n" for line in lines))
+    session = Session("codex", tmp_path)
+    session.call("ls")
+    given = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "c1", "tool_response": "a"}
+    session.hook("PostToolUse", transcript_path=str(log) if lines else None, **given)
+    session.judge.close()
+    [outcome] = [event for event in in_store(tmp_path / "store.db", stored_events) if isinstance(event, ToolOutcome)]
+
+    if end == "failed":
+        assert isinstance(outcome, ToolCallFailed)
+        assert outcome.error == {"exit_code": 7, "output": "a"}
+    else:
+        assert isinstance(outcome, ToolCallCompleted)
+        assert (outcome.tool_output, outcome.unfinished) == ("a", end == "unknown")
 
 
 @pytest.mark.parametrize("name", ["spawn_agent", "collaborationspawn_agent"])
