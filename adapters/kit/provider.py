@@ -171,9 +171,9 @@ class TaskProvider:
         return answer
 
     def check_thread(self) -> None:
-        """Raises UsageError in another thread than the run's, where a call could not be held."""
+        """Raises UsageError in another thread than the run's, where no call is held and nobody woken."""
         if threading.get_ident() != self._thread:
-            raise UsageError("a call of a supervised run must be awaited on the run's own event loop")
+            raise UsageError("calls and reports of a supervised run must be awaited on the run's own event loop")
 
     def fail(self, error: Exception) -> None:
         """End the job as failed; the first error counts."""

@@ -361,6 +361,7 @@ class LoopGate:
 
         A turn of a subagent that a tool runs is part of its parent's turn.
         """
+        self.check_thread()
         if self.calls.parent() is not None:
             return
         for event in itertools.chain(self._turns.end(), self._turns.begin()):
@@ -415,7 +416,7 @@ class LoopGate:
         return self._launch.narrow(list(tools))
 
     def check_thread(self) -> None:
-        """Raises UsageError in a thread other than the run's, where a call could not be held."""
+        """Raises UsageError in another thread than the run's."""
         self._provider.check_thread()
 
     async def complete(self) -> None:
@@ -425,11 +426,13 @@ class LoopGate:
         await self.report(ev.RunCompleted(output=to_jsonable(self.output)))
 
     async def report(self, event: ev.Event) -> None:
-        """Report any other event; see `proctor.policies.events`."""
+        """Report any other event; see `proctor.policies.events`. Raises as `check_thread` does."""
+        self.check_thread()
         await self._stream.send_and_wait(event)
         await checkpoint()  # where the run was cancelled because of the event, the loop ends here
 
     async def _begun(self) -> None:
+        self.check_thread()
         async with self._beginning:  # siblings wait until the turn they belong to was told
             if not self._turns.number:
                 await self.turn()

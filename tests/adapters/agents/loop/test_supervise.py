@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -13,6 +15,7 @@ from proctor.adapters import FunctionAdapter, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, parse_policies
 from proctor.policies.events import ToolCallStarted
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, RunResult, UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +139,20 @@ async def test_a_call_that_is_not_written_as_one_says_what_to_write() -> None:
             await gate.call("read", given, _nothing)
 
     assert types(gate.result).count("tool_call_requested") == types(gate.result).count("tool_call_failed") == 1
+
+
+@pytest.mark.parametrize("what", ["message", "usage", "turn", "call"])
+async def test_what_is_reported_from_another_thread_is_an_error(what: str, anyio_backend_name: str) -> None:
+    """There, nobody would wake whoever waits for it to be evaluated."""
+    given: dict[str, Any] = {"message": ("hi",), "call": ("read", {}, _nothing)}
+    async with supervise([OPEN]) as gate:
+        used = functools.partial(getattr(gate, what), *given.get(what, ()))
+        with anyio.fail_after(PATIENCE_S), pytest.raises(UsageError, match="on the run's own event loop"):
+            await anyio.to_thread.run_sync(functools.partial(anyio.run, used, backend=anyio_backend_name))
+        await gate.message("hi")
+
+    assert gate.result.status == "completed"
+    assert types(gate.result).count("turn_started") == 1
 
 
 async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:

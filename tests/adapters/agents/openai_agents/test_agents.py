@@ -111,7 +111,7 @@ async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
 
     assert made(tmp_path) == []
     assert [e.error for e in result.events if isinstance(e, ToolCallFailed)] == [
-        "UsageError: a call of a supervised run must be awaited on the run's own event loop"
+        "UsageError: calls and reports of a supervised run must be awaited on the run's own event loop"
     ]
 
 
