@@ -319,6 +319,7 @@ class LoopGate:
 
         Raises:
             ToolRefused: it did not run.
+            UsageError: the input is not a mapping, or this is another thread than the run's.
         """
         call, given = await self.admit(name, tool_input, call_id=call_id)
         with self.calls.inside(call.id):
@@ -342,6 +343,7 @@ class LoopGate:
 
         Raises:
             ToolRefused: it may not run.
+            UsageError: the input is not a mapping, or this is another thread than the run's.
         """
         if not isinstance(tool_input, Mapping):
             raise UsageError(f"the input of `{name}` is a value of type `{type(tool_input).__name__}`, not a mapping")
