@@ -22,7 +22,7 @@ from ..ports.budget_ledger import ReservationResult
 from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
 from .journal import NEVER, Journal
 from .services import Services
-from .tasks import OneShotEvent, SelfCancelledError, call_isolated, store_timeout
+from .tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated, store_timeout
 
 _SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """How long to wait after each failure before the store is asked to settle again."""
@@ -35,15 +35,21 @@ _NOT_STORED = ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the store did
 
 
 async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
-    """Call the checks of a call one after another; returns each one's answer, or its error."""
+    """Call the checks of a call one after another; returns each one's answer, or its error. One that is deaf to its
+    cancel is left behind.
+    """
     answers: dict[str, Any] = {}
     for name, check in checks:
-        answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
-        with anyio.move_on_after(CHECK_TIMEOUT_S):
-            try:
-                answers[name] = await call_isolated(partial(check, own_call(call)))
-            except Exception as error:  # a check that raises denies; the monitor names it
-                answers[name] = error
+        task: DetachedTask[Any] = DetachedTask(partial(check, own_call(call)))
+        try:
+            with anyio.move_on_after(CHECK_TIMEOUT_S):
+                await task.done.wait()
+        finally:
+            task.cancel()
+        if not task.done.is_set():
+            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+        else:  # a check that raises denies; the monitor names it
+            answers[name] = task.result if task.error is None else task.error
     return answers
 
 

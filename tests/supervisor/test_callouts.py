@@ -12,6 +12,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.rules.petri_net import NetState, Transition
 from proctor.policies.rules.python_check import CheckContext
 from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, create_run, execute_run, run_once
+from proctor.supervisor.run import callbacks
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -194,6 +195,27 @@ async def test_what_an_asynchronous_check_raised_is_in_the_record() -> None:
     result = await run_once(FakeAdapter([Ask(name="x")]), "go", policies=[policy])
 
     assert ["no database" in violation.message for violation in result.policy.violations] == [True]
+
+
+@pytest.mark.parametrize("deaf", [True, False])
+async def test_a_check_that_does_not_answer_has_failed_in_time(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is deaf to its cancel: it is left behind, and its call is refused."""
+    monkeypatch.setattr(callbacks, "CHECK_TIMEOUT_S", 0.05)
+    over = anyio.Event()
+
+    async def check(call: ToolCall) -> bool:
+        with anyio.CancelScope(shield=deaf):
+            await over.wait()
+        return True
+
+    policy = Policy(name="p", on_violation="deny", rules=[Check(id="asked", check=check)])
+    adapter = FakeAdapter([Ask(name="x")])
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[policy])
+    over.set()
+
+    assert adapter.ran == []
+    assert ["no answer within 0.05 seconds" in violation.message for violation in result.policy.violations] == [True]
 
 
 async def test_mappers_go_with_a_run() -> None:
