@@ -22,7 +22,7 @@ from ..ports.budget_ledger import ReservationResult
 from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
 from .journal import NEVER, Journal
 from .services import Services
-from .tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated, store_timeout
+from .tasks import OneShotEvent, SelfCancelledError, call_isolated, call_within, store_timeout
 
 _SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """How long to wait after each failure before the store is asked to settle again."""
@@ -40,16 +40,10 @@ async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str,
     """
     answers: dict[str, Any] = {}
     for name, check in checks:
-        task: DetachedTask[Any] = DetachedTask(partial(check, own_call(call)))
         try:
-            with anyio.move_on_after(CHECK_TIMEOUT_S):
-                await task.done.wait()
-        finally:
-            task.cancel()
-        if not task.done.is_set():
-            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
-        else:  # a check that raises denies; the monitor names it
-            answers[name] = task.result if task.error is None else task.error
+            answers[name] = await call_within(CHECK_TIMEOUT_S, partial(check, own_call(call)))
+        except Exception as error:  # a check that raises denies; the monitor names it
+            answers[name] = error
     return answers
 
 
@@ -126,13 +120,13 @@ class CallbackRunner:
     async def _answer(
         self, call: Callable[[], Awaitable[list[ReservationResult]]]
     ) -> tuple[tuple[ReservationResult, ...], Exception | None]:
-        with anyio.move_on_after(self.within_s):
-            try:
-                return tuple(await call_isolated(call)), None
-            except Exception as error:
-                self.log.failed("budgets.failed", error)
-                return (), error
-        return (), store_timeout(self.within_s)
+        try:
+            return tuple(await call_within(self.within_s, call)), None
+        except TimeoutError:
+            return (), store_timeout(self.within_s)
+        except Exception as error:
+            self.log.failed("budgets.failed", error)
+            return (), error
 
     async def _check(self, effect: RunChecks) -> None:
         answers = await call_checks(effect.checks, effect.call)
@@ -166,11 +160,10 @@ class CallbackRunner:
         denial: then nobody grants.
         """
         counts = _NOT_STORED if answer.granted else answer
-        with anyio.move_on_after(self.within_s):
-            try:
-                counts = await call_isolated(partial(self._accepted, approval_id, answer))
-            except Exception as error:
-                self.log.failed("approval.not_stored", error)
+        try:
+            counts = await call_within(self.within_s, partial(self._accepted, approval_id, answer))
+        except Exception as error:
+            self.log.failed("approval.not_stored", error)
         self.feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=counts))
 
     async def _accepted(self, approval_id: str, answer: ApprovalAnswer) -> ApprovalAnswer:

@@ -198,7 +198,7 @@ class DetachedTask(Generic[T]):
     async def _run(self, call: Callable[[], Awaitable[T]]) -> None:
         try:
             with self._scope:
-                going = call()
+                going = awaitable(call())
                 del call  # it is not needed while what it began goes on, which may be long
                 self.result = await going
         except BaseException as raised:
@@ -206,6 +206,26 @@ class DetachedTask(Generic[T]):
         finally:
             self.done.set()
             self._over(self)
+
+
+async def call_within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+    """Call foreign code and return its result; raises as `call_isolated` does, and TimeoutError if it has not ended
+    after so many seconds. It is cancelled then, and left behind if it is deaf to that.
+    """
+    task = DetachedTask(call)
+    try:
+        with anyio.move_on_after(seconds):
+            await task.done.wait()
+    except BaseException:  # the waiting task was cancelled
+        with anyio.CancelScope(shield=True):
+            await task.released(0)
+        raise
+    if not task.done.is_set():
+        task.cancel()
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    if task.error is not None:
+        raise task.error
+    return task.result  # type: ignore[return-value]  # it has ended
 
 
 class BackgroundTasks:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -9,11 +10,12 @@ import pytest
 import trio.testing
 from supervised import OPEN
 
-from proctor.policies import Limits, Policy, PolicyViolationError
+from proctor.policies import Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
 from proctor.supervisor import Cancel, Command, MemoryStore, StoreError, Supervisor, run_once
+from proctor.supervisor.run import actor
 from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
 
 class Silent(MemoryStore):
@@ -151,6 +153,40 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, ho
     took_the_last = how.startswith("stores") or store.appends >= at + times
     assert [isinstance(event, TERMINAL) for event in stored].count(True) == took_the_last
     assert adapter.closed == len(adapter.launches)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("method", ["reserve", "answer"])
+async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has had its time: the call is refused, and what it still does is left behind."""
+    monkeypatch.setattr(actor, "ANSWER_S", 0.05)
+    over = anyio.Event()
+
+    class Deaf(MemoryStore):
+        pass
+
+    async def deaf(self: Any, *given: Any, **more: Any) -> Any:
+        if method == "answer" or given[1][0].want:
+            with anyio.CancelScope(shield=True):
+                await over.wait()
+        return await getattr(super(Deaf, self), method)(*given, **more)
+
+    setattr(Deaf, method, deaf)
+    policies = parse_policies("""
+        name: p
+        on_violation: deny
+        tool_rules: [{deny: [bash], action: request_approval}]
+        budgets: [{name: calls, max_tool_calls: 5, window: day}]
+    """)
+    adapter = FakeAdapter([Ask(name="bash")])
+    with anyio.fail_after(PATIENCE_S), suppress(StoreError):  # without its budget, a run fails
+        await run_once(adapter, "go", policies=policies, store=Deaf(), approver=FakeApprover(True))
+    over.set()
+
+    assert len(adapter.answers) == 1
+    assert adapter.ran == []
 
 
 class Unheard(MemoryStore):
