@@ -240,18 +240,15 @@ class Journal:
 
     async def _append(self, batch: list[Event]) -> None:
         with anyio.move_on_after(ANSWER_S):
-            if self.used is not None and batch and isinstance(batch[-1], TERMINAL):
-                await self._append_unit(batch[:-1])  # fails where this owner has begun the run once more since
+            if self.used is not None and batch:
+                if begun := batch[:-1]:  # fails where this owner has begun the run once more since
+                    check_stored(begun, await self._store.append(begun, epoch=self._epoch))
                 await self._settle_budgets(self.used, batch[0].run_id)
-            await self._append_unit(batch)
-            return
-        raise store_timeout(ANSWER_S)
-
-    async def _append_unit(self, batch: list[Event]) -> None:
-        if batch:
             stored = await self._store.append(batch, epoch=self._epoch)
             check_stored(batch, stored)
             self._publish_new(stored, sum(map(estimated_size, stored)))
+            return
+        raise store_timeout(ANSWER_S)
 
     async def _settle_budgets(self, used: Mapping[str, float], run_id: str) -> None:
         """Settle, as the store may have failed when it was asked to, and nobody settles an ended run."""
