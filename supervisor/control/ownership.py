@@ -6,7 +6,6 @@ While registered, it also ends runs that other owners have lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
-from ..run.recovery import LEAVE_S, each_ended, end_lost, end_lost_runs, end_unowned, passing_owner
+from ..run.recovery import each_ended, end_lost, end_lost_runs, end_unowned, leave_store, passing_owner
 from ..run.tasks import call_isolated
 
 LEASE_S = recovery.LEASE_S
@@ -88,9 +87,7 @@ class Ownership:
         if self._owner is None:
             return
         owner, self._owner = self._owner, None
-        leave(owner)
-        with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
-            await call_isolated(lambda: self._store.release(owner.epoch))
+        await leave_store(self._store, owner)
 
     async def reap(self) -> None:
         """End runs that other owners have lost; a second caller waits for the first."""

@@ -32,7 +32,7 @@ from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
 from ..run.recovery import LEASE_S, end_lost_runs, with_lease, withdraw
 from ..run.services import Services
-from ..run.tasks import DetachedTask, store_timeout
+from ..run.tasks import DetachedTask, call_within, store_timeout
 from .history import Continued, History, continued, read_history, read_transcript
 from .plan import Plan
 
@@ -334,20 +334,21 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
 
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
     """Create and claim a run. A cancel waits for the store's answer, then releases the claim."""
-    stored, store = None, services.store
-    with anyio.move_on_after(ANSWER_S, shield=True) as waiting:
-        shown = services.redactor.redact(request.info, request.info.session_id)
-        info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
-        try:
-            stored = await store.create_run(info, epoch=request.epoch)
-        except StoreError as error:
-            if error.kind not in _REFUSED:
-                await _release_claim(store, info, request.epoch)  # a store that failed may have stored it
-            raise
+    store = services.store
+    shown = services.redactor.redact(request.info, request.info.session_id)
+    info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
+    try:
+        with anyio.CancelScope(shield=True):
+            stored: object = await call_within(ANSWER_S, partial(store.create_run, info, epoch=request.epoch))
+    except TimeoutError:
+        await _release_claim(store, info, request.epoch)  # it may have been stored all the same
+        raise store_timeout(ANSWER_S) from None
+    except StoreError as error:
+        if error.kind not in _REFUSED:
+            await _release_claim(store, info, request.epoch)  # a store that failed may have stored it
+        raise
     if not isinstance(stored, RunInfo):
-        await _release_claim(store, request.info, request.epoch)  # it may have been stored all the same
-        if waiting.cancelled_caught:
-            raise store_timeout(ANSWER_S)
+        await _release_claim(store, info, request.epoch)
         raise StoreError(wrong_type("the run from `create_run` of the store", stored))
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()

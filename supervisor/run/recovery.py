@@ -28,7 +28,7 @@ from ..ports.processes import enter, leave, process_mark
 from ..ports.store import RunRegistry, Store, closing
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
-from .tasks import call_isolated
+from .tasks import call_isolated, call_within
 
 LEASE_S = 30.0
 """How long after its last heartbeat an owner counts as gone, if its process cannot be seen from here."""
@@ -46,10 +46,17 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
         owner = await store.register(owner, lease_s=LEASE_S)
         yield owner
     finally:
-        leave(owner)
-        if owner.epoch:
-            with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
-                await call_isolated(lambda: store.release(owner.epoch))
+        await leave_store(store, owner)
+
+
+async def leave_store(store: RunRegistry, owner: Owner) -> None:
+    """Release an owner, if it was registered: its runs that are not over are lost at once. Errors of the store are
+    ignored, and so is one that does not answer.
+    """
+    leave(owner)
+    if owner.epoch:
+        with anyio.CancelScope(shield=True), suppress(Exception):
+            await call_within(LEAVE_S, partial(store.release, owner.epoch))
 
 
 async def with_lease(store: RunRegistry, epoch: int, claim: Callable[[], Awaitable[T]]) -> T:

@@ -13,7 +13,8 @@ from supervised import OPEN
 from proctor.policies import Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
 from proctor.supervisor import Cancel, Command, MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.run import actor
+from proctor.supervisor.launch import launch
+from proctor.supervisor.run import actor, recovery
 from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
@@ -187,6 +188,37 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
 
     assert len(adapter.answers) == 1
     assert adapter.ran == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("method", ["create_run", "release"])
+async def test_a_store_that_is_deaf_to_a_cancel_keeps_neither_a_start_nor_a_supervisor(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start fails in time, and a supervisor that leaves it has left."""
+    monkeypatch.setattr(launch, "ANSWER_S", 0.05)
+    monkeypatch.setattr(recovery, "LEAVE_S", 0.05)
+    over = anyio.Event()
+
+    class Deaf(MemoryStore):
+        pass
+
+    async def deaf(self: Any, *given: Any, **more: Any) -> Any:
+        with anyio.CancelScope(shield=True):
+            await over.wait()
+        return await getattr(super(Deaf, self), method)(*given, **more)
+
+    setattr(Deaf, method, deaf)
+    failed = ""
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(Deaf()) as supervisor:
+            try:
+                await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN])).wait()
+            except StoreError as error:
+                failed = str(error)
+    over.set()
+
+    assert failed == {"create_run": "the store has not answered for 0.05 seconds", "release": ""}[method]
 
 
 class Unheard(MemoryStore):
