@@ -13,7 +13,7 @@ from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories, SeenValues
 from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.values.globs import glob_problems, matcher
-from proctor.policies.values.json_values import order, parsed_output, same, text_of
+from proctor.policies.values.json_values import copied, order, parsed_output, same, text_of
 from proctor.policies.values.paths import compile_path, inside, place_of, problems
 from proctor.policies.values.regexes import Regex
 from proctor.policies.values.regexes import problems as regex_problems
@@ -449,3 +449,22 @@ def test_after_an_empty_match_the_search_goes_on_one_character_further(
     """As the page says; Python looks for one that is not empty at the same place."""
     assert list(Regex(pattern).values([text])) == found
     assert [match.group(match.re.groups and 1) for match in re.finditer(pattern, text)] == python
+
+
+def test_a_copy_has_objects_and_lists_of_its_own() -> None:
+    """What stands in a value twice, or in itself, does so in the copy."""
+    shared: list[Any] = [1]
+    value: dict[str, Any] = {"flat": {"a": 1}, "list": [shared, shared, "text"], "none": None}
+    copy = copied(value)
+    circle: list[Any] = []
+    circle.append(circle)
+    around = copied(circle)
+
+    assert copy == value
+    assert copied({"a": 1}) == {"a": 1}
+    copy["list"][0].append(2)
+    copy["flat"]["a"] = 2
+    assert copy["list"][1] == [1, 2]
+    assert value == {"flat": {"a": 1}, "list": [[1], [1], "text"], "none": None}
+    assert around[0] is around
+    assert around is not circle
