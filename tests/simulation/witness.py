@@ -105,7 +105,8 @@ class Witness:
 
     def opened(self, run_id: str, member: int = 0) -> None:
         """A run's agent is started: it has a place."""
-        self._going.add(run_id)
+        if run_id not in self.ended:  # else its suspended owner has yet to hear that it was ended, and stops it then
+            self._going.add(run_id)
         if earlier := [other for run, other in self.acted if run == run_id and other != member]:
             self._says(f"member {member} of run {run_id} is started, and member {earlier[0]} had acted")
         self._place(run_id)
