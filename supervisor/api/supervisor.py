@@ -32,7 +32,7 @@ from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers
-from ..run.tasks import BackgroundTasks, call_isolated, spawn
+from ..run.tasks import BackgroundTasks, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
@@ -473,7 +473,7 @@ class Supervisor:
                 adapter=adapter, plan=plan, info=info, context=given.context, continuation=given.continuation
             )
             assert self._services is not None
-            return await call_isolated(partial(self._starting.start, request, self._services, created=created))
+            return await self._starting.start(request, self._services, created=created)
 
     def _check_open(self) -> None:
         if self._services is None or self._closing:

@@ -192,31 +192,6 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
     assert adapter.ran == []
 
 
-@RAISES
-@pytest.mark.parametrize("method", ["place", "register", "blocks", "create_run", "last_seq"])
-async def test_what_a_store_raises_as_a_run_starts_is_an_error_of_that_start(method: str, raises: Raises) -> None:
-    """And no cancel of whoever starts it, nor the end of the program; the next start works."""
-
-    class Erring(MemoryStore):
-        pass
-
-    async def err(self: MemoryStore, *given: Any, **more: Any) -> Any:
-        delattr(Erring, method)
-        await raises()
-        await anyio.sleep_forever()
-
-    setattr(Erring, method, err)
-    adapter = FakeAdapter()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(Erring()) as supervisor:
-            with pytest.raises(RuntimeError):
-                await supervisor.start(adapter, "go", policies=[OPEN])
-            await anyio.lowlevel.checkpoint()
-            assert adapter.launches == []
-            handle = await supervisor.start(adapter, "go", policies=[OPEN])
-            assert (await handle.wait()).status == "completed"
-
-
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -> None:
     """It does not reach the waiting task."""
