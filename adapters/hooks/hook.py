@@ -169,7 +169,7 @@ class Hook:
     def _prompted(self) -> Verdict:
         if self._input.agent_id is not None and self._goes_on:  # a sub-agent's, in the run of whoever prompted it
             return _ALLOWED
-        self._tell_scheduled()
+        self._mark_scheduled()
         if self._input.woken and (self._goes_on or self._session.refuses_on("")):
             return self._woken_again()
         self._complete(None)
@@ -180,7 +180,7 @@ class Hook:
             self._report(ev.MessageSent(role="system", content=self._input.prompt))
         return _ALLOWED if self._goes_on else ("deny", "; ".join(self._notes()) or STOPPED)
 
-    def _tell_scheduled(self) -> None:
+    def _mark_scheduled(self) -> None:
         """A prompt that a model scheduled is no person's; no hook says so. The same text may be a person's, too."""
         by_model = self._session.was_scheduled(self._input.prompt)
         wakes = self._client.scheduled(self._input.transcript_path, by_model)
