@@ -35,6 +35,10 @@ MOST_AMONG = 200
 """How many words of a program that may each begin a named command are followed."""
 _OF_TARGETS = split("make gmake ninja rake gradle gradlew mvn mvnw ant")
 """Programs that do whatever their words name, one after another."""
+_ONLY_PRINTS = frozenset(split("--help --version --dry-run --collect-only --collectonly --co"))
+"""Options that have a program print something in place of its work."""
+_ONLY_PRINTS_ALONE = frozenset(split("-h -V"))
+"""Those that mean something else in many programs, but as a rule not without other words."""
 
 
 def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Facts], bool]:
@@ -44,8 +48,9 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
     def holds(value: Any, facts: Facts) -> bool:
         shell = _shell(facts)
         if reading.permits:
-            admitted = type(value) is str and commands.admit(value, shell)
-            return admitted and (not reading.proves or proves_each(value, shell))
+            if reading.proves:
+                return type(value) is str and commands.prove(value, shell)
+            return type(value) is str and commands.admit(value, shell)
         inner = container_of(value) if reading.loose and type(value) is str else None
         listed = value if inner is None else inner
         is_list = isinstance(listed, list | tuple) and all(type(item) is str for item in listed)
@@ -106,6 +111,12 @@ class NamedCommand:
             if written(understood, self._options) == self._written:
                 return True
         return False
+
+    def proves(self, given: Words) -> bool:
+        """Whether a command is this one, and does its work: `pytest --version` is no test, unless it is named so."""
+        more = [word for word in given[1:] if word is not None and word not in self._words]
+        alone = len(more) == 1 and more[0] in _ONLY_PRINTS_ALONE
+        return self.admits(given) and not alone and _ONLY_PRINTS.isdisjoint(more)
 
     def may_be(self, given: Words) -> bool:
         """Whether a command is this one, or nobody can tell."""
@@ -168,8 +179,15 @@ class NamedCommands:
 
     def admit(self, line: str, shell: Shell = "bash") -> bool:
         """Whether every command that a line would run is known and named."""
+        return self._each(NamedCommand.admits, line, shell)
+
+    def prove(self, line: str, shell: Shell = "bash") -> bool:
+        """Whether a line that succeeds has done the work of each command that it would run, and all are named."""
+        return self._each(NamedCommand.proves, line, shell) and proves_each(line, shell)
+
+    def _each(self, is_met: Callable[[NamedCommand, Words], bool], line: str, shell: Shell) -> bool:
         found = [given for given, among_words in commands_of(line, shell) if not among_words]
-        return bool(found) and all(any(named.admits(given) for named in self._named) for given in found)
+        return bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
 
     def unnamed(self, line: str, facts: Facts) -> list[str]:
         """The commands that keep a line from being admitted: their programs, with one word more of those named."""

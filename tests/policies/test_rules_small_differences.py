@@ -306,18 +306,21 @@ def test_a_call_whose_work_goes_on_is_no_success_and_no_failure(
     assert decision.action == ("deny" if unfinished else if_done)
 
 
-PYTEST = {"tool": "bash", "where": [{"path": "$.command", "runs": ["pytest", "cd", "ls", "timeout", "bash"]}]}
+NAMED = ["pytest", "cd", "cd --help", "ls", "timeout", "bash"]
+PYTEST = {"tool": "bash", "where": [{"path": "$.command", "runs": NAMED}]}
 
 
 @pytest.mark.parametrize(("line", "proves"), [
     *((line, True) for line in (
         "pytest -q", "cd lib && pytest -q 2>&1", "(cd lib && pytest) &&\n ls", "timeout 9 pytest", "pytest # tests",
-        "CI=1 pytest -k 'a || b';",
+        "CI=1 pytest -k 'a || b';", "ls -l -h", "pytest -k help", "cd --help",
     )),
     *((line, False) for line in (
         "pytest &", "! pytest", "f() { pytest; }", "for i in; do pytest; done", "case a in b) pytest;; esac",
         "if pytest; then ls; fi", "pytest || ls", "pytest | ls", "pytest; ls", "pytest\nls", "ls $(pytest)",
         "bash -c 'pytest; ls'", "until pytest; do ls; done",
+        "pytest --version", "pytest -h", "pytest -V", "pytest -q tests --co", "pytest --collect-only", "ls --help",
+        "cd lib && pytest --help", "timeout 9 pytest --version",
     )),
 ])  # fmt: skip
 @pytest.mark.parametrize("clause", [
