@@ -1,6 +1,7 @@
 """The arguments of the public functions: the options of a run, and their checks before anything starts."""
 
 import inspect
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -267,10 +268,11 @@ def check_count(name: str, given: object) -> None:
         raise UsageError(f"{name} is {given!r}; it must be a whole number from 1")
 
 
-def check_seconds(**given: object) -> None:
-    """Raises UsageError for anything that is not a number of seconds."""
+def check_seconds(*, endless: bool = True, **given: object) -> None:
+    """Raises UsageError for anything that is not a number of seconds; infinity is one if it may be `endless`."""
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        if not is_number or (not endless and value in (math.inf, -math.inf)):
             raise UsageError(f"`{name}` is {value!r}; it is a number of seconds")
 
 

@@ -145,12 +145,12 @@ class CommandReader:
 
     async def _wait(self) -> None:
         token = await self._store.wait(self._token, LONGEST_WAIT_S)
-        commands = await self._store.commands(after=self._after)
+        last = await self._store.last_command()  # most wakes bring no command, and this is all that they cost
+        if last < self._after:  # an older copy gives the numbers again; a run ignores what it hears twice
+            self._after = min(self._began, last)
+            return
+        commands = await self._store.commands(after=self._after) if last > self._after else []
         if not commands:
-            last = await self._store.last_command()
-            if last < self._after:  # an older copy gives the numbers again; a run ignores what it hears twice
-                self._after = min(self._began, last)
-                return
             self._token = token  # only now: what could not be read is not waited for again
         for command in commands:
             self._after = command.number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +19,7 @@ from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error, to_jsonable
 
-from ..arguments import check_methods, isolated_member
+from ..arguments import check_methods, check_seconds, isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
 from ..ports.adapter import Adapter, Approver, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
@@ -64,26 +63,20 @@ async def _run_step(
 
     act = DetachedTask(acted)
     try:
-        with anyio.move_on_after(_seconds(step.bound_s)):
+        check_seconds(endless=False, bound_s=step.bound_s)
+        with anyio.move_on_after(step.bound_s):
             await act.done.wait()
             if act.error is not None:  # the next step is the answer to a step that fails
                 taken["error"] = named_error(act.error)
             elif act.result:
                 taken["evidence"] = to_jsonable(act.result)
             await ended.wait()
-    except (TypeError, ValueError) as error:  # a bound that is no number of seconds
+    except UsageError as error:
         taken["error"] = named_error(error)
     act.cancel()
     taken["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
     taken["ended"] = ended.is_set()
     return taken
-
-
-def _seconds(bound_s: float) -> float:
-    """A bound as it is. Raises TypeError or ValueError for anything that is no finite number."""
-    if not math.isfinite(bound_s):
-        raise ValueError(f"`bound_s` is {bound_s}; it is a number of seconds")
-    return bound_s
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
