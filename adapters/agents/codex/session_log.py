@@ -23,7 +23,7 @@ from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
 _HEADER = re.compile(
     r"(?:Chunk ID: [^\n]*\n)?(?:Exit code: (?P<exit>-?\d+)\n)?Wall time: [^\n]*\n"
-    r"(?:Process exited with code (?P<code>-?\d+)\n|Process running with session ID [^\n]*\n)?"
+    r"(?:Process exited with code (?P<code>-?\d+)\n|(?P<running>Process running with session ID [^\n]*)\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?Output:(?:\n|$)"
 )
 _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "aborted by user")
@@ -33,13 +33,16 @@ _REFUSED = re.compile(
 
 
 class CodexOutput:
-    """One output for the model, parsed. `status` is the client's own, if it has one."""
+    """One output for the model, parsed. `status` is the client's own, if it has one. `running`: its command went on
+    when the model got it.
+    """
 
     def __init__(self, value: Any, status: str | None) -> None:
         content, marked_failed = _content(value)
         head = _HEADER.match(content) if isinstance(content, str) else None
         self.value = content[head.end() :] if head else content
         self._codes = [head["exit"], head["code"]] if head else []
+        self.running = head is not None and head["running"] is not None
         self._text = content if isinstance(content, str) else ""
         self._marked_failed = marked_failed
         self._status = status
@@ -144,6 +147,8 @@ class _Reader:
         self._status = dict(status for line in found for status in _statuses(line))
         self._outputs = dict(output for line in found for output in _outputs(line, self._status))
         self._names: dict[str, str] = {}
+        self._will_end = set(self._status)
+        self._running: set[str] = set()
         self._between = True
         self._last_total: Any = None
 
@@ -162,6 +167,7 @@ class _Reader:
         elif line.kind in ("token_usage_record", "event_msg/token_count"):
             self._usage(line)
         else:
+            self._item_completed(line)
             self.log.add(ev.Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
 
     def finish(self, ends: list[str]) -> None:
@@ -205,8 +211,28 @@ class _Reader:
         self._between = True
         call_id = line.call_id
         output = self._outputs[call_id]
-        name, failed, refused = self._names.get(call_id, ""), output.failed, output.refused
-        self.log.end_call(call_id, name, output.value, at=line.timestamp, failed=failed, refused=refused)
+        if output.running and call_id in self._will_end:
+            self._running.add(call_id)
+            return
+        self.log.end_call(
+            call_id,
+            self._names.get(call_id, ""),
+            output.value,
+            at=line.timestamp,
+            failed=output.failed,
+            refused=output.refused,
+            unfinished=output.running and call_id not in self._status,
+        )
+
+    def _item_completed(self, line: _Line) -> None:
+        """End a command that went on when the model got its output."""
+        item = _completed_item(line)
+        call_id = str(item.get("id"))
+        self._will_end.discard(call_id)
+        if call_id in self._running:
+            self._running.remove(call_id)
+            name, failed = self._names.get(call_id, ""), self._outputs[call_id].failed
+            self.log.end_call(call_id, name, item.get("aggregated_output"), at=line.timestamp, failed=failed)
 
     def _usage(self, line: _Line) -> None:
         """Add a turn's own usage, or the running total unless it is repeated."""

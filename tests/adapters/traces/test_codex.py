@@ -88,6 +88,35 @@ def test_outputs_of_older_clients_are_understood(read_one: Any, output: Any, kin
     assert getattr(outcome, "tool_output", getattr(outcome, "error", None)) == value
 
 
+RUNNING = "Wall time: 0.2 seconds\nProcess running with session ID 7\nOutput:\none\n"
+
+
+@pytest.mark.parametrize(("end", "outcomes"), [
+    (None, [("tool_call_completed", "one\n", True), ("tool_call_completed", "two", False)]),
+    ("completed", [("tool_call_completed", "two", False), ("tool_call_completed", "one\nthree\n", False)]),
+    ("failed", [("tool_call_completed", "two", False), ("tool_call_failed", "one\nthree\n", None)]),
+])  # fmt: skip
+def test_a_command_that_was_left_running_ends_where_the_client_says_so(
+    read_one: Any, end: str | None, outcomes: list[Any]
+) -> None:
+    """What it prints first is not its success, nor its only output: the client records its end in a line of its own,
+    if it ends.
+    """
+
+    def output(call: str, text: str) -> dict[str, Any]:
+        return line("response_item", type="function_call_output", call_id=call, output=text)
+
+    other = {**CALL, "payload": {**CALL["payload"], "call_id": "d"}}
+    item = {"type": "CommandExecution", "id": "c", "status": end, "aggregated_output": "one\nthree\n"}
+    ends = [line("event_msg", type="item_completed", item=item)] if end else []
+    session = read_one(META, CALL, output("c", RUNNING), other, output("d", "two"), *ends)
+
+    found = [event for event in session.events if isinstance(event, ev.ToolOutcome)]
+    values = [getattr(event, "tool_output", getattr(event, "error", None)) for event in found]
+    unfinished = [getattr(event, "unfinished", None) for event in found]
+    assert list(zip([event.type for event in found], values, unfinished, strict=True)) == outcomes
+
+
 def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the_events_too(read_one: Any) -> None:
     """The oldest rollouts have only what was sent to the model."""
 
