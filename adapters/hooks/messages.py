@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from proctor.policies.values.json_values import NOT_JSON, json_words
 from ..kit.usage_log import UsageLog
 from ..kit.values import whole_characters
 
+Decoded = TypeVar("Decoded")
 Kind: TypeAlias = Literal[
     "prompt", "call", "permission", "completed", "failed", "batch", "interrupt", "stop", "session_end", "settings"
 ]
@@ -220,7 +221,18 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.tools if folded in map(str.casefold, (one.name, *one.synonyms))), None)
 
 
-def decoded(data: bytes, type: type[Any], client: HookClient) -> Any:
+class HookMessage(msgspec.Struct, frozen=True, kw_only=True, rename={"event": "hook_event_name"}):
+    """One hook's input as most clients have it; fields that a client's own does not name are its own business."""
+
+    session_id: str
+    event: str
+    cwd: str = ""
+    prompt: str = ""
+    tool_name: str = ""
+    reason: str = ""
+
+
+def decoded(data: bytes, type: type[Decoded], client: HookClient) -> Decoded:
     """A client's message, decoded as its own type. What a call has put out may be cut within a character.
 
     Raises EventError for anything else.

@@ -32,33 +32,23 @@ EVENTS: Final[Mapping[str, messages.Kind]] = {
     "ConfigChange": "settings",
 }
 """A prompt that is not seen begins its run with its first call."""
-_NAMES: Final = {"event": "hook_event_name"}
-"""The client's names of fields that `HookInput` names otherwise."""
 
 
 class _Task(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """One hook's input; fields this does not name are the client's own business."""
-
-    session_id: str
-    event: str
+class _Input(messages.HookMessage, frozen=True, kw_only=True):
     prompt_id: str = ""
     agent_id: str | None = None
     permission_mode: str = ""
-    cwd: str = ""
     transcript_path: str = ""
-    prompt: str = ""
-    tool_name: str = ""
     tool_input: dict[str, Any] = {}
     tool_use_id: str = ""
     tool_response: Any = None
     error: Any = None
     tool_calls: tuple[messages.BatchCall, ...] = ()
     last_assistant_message: str | None = None
-    reason: str = ""
     source: str = ""
     background_tasks: tuple[_Task, ...] = ()
 
@@ -70,7 +60,7 @@ _AGENTS: Final = ("subagent", "workflow")
 
 def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = messages.decoded(data, _Input, CLAUDE)
+    message = messages.decoded(data, _Input, CLAUDE)
     if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
     return messages.hook_input(

@@ -21,32 +21,22 @@ EVENTS: Final[Mapping[str, messages.Kind]] = {
     "Interrupt": "interrupt",
     "SessionEnd": "session_end",
 }
-_NAMES: Final = {"event": "hook_event_name", "prompt_id": "turn_id"}
-"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """One hook's input; fields this does not name are the client's own business."""
-
-    session_id: str
-    event: str
+class _Input(messages.HookMessage, frozen=True, kw_only=True, rename={"prompt_id": "turn_id"}):
     prompt_id: str = ""
     agent_id: str | None = None
     permission_mode: str = ""
-    cwd: str = ""
     transcript_path: str | None = None
-    prompt: str = ""
-    tool_name: str = ""
     tool_input: Any = None
     tool_use_id: str = ""
     tool_response: Any = None
     last_assistant_message: str | None = None
-    reason: str = ""
 
 
 def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = messages.decoded(data, _Input, CODEX)
+    message = messages.decoded(data, _Input, CODEX)
     tool_input = messages.as_object(message.tool_input)
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}

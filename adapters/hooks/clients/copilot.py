@@ -11,19 +11,9 @@ import msgspec
 
 from ...kit import usage_log
 from ...kit.client_tools import HOOKED, certain_changes_of
-from ..messages import (
-    ClientSettings,
-    HookAnswer,
-    HookClient,
-    HookInput,
-    Kind,
-    as_object,
-    decoded,
-    hook_input,
-    log_lines,
-)
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
     "PreToolUse": "call",
     "PostToolUse": "completed",
@@ -44,30 +34,18 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
     text_result_for_llm: Any = None
 
 
-_NAMES: Final = {"event": "hook_event_name"}
-"""The client's names of fields that `HookInput` names otherwise."""
-
-
-class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """One hook's input; fields this does not name are the client's own business."""
-
-    session_id: str
-    event: str
+class _Input(messages.HookMessage, frozen=True, kw_only=True):
     parent_agent_id: str = ""
-    cwd: str = ""
     transcript_path: str = ""
-    prompt: str = ""
-    tool_name: str = ""
     tool_input: Any = None
     tool_result: _Result = _Result()
     error: Any = None
-    reason: str = ""
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, COPILOT)
-    kind, result, tool_input = EVENTS.get(message.event), message.tool_result, as_object(message.tool_input)
+    message = messages.decoded(data, _Input, COPILOT)
+    kind, result, tool_input = EVENTS.get(message.event), message.tool_result, messages.as_object(message.tool_input)
     text = result.text_result_for_llm
     if kind == "completed" and (result.result_type not in ("", "success") or _failed(message.tool_name, text)):
         kind = "failed"
@@ -75,7 +53,7 @@ def read(data: bytes) -> HookInput:
         kind = None  # of a subagent, whose session is its own
     if isinstance(message.tool_input, str) and message.tool_name in ("Edit", "apply_patch"):
         tool_input["changes"] = certain_changes_of(message.tool_input)
-    return hook_input(
+    return messages.hook_input(
         COPILOT,
         message,
         kind=kind,
@@ -100,7 +78,7 @@ def _goes_on(log: str) -> bool:
     until = time.monotonic() + usage_log.WAIT_AT_THE_END_S
     while True:
         autopilot = complete = is_whole = False
-        for line in log_lines(log, _STOPPED, *_TURNS):
+        for line in messages.log_lines(log, _STOPPED, *_TURNS):
             if line.startswith(_TURNS[0]):
                 autopilot = b'"newMode":"autopilot"' in line
             elif line.startswith(_TURNS):
@@ -121,7 +99,7 @@ def _failed(tool_name: str, text: Any) -> bool:
     return isinstance(text, str) and tool is not None and "bash" in tool.acts and bool(_FAILED.search(text))
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The hook's output; only those of a call and a prompt are heard."""
     if given.kind == "call" and (answer.verdict != "allow" or answer.reason):
         return {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
@@ -134,7 +112,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"type": "command", "bash": line, "timeoutSec": _TIMEOUT_S}
 
 
-COPILOT: Final = HookClient(
+COPILOT: Final = messages.HookClient(
     name="copilot",
     title="Copilot CLI",
     by="copilot",
@@ -142,7 +120,7 @@ COPILOT: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".github/hooks/proctor.json",
         user=".copilot/hooks/proctor.json",
         managed="/etc/github-copilot/policy.d/proctor.json",

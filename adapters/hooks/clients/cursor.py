@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from ...kit.client_tools import HOOKED
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "beforeSubmitPrompt": "prompt",
     "preToolUse": "call",
     "beforeShellExecution": "permission",
@@ -22,7 +20,6 @@ EVENTS: Final[Mapping[str, Kind]] = {
 _TIMEOUT_S: Final = 600
 _NAMES: Final = {
     "session_id": "conversation_id",
-    "event": "hook_event_name",
     "prompt_id": "generation_id",
     "tool_response": "tool_output",
     "error": "error_message",
@@ -30,37 +27,30 @@ _NAMES: Final = {
 """The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """One hook's input; fields this does not name are the client's own business."""
-
+class _Input(messages.HookMessage, frozen=True, kw_only=True, rename=_NAMES):
     session_id: str
-    event: str
     prompt_id: str = ""
     workspace_roots: tuple[str, ...] = ()
-    cwd: str = ""
-    prompt: str = ""
     command: str | None = None
-    tool_name: str = ""
     tool_input: Any = None
     tool_use_id: str = ""
     tool_response: Any = None
     error: str | None = None
-    reason: str = ""
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, CURSOR)
+    message = messages.decoded(data, _Input, CURSOR)
     name, tool_input = message.tool_name, message.tool_input
     if message.event == "beforeShellExecution":
         name, tool_input = "Shell", {"command": message.command or ""}
     elif isinstance(tool_input, str):
-        tool_input = decoded(tool_input.encode(), dict, CURSOR)
+        tool_input = messages.decoded(tool_input.encode(), dict, CURSOR)
     cwd = message.workspace_roots[0] if message.workspace_roots else message.cwd
-    return hook_input(CURSOR, message, tool_name=name, tool_input=as_object(tool_input), cwd=cwd)
+    return messages.hook_input(CURSOR, message, tool_name=name, tool_input=messages.as_object(tool_input), cwd=cwd)
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The hook's output. Before a call something is always said: an output that is none blocks."""
     notes = "\n".join(answer.notes)
     if given.kind == "prompt":
@@ -79,7 +69,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"command": line, "timeout": _TIMEOUT_S, "failClosed": True}
 
 
-CURSOR: Final = HookClient(
+CURSOR: Final = messages.HookClient(
     name="cursor",
     title="Cursor",
     by="cursor",
@@ -87,7 +77,7 @@ CURSOR: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".cursor/hooks.json",
         user=".cursor/hooks.json",
         managed="/etc/cursor/hooks.json",

@@ -7,8 +7,6 @@ from os.path import exists, isabs, join
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from ...kit.client_tools import HOOKED
 from .. import messages
 
@@ -20,27 +18,17 @@ EVENTS: Final[Mapping[str, messages.Kind]] = {
     "SessionEnd": "session_end",
 }
 _TIMEOUT_MS: Final = 120_000
-_NAMES: Final = {"event": "hook_event_name", "last_assistant_message": "prompt_response"}
-"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """One hook's input; fields this does not name are the client's own business."""
-
-    session_id: str
-    event: str
-    cwd: str = ""
-    prompt: str = ""
+class _Input(messages.HookMessage, frozen=True, kw_only=True, rename={"last_assistant_message": "prompt_response"}):
     last_assistant_message: str | None = None
-    tool_name: str = ""
     tool_input: dict[str, Any] = {}
     tool_response: Any = None
-    reason: str = ""
 
 
 def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = messages.decoded(data, _Input, GEMINI)
+    message = messages.decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
     error = _error(result) if kind == "completed" and isinstance(result, dict) else None
     taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}

@@ -12,9 +12,9 @@ from proctor.policies.events import TokenUsageUpdated
 
 from ...kit.client_tools import HOOKED, certain_changes_of
 from ...kit.usage_log import LoggedTokens
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
+from .. import messages
 
-EVENTS: Final[Mapping[str, Kind]] = {
+EVENTS: Final[Mapping[str, messages.Kind]] = {
     "chat.message": "prompt",
     "tool.execute.before": "call",
     "tool.execute.after": "completed",
@@ -57,16 +57,16 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     used: tuple[_Used, ...] = ()
 
 
-def read(data: bytes) -> HookInput:
+def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    message: _Input = decoded(data, _Input, OPENCODE)
+    message = messages.decoded(data, _Input, OPENCODE)
     tool_input = message.tool_input
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     changed: dict[str, Any] = {"tool_input": tool_input, "used": tuple(map(_usage, message.used))}
     if isinstance(result := message.tool_response, dict) and result.get("exit", 0) != 0:  # null: interrupted
         changed |= {"kind": "failed", "error": result}
-    return hook_input(OPENCODE, message, **changed)
+    return messages.hook_input(OPENCODE, message, **changed)
 
 
 def _usage(used: _Used) -> TokenUsageUpdated:
@@ -74,7 +74,7 @@ def _usage(used: _Used) -> TokenUsageUpdated:
     return TokenUsageUpdated(model=used.model, **used.tokens.figures(), subagent_tokens=by_subagents)
 
 
-def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
     """The answer to the plugin: the reason to refuse, or nothing."""
     return {"deny": answer.reason or "denied"} if answer.verdict != "allow" else {}
 
@@ -89,7 +89,7 @@ def plugin(line: str) -> str:
     return text.replace("PROCTOR_HOOK", json.dumps(shlex.split(line)))
 
 
-OPENCODE: Final = HookClient(
+OPENCODE: Final = messages.HookClient(
     name="opencode",
     title="opencode",
     by="opencode",
@@ -97,7 +97,7 @@ OPENCODE: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
-    settings=ClientSettings(
+    settings=messages.ClientSettings(
         project=".opencode/plugin/proctor.js",
         user=".config/opencode/plugin/proctor.js",
         entry=lambda event, line, environment: {"command": line},
