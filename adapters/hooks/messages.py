@@ -178,6 +178,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
             `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
         lowest: the lowest version whose hooks refuse whatever happens to them; empty where that is not known.
         fails_open: what the client runs without a decision; empty where nothing is known.
+        unheard: the tools that no hook of it shows, by their names in policies, each with why.
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
@@ -204,6 +205,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     hears: Literal["call", "permission"] | None = None
     lowest: str = ""
     fails_open: tuple[str, ...] = ()
+    unheard: Mapping[str, str] = {}
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from proctor.policies import Capabilities, merge_policies, preflight
+from proctor.policies import Capabilities, Policy, merge_policies, preflight
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
 from proctor.supervisor.errors import UsageError
@@ -429,8 +429,8 @@ def _wanted(
     wanted: WantedHooks, client: HookClient, hold_s: int, *, managed: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """The settings, once the policies are known to be good and the store to be one; and what will not hold: limits,
-    as the agent does not say what the model uses, and misspelt tools. Managed ones have a store of each user if none
-    is named.
+    as the agent does not say what the model uses, misspelt tools, and those that no hook shows. Managed ones have a
+    store of each user if none is named.
 
     Raises PolicyError, UsageError.
     """
@@ -460,7 +460,19 @@ def _wanted(
         managed=managed,
     )
     uncounted = [f"{client.title}: {each.message}" for each in findings if each.code == "uncounted_limit"]
-    return settings, [*uncounted, *map(str, misspelt_tools(policy))]
+    return settings, [*uncounted, *map(str, misspelt_tools(policy)), *_unheard(policy, client)]
+
+
+def _unheard(policy: Policy, client: HookClient) -> Iterator[str]:
+    """What rules say about tools that no hook of the agent shows."""
+    from proctor.policies.stack.clauses import clauses_of
+    from proctor.policies.values.globs import matcher
+
+    for clause in clauses_of(policy):
+        named = clause.patterns(*clause.roles.all())
+        for tool, why in client.unheard.items():
+            if any(map(matcher([tool]), named)):
+                yield f"{clause.policy}/{clause.id} does nothing about `{tool}` in {client.title}: {why}"
 
 
 def _too_old(client: HookClient) -> str:

@@ -153,6 +153,11 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"hooks": [{"type": "command", "command": line, "timeout": timeout_s}]}
 
 
+_UNHEARD: Final = {
+    "write_stdin": "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
+    "web_search": "searches of the web (`web_search`) use no hook, unless they are off",
+}
+
 CODEX: Final = messages.HookClient(
     name="codex",
     title="Codex",
@@ -171,9 +176,9 @@ CODEX: Final = messages.HookClient(
     ends_by=("update_goal",),
     usage=CodexUsageLog,
     fails_open=(
-        "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
-        "searches of the web (`web_search`) use no hook, unless they are off",
+        *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",
     ),
+    unheard=_UNHEARD,
 )

@@ -69,6 +69,10 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"command": line, "timeout": _TIMEOUT_S, "failClosed": True}
 
 
+_UNHEARD: Final = {
+    "mcp__*": "rules on `mcp__server__tool` don't apply: Cursor doesn't name the server, so deny `MCP:tool`"
+}
+
 CURSOR: Final = messages.HookClient(
     name="cursor",
     title="Cursor",
@@ -90,7 +94,8 @@ CURSOR: Final = messages.HookClient(
     fails_open=(
         "a folder's own hooks answer before those of `--user` and can allow what these deny",
         "hooks in an untrusted folder don't run",
-        "rules on `mcp__server__tool` don't apply: Cursor doesn't name the server, so deny `MCP:tool`",
+        *_UNHEARD.values(),
         "versions without `failClosed` run calls whose hook fails",
     ),
+    unheard=_UNHEARD,
 )

@@ -113,6 +113,27 @@ def test_a_misspelt_tool_is_told_of(
     )
 
 
+@pytest.mark.parametrize(("agent", "doubts"), [
+    ("claude", []),
+    ("cursor", ["p/before-1 does nothing about `mcp__*` in Cursor: rules on `mcp__server__tool` don't apply: Cursor "
+        "doesn't name the server, so deny `MCP:tool`"]),
+    ("codex", ["p/deny-1 does nothing about `web_search` in Codex: searches of the web (`web_search`) use no hook, "
+        "unless they are off"]),
+])  # fmt: skip
+def test_a_tool_that_no_hook_shows_is_told_of(
+    agent: str, doubts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rule about it does nothing: nobody asks."""
+    monkeypatch.chdir(tmp_path)
+    before = "{type: before, first: bash, then: mcp__github__push}"
+    Path("policy.yaml").write_text(
+        f"{{name: p, aliases: {{net: [web_search, fetch]}}, tool_rules: [{{deny: [net]}}], rules: [{before}]}}"
+    )
+    _, _, beside = run(capsys, "settings", "--policy", "policy.yaml", "--store", "store.db", "--agent", agent)
+
+    assert beside.splitlines() == doubts
+
+
 def test_install_refuses_what_no_hook_could_judge_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
