@@ -172,15 +172,7 @@ class HookDecider:
         reply: Future[Any] | None = None,
     ) -> HookAnswer:
         client = CLIENTS[agent]
-        kept = self._sessions.pop(hook_input.session_id, None)
-        at = datetime.now(UTC)
-        with self._store.record(hook_input.session_id, origin.client if origin is not None else owner) as whole:
-            if origin is not None:
-                check_origin(origin, whole, over=hook_input.kind == "session_end")
-                self._seen[origin.client.pid] = origin.client
-            record = whole.of(self._options.name)
-            session = self._session(client, hook_input.session_id, record, kept and kept[0], hook_input.cwd)
-            session.go_on(record, at)
+        with self._gone_on(client, hook_input, owner, origin) as (session, whole, record, at):
             if hook_input.kind in ("prompt", "session_end"):
                 self._end_calls(client, hook_input.transcript_path, session, record, at, is_whole=True)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
@@ -190,7 +182,6 @@ class HookDecider:
                 whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
-        self._keep(hook_input, session)
         self._watch(client, hook_input, record.owner if session.goes_on else None)
         return answer
 
@@ -228,12 +219,10 @@ class HookDecider:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
         owner = origin.client if origin is not None else None
-        with self._gone_on(client, hook_input.session_id, owner, hook_input.cwd) as (session, record, at):
+        with self._gone_on(client, hook_input, owner) as (session, _, record, at):
             if accepted := record.accepted_answer(approval_id):  # since the look at it
                 approval = msgspec.structs.replace(approval, answer=accepted)
-            answer = Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
-        self._keep(hook_input, session)
-        return answer
+            return Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
 
     def probe(self, agent: str) -> dict[str, Any]:
         """The policies of an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
@@ -260,8 +249,9 @@ class HookDecider:
             self._recall()
         for session_id, watched in list(self._clients.items()):
             self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
+            given = HookInput(kind=None, event="", session_id=session_id)
             if is_gone(watched.process):
-                with self._gone_on(watched.client, session_id):
+                with self._gone_on(watched.client, given):
                     pass
                 del self._clients[session_id]
                 continue
@@ -270,7 +260,7 @@ class HookDecider:
                 with self._store.record(session_id) as record:
                     record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
-            self._read_ended(watched, session_id)
+            self._read_ended(watched, given)
 
     def _recall(self) -> None:
         """Look after the runs that another process has judged."""
@@ -285,20 +275,18 @@ class HookDecider:
                     self._clients.setdefault(id, watched)
         self._recalled = True
 
-    def _read_ended(self, watched: _Watched, session_id: str) -> None:
+    def _read_ended(self, watched: _Watched, given: HookInput) -> None:
         """Who answers at once ends the question's hook, perhaps before that came here; who interrupts, all hooks."""
-        client, given = watched.client, HookInput(kind=None, event="", session_id=session_id)
+        client = watched.client
         if client.ended is None:
             return
-        if session_id not in self._sessions:
-            with self._gone_on(client, session_id) as (session, *_):
+        if given.session_id not in self._sessions:
+            with self._gone_on(client, given):
                 pass
-            self._keep(given, session)
-        calls = self._sessions[session_id][0].open_calls
+        calls = self._sessions[given.session_id][0].open_calls
         if calls and client.ended(watched.log, calls, False):
-            with self._gone_on(client, session_id) as (session, record, at):
+            with self._gone_on(client, given) as (session, _, record, at):
                 self._end_calls(client, watched.log, session, record, at, is_whole=False)
-            self._keep(given, session)
 
     def _end_calls(
         self,
@@ -329,15 +317,22 @@ class HookDecider:
 
     @contextmanager
     def _gone_on(
-        self, client: HookClient, session_id: str, owner: Owner | None = None, folder: str = ""
-    ) -> Iterator[tuple[HookedSession, HookRecord, datetime]]:
-        """A session, its record, and now; its run is ended where its client has died."""
-        kept, at = self._sessions.pop(session_id, None), datetime.now(UTC)
-        with self._store.record(session_id, owner) as whole:
+        self, client: HookClient, given: HookInput, owner: Owner | None = None, origin: Origin | None = None
+    ) -> Iterator[tuple[HookedSession, HookRecord, HookRecord, datetime]]:
+        """A hook's session, the client's record of it and the one of this line, and now; its run is ended where its
+        client has died. It is kept in memory once all that is done with it here is recorded.
+        """
+        kept = self._sessions.pop(given.session_id, None)
+        at = datetime.now(UTC)
+        with self._store.record(given.session_id, origin.client if origin is not None else owner) as whole:
+            if origin is not None:
+                check_origin(origin, whole, over=given.kind == "session_end")
+                self._seen[origin.client.pid] = origin.client
             record = whole.of(self._options.name)
-            session = self._session(client, session_id, record, kept and kept[0], folder)
+            session = self._session(client, given, record, kept and kept[0])
             session.go_on(record, at)
-            yield session, record, at
+            yield session, whole, record, at
+        self._keep(given, session)
 
     def close(self) -> None:
         """Record what could not be recorded before, as far as that is possible now; let the store go."""
@@ -347,7 +342,7 @@ class HookDecider:
         self._store.close()
 
     def _session(
-        self, client: HookClient, client_id: str, record: HookRecord, kept: HookedSession | None, folder: str
+        self, client: HookClient, given: HookInput, record: HookRecord, kept: HookedSession | None
     ) -> HookedSession:
         rules = self._rules[client.name].current()
         seq = record.seq
@@ -356,8 +351,8 @@ class HookDecider:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
-            given = self._options.unmatched, self._options.hold_s
-            return HookedSession(client, client_id, record.session_id, rules, record.past(), folder, *given)
+            ids, options = (given.session_id, record.session_id), (self._options.unmatched, self._options.hold_s)
+            return HookedSession(client, *ids, rules, record.past(), given.cwd, *options)
         return kept
 
     def _keep(self, hook_input: HookInput, latest: HookedSession) -> None:
