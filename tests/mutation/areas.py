@@ -44,8 +44,7 @@ TESTS: Final = (
     *("tests/policies", "tests/supervisor", "tests/faults"),
     *("tests/adapters/stores", "tests/adapters/kit", "tests/adapters/hooks"),
     *("tests/adapters/agents/loop", "tests/adapters/agents/scripted", "tests/adapters/evaluate"),
-    *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_inputs_at_a_monitor.py"),
-    "tests/attacks/test_bounds_of_rules.py",
+    *("tests/attacks/test_inputs_at_a_monitor.py", "tests/attacks/test_bounds_of_rules.py"),
     *("tests/attacks/test_usage_that_lies.py", "tests/attacks/test_store_goes_away.py"),
     *("tests/attacks/test_budgets.py", "tests/attacks/test_answers.py"),
 )

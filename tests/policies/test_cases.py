@@ -1,10 +1,11 @@
 """Cases of the policy language as data, which any engine can run (tests/policies/cases/*.json).
 
-A case has a sentence (`it`), a `policy` or a stack of them, and steps:
+A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by name that each answer so), and steps:
 `ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
 `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds`
-by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id. `narrow` a list: `leaves`.
-`end`: the statuses by id. As `narrow`, a tool that may be called in the next response must have been shown.
+by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with other fields of the grant.
+`narrow` a list: `leaves`. `end`: the statuses by id. As `narrow`, a tool that may be called in the next response must
+have been shown.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
@@ -22,7 +23,12 @@ from proctor.policies import Monitor, RunContext, ToolCall, Violation, compile_p
 from proctor.policies.events import Event, decode_event
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
-CASES = [(f"{file.stem}: {case['it']}", case) for file in FILES for case in json.loads(file.read_text())]
+CASES = [
+    (f"{file.stem}: {case['it']}{name and f' ({name})'}", {**case, "policy": policy})
+    for file in FILES
+    for case in json.loads(file.read_text())
+    for name, policy in (case.get("policies") or {"": case["policy"]}).items()
+]
 VIOLATIONS = Path(__file__).with_name("violations_in_full.yaml")
 """What some cases find, whole: PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_cases.py makes it anew."""
 ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
@@ -128,7 +134,8 @@ class Played:
     def _approve(self, step: dict[str, Any]) -> None:
         id = step["approve"]
         fields = {"tool_call_id": id, "tool_name": self.calls[id]["tool_name"], "input_digest": self.digests[id]}
-        self._send("tool_approval_granted", approval_id=f"a-{id}", **fields)
+        more = {name: value for name, value in step.items() if name != "approve"}
+        self._send("tool_approval_granted", **{"approval_id": f"a-{id}", **fields, **more})
 
     def _narrow(self, step: dict[str, Any]) -> None:
         assert self.monitor.narrow(step["narrow"]) == step["leaves"], step
