@@ -23,7 +23,7 @@ from proctor.policies.reading.tree import ListNode, MapNode, Node, ProblemReport
 from proctor.policies.values.globs import is_plain
 from proctor.policies.values.model_base import Amount, Issue, Name, Natural, Record
 
-from ..kit.client_tools import CLIENTS, tools_of
+from ..kit.client_tools import AGENTS
 from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import DecisionRecord, SessionReport, call_lines, judge_session
@@ -79,7 +79,7 @@ class PolicyTest(Record, frozen=True):
     """One session, its calls in order, and the statuses of rules at its end that are expected.
 
     In a file a call may be the name of a tool alone, and a test may have the `expect` of its last call.
-    `agent` is the adapter whose names of tools the calls have; without one a tool is what it is called.
+    `agent` is the one whose names of tools the calls have; without one a tool is what it is called.
     """
 
     name: Name
@@ -90,8 +90,8 @@ class PolicyTest(Record, frozen=True):
 
     def problems(self) -> Iterator[Issue]:
         """Nothing follows a cancelled run, something is expected, and of a known agent."""
-        if self.agent is not None and not tools_of(self.agent):
-            hint = did_you_mean(self.agent, CLIENTS) or f"expected one of: {', '.join(CLIENTS)}"
+        if self.agent is not None and self.agent.casefold() not in AGENTS:
+            hint = did_you_mean(self.agent, AGENTS) or f"expected one of: {', '.join(AGENTS)}"
             yield ("agent",), f"the tools of `{self.agent}` are not known; {hint}"
         if self.calls and self.calls[0].same_turn:
             yield ("calls", 0, "same_turn"), "there is no call before"

@@ -306,6 +306,8 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     ),
 }
 """The tools of clients, as their hooks name them."""
+AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS}
+"""The tools of every known agent: as its hooks name them if it has no adapter."""
 _IN_BACKGROUND: Final = ("run_in_background", "is_background", "detach")
 """Inputs of commands and subagents with which their call returns at once."""
 _RETURN_AT_ONCE: Final = ("Monitor",)
@@ -358,7 +360,8 @@ def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...
     for event in events:
         if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
             return _with_others(recorded(written), events, event.provider)
-    found = next(((event.provider, tools) for event in events if (tools := tools_of(event.provider))), None)
+    tables = ((event.provider, AGENTS.get(event.provider.casefold())) for event in events)
+    found = next(((provider, tools) for provider, tools in tables if tools), None)
     if found is not None:
         return _with_others(found[1], events, found[0])
     if any(event.provider.casefold() in _OF_DEVELOPERS for event in events[:1]):

@@ -157,6 +157,8 @@ OUTSIDE = (
             "calls: [{tool: refund, expect: deny}, {tool: refund, user: a refund please}]",
         ),
         (OUTSIDE, "agent: claude, calls: [{tool: Write, input: {file_path: /etc/x}, expect: deny}]"),
+        (OUTSIDE, "agent: copilot, calls: [{tool: create, input: {path: /etc/x}, expect: deny}]"),
+        (OUTSIDE, "agent: Cursor, calls: [{tool: Write, input: {path: /etc/x}, expect: deny}]"),
         (OUTSIDE, "calls: [{tool: Write, input: {file_path: /etc/x}, expect: allow}]"),
         ("{name: own, rules: [{type: require, id: receipt, tool: receipt}]}", "ends: {receipt: violated}"),
         (

@@ -143,14 +143,14 @@ def _questions(
 
 
 def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
-    from ...kit.client_tools import CLIENTS, tools_of
+    from ...kit.client_tools import AGENTS
 
     names = tool_names(tools)
     if adapter is None:
         return None if names is None else [*names]
-    found = tools_of(adapter)
-    if not found:
-        raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(CLIENTS)}")
+    found = AGENTS.get(adapter.casefold())
+    if found is None:
+        raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(AGENTS)}")
     return [*found, *(names or ())]
 
 
