@@ -72,12 +72,14 @@ context_option = click.option(
     "--context",
     metavar="KEY=VALUE",
     multiple=True,
+    callback=lambda ctx, param, given: read_context(given) if given else None,
     help="A fact for `when` in rules: user_role=admin, labels.env=prod. The value is text, or JSON in "
     "metadata.NAME:=VALUE.",
 )
 format_option = click.option(
     "--format",
     metavar="NAME",
+    callback=lambda ctx, param, given: _known_format(given),
     help="Format of the traces: events, sessions, claude, codex, otel. [default: detected]",
 )
 fail_on_option = click.option(
@@ -89,8 +91,12 @@ fail_on_option = click.option(
 )
 
 
-def tool_names(given: str | None) -> list[str] | None:
-    """The names in `--tools`, separated by commas; None without the option. Raises UsageError for none at all."""
+def tools_option(about: str) -> Callable[[Command], Command]:
+    """The names of tools, separated by commas; None without the option."""
+    return click.option("--tools", metavar="A,B", callback=lambda ctx, param, given: _tool_names(given), help=about)
+
+
+def _tool_names(given: str | None) -> list[str] | None:
     if given is None:
         return None
     names = [name.strip() for name in given.split(",") if name.strip()]
@@ -125,13 +131,14 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(function)
 
 
-def check_format(name: str | None) -> None:
+def _known_format(name: str | None) -> str | None:
     """Raises UsageError for an unknown format, naming those that exist."""
     from ..traces import FORMATS
 
     if name is not None and name not in FORMATS:
         hint = did_you_mean(name, FORMATS) or f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
         raise click.UsageError(f"no trace format is called `{name}`; {hint}")
+    return name
 
 
 def read_policies(files: Sequence[str]) -> list[Policy]:

@@ -13,6 +13,7 @@ import click
 import msgspec
 from msgspec import structs
 
+from proctor.policies import RunContext
 from proctor.supervisor.errors import ProviderUnavailableError, install_of
 
 from ...kit.display_text import encoded
@@ -23,7 +24,6 @@ from ..options import (
     json_option,
     opened,
     policy_option,
-    read_context,
     read_policies,
     run_async,
     store_option,
@@ -171,7 +171,7 @@ _LIBRARIES = ("mcp", "starlette", "uvicorn")
 def mcp(
     policies: tuple[str, ...],
     store: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     server: str | None,
     url: str | None,
     listen: str | None,
@@ -190,7 +190,7 @@ def mcp(
     check_standard_input(*policies, None if listen else "-")
     signals = EndingSignals()
     echo = _echo_json if as_json else _echo
-    run_context, read = read_context(context), read_policies(policies)
+    read = read_policies(policies)
     _check_installed()
     _hush()
     from ...mcp_proxy.adapter import Serving, serve
@@ -199,7 +199,7 @@ def mcp(
         upstream=_upstream(command, url, echo),
         downstream=_downstream(listen, echo),
         policies=read,
-        context=run_context,
+        context=context or RunContext(),
         server=server,
         trust_annotations=trust_annotations,
     )

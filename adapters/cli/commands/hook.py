@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from proctor.policies import Capabilities, Policy, merge_policies, preflight
+from proctor.policies import Capabilities, Policy, RunContext, merge_policies, preflight
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
 from proctor.supervisor.errors import UsageError
@@ -29,7 +29,6 @@ from ..options import (
     json_option,
     opened,
     policy_option,
-    read_context,
     read_policies,
     run_async,
     store_named,
@@ -101,7 +100,7 @@ class WantedHooks(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]
     agent: str
     store: str | None = None
-    context: tuple[str, ...] = ()
+    context: RunContext | None = None
     unmatched: Unmatched = _UNMATCHED
     http: bool = False
     hold_s: int | None = None
@@ -452,7 +451,7 @@ def _wanted(
     settings = settings_with_hooks(
         [Path(file) for file in wanted.policies],
         path,
-        read_context(wanted.context),
+        wanted.context or RunContext(),
         unmatched=wanted.unmatched,
         client=client,
         http=wanted.http,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,16 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies import Capabilities, Monitor, Policy, PolicyError, compile_policy, merge_policies, preflight
+from proctor.policies import (
+    Capabilities,
+    Monitor,
+    Policy,
+    PolicyError,
+    RunContext,
+    compile_policy,
+    merge_policies,
+    preflight,
+)
 from proctor.policies.analysis import Findings
 from proctor.policies.diagram import draw, draw_mermaid
 from proctor.policies.errors import read_each
@@ -23,12 +32,10 @@ from proctor.policies.values.amounts import counted
 from ...kit.display_text import encoded, escape_control, escape_control_lines
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import (
-    check_format,
     check_standard_input,
     context_option,
     format_option,
     json_option,
-    read_context,
     read_one_session,
     read_policies,
     read_text,
@@ -209,7 +216,7 @@ def graph(
     as_svg: bool,
     trace: str | None,
     format: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -222,7 +229,6 @@ def graph(
     if as_mermaid + as_svg + as_json > 1:
         raise click.UsageError("choose one of `--mermaid`, `--svg` and `--json`")
     as_svg |= not (as_mermaid or as_json) and (output or "").lower().endswith(".svg")
-    check_format(format)
     check_standard_input(*files, trace)
     with written_to(output):
         policy = merge_policies(read_policies(files))
@@ -233,11 +239,11 @@ def graph(
             write_document(escape_control_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
 
 
-def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
+def _monitor(policy: Policy, trace: str, format: str | None, context: RunContext | None) -> Monitor:
     from ...evaluate.fold import observed
 
     events = read_one_session(trace, "--trace", format)
-    return observed(compile_policy(policy), events, read_context(context))
+    return observed(compile_policy(policy), events, context or RunContext())
 
 
 @click.command()

@@ -22,7 +22,7 @@ from proctor.policies.values.amounts import counted
 
 from ...kit.display_text import escape_control_lines
 from ..exits import FINE, UNPROVED, VIOLATED
-from ..options import check_standard_input, context_option, json_option, read_context, read_policies, tool_names
+from ..options import check_standard_input, context_option, json_option, read_policies, tools_option
 from ..output import ReportFiles, StatusLine, console, echo, echo_json, note, output_option, replaced, report_options
 
 if TYPE_CHECKING:
@@ -54,11 +54,7 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 @click.option(
     "--reach", "reached", multiple=True, metavar="CALL", help='Can this call ever run? deploy(target="prod")'
 )
-@click.option(
-    "--tools",
-    metavar="A,B",
-    help="The agent's tools, separated by commas; with --adapter, more tools. [default: any]",
-)
+@tools_option("The agent's tools, separated by commas; with --adapter, more tools. [default: any]")
 @click.option("--adapter", metavar="NAME", help="Use the tools of this agent, also by their portable names.")
 @click.option(
     "--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session found as a unit test."
@@ -85,12 +81,12 @@ def prove(
     bases: tuple[str, ...],
     same: tuple[str, ...],
     reached: tuple[str, ...],
-    tools: str | None,
+    tools: list[str] | None,
     adapter: str | None,
     write_test: str | None,
     write_session: str | None,
     graph: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     junit: str | None,
     sarif: str | None,
     as_json: bool,
@@ -111,10 +107,9 @@ def prove(
     if not questions and (write_test or write_session or graph):
         raise click.UsageError("only a question finds a session to write; for example `--reach CALL`")
     offered = _offered(tools, adapter)
-    about: RunContext | None = read_context(context) if context else None
     found: list[tuple[ProofQuestion | None, ProofRecord]] = []
     with _Search(len(questions) or sanity_questions(stack)) as search:
-        for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
+        for question, record in _answers(stack, merged, questions, search.prover(offered, context)):
             found.append((question, record))
             reports.add_case(_case(question, record, policies[0]))
             search.clear()
@@ -142,10 +137,9 @@ def _questions(
         yield ProofQuestion(kind="reach", text=f"reach {text}", argument=read_call(text))
 
 
-def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
+def _offered(names: list[str] | None, adapter: str | None) -> list[str | Tool] | None:
     from ...kit.client_tools import AGENTS
 
-    names = tool_names(tools)
     if adapter is None:
         return None if names is None else [*names]
     found = AGENTS.get(adapter.casefold())
@@ -270,16 +264,15 @@ def _exit_code(found: list[str], *, stopped: bool) -> int:
     return UNPROVED if stopped or "unknown" in found else FINE
 
 
-def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
+def diff_by_proof(old: str, new: str, context: RunContext | None, *, as_json: bool) -> int:
     """`diff --prove`: each kind of difference as it is found; the exit code."""
     from ...evaluate.rule_proofs import difference_questions, difference_text, differences
 
     check_standard_input(old, new)
     before, after = read_policies([old]), read_policies([new])
-    about = read_context(context) if context else None
     found: list[str] = []
     with _Search(difference_questions(before, after)) as search:
-        for each in differences(before, after, search.prover(None, about)):
+        for each in differences(before, after, search.prover(None, context)):
             found.append(each.verdict)
             search.clear()
             if as_json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from proctor.policies import Policy
+from proctor.policies import Policy, RunContext
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 from ...kit.display_text import encoded, escape_control
@@ -28,7 +28,6 @@ from ..options import (
     key_values,
     of_fallbacks,
     opened,
-    read_context,
     read_policies,
     read_prompt,
     run_async,
@@ -94,7 +93,7 @@ def run(
     continuation: Continuation,
     no_prompt: bool,
     otel: bool,
-    context: tuple[str, ...],
+    context: RunContext | None,
     store: str | None,
     fail_on: FailOn,
     as_json: bool,
@@ -121,7 +120,6 @@ def run(
     check_standard_input(*policies, prompt)
     agent = _agent(adapter, fallbacks, command, settings, model=model, cwd=cwd)
     given = read_policies(policies) if policies else _nothing_refused()
-    about = read_context(context)
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     order = partial(
@@ -130,7 +128,7 @@ def run(
         text,
         given,
         signals=signals,
-        context=about,
+        context=context or RunContext(),
         session_id=session,
         continuation=continuation,
         asks=asks,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.policies import CompiledPolicy, Event
+from proctor.policies import CompiledPolicy, Event, RunContext
 from proctor.policies.events import TERMINAL
 from proctor.policies.events.calls import rule_name
 from proctor.policies.values.amounts import counted, dollars
@@ -34,7 +34,6 @@ from ..options import (
     operated,
     operating,
     read_compiled,
-    read_context,
     read_one_session,
     run_async,
     store_option,
@@ -309,7 +308,7 @@ def explain(
     seq: int | None,
     policies: tuple[str, ...],
     refused: bool,
-    context: tuple[str, ...],
+    context: RunContext | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -330,9 +329,9 @@ def explain(
         raise UsageError(f"there is no file `{run}`, and {error}") from None
     was = recorded(events)
     compiled = read_compiled(policies) if policies else _compiled(was)
-    about = read_context(context) if context else was.context
     own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
-    steps = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
+    judged = explained(compiled, events, context or was.context)
+    steps = [item for item in judged if item.seq in ({seq} if seq else own)]
     if seq is not None and not steps:
         raise click.UsageError(f"no decision at event {seq}; leave out the number to see every decision")
     shown = [item for item in steps if _stopped(item)] if refused else steps

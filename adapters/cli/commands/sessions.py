@@ -15,7 +15,7 @@ import click
 import msgspec
 import yaml
 
-from proctor.policies import Event, compile_policy, merge_policies, parse_policies
+from proctor.policies import Event, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import RunStarted, ToolEvent
 from proctor.policies.values.json_values import NOT_YAML
 from proctor.supervisor.ports.store import closing
@@ -23,7 +23,6 @@ from proctor.supervisor.ports.store import closing
 from ...kit.display_text import escape_control, escape_control_json, escape_control_lines, redacted
 from ..exits import FINE, VIOLATED
 from ..options import (
-    check_format,
     check_standard_input,
     context_option,
     fail_on_option,
@@ -32,11 +31,10 @@ from ..options import (
     opened,
     policy_option,
     read_compiled,
-    read_context,
     read_policies,
     read_traces,
     run_async,
-    tool_names,
+    tools_option,
     write_document,
 )
 from ..output import (
@@ -91,7 +89,7 @@ def evaluate(
     traces: tuple[str, ...],
     policies: tuple[str, ...],
     format: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     junit: str | None,
     sarif: str | None,
     failures: int,
@@ -105,7 +103,6 @@ def evaluate(
     """
     from ...evaluate import judge_sessions
 
-    check_format(format)
     check_standard_input(*policies, *traces)
     files = ReportFiles(junit, sarif, fail_on)
     compiled = read_compiled(policies)
@@ -113,7 +110,7 @@ def evaluate(
     sessions = read_traces(traces, format)
     progress = Progress()
     try:
-        for session, found in judge_sessions(compiled, sessions, read_context(context), progress):
+        for session, found in judge_sessions(compiled, sessions, context or RunContext(), progress):
             if report.shows(found):
                 progress.clear()
             report.add(session, found)
@@ -183,7 +180,7 @@ def diff(
     traces: tuple[str, ...],
     proved: bool,
     format: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     as_json: bool,
 ) -> int:
     """Show which recorded calls the policy file NEW decides differently from OLD.
@@ -202,13 +199,12 @@ def diff(
 
     from ...evaluate import DiffSummary, compare_sessions, diff_table
 
-    check_format(format)
     check_standard_input(old, new, *traces)
     compiled = read_compiled([old]), read_compiled([new])
     sessions = read_traces(traces, format)
     summary, progress = DiffSummary(), Progress()
     try:
-        for count, change in enumerate(compare_sessions(*compiled, sessions, read_context(context)), 1):
+        for count, change in enumerate(compare_sessions(*compiled, sessions, context or RunContext()), 1):
             summary.add(change)
             progress(count)
             if as_json:
@@ -223,7 +219,7 @@ def diff(
 
 @click.command()
 @click.argument("trace", metavar="TRACE")
-@click.option("--tools", metavar="A,B", help="The tools to consider, separated by commas. [default: the session's]")
+@tools_option("The tools to consider, separated by commas. [default: the session's]")
 @policy_option
 @format_option
 @context_option
@@ -231,10 +227,10 @@ def diff(
 @json_option
 def narrow(
     trace: str,
-    tools: str | None,
+    tools: list[str] | None,
     policies: tuple[str, ...],
     format: str | None,
-    context: tuple[str, ...],
+    context: RunContext | None,
     as_json: bool,
 ) -> int:
     """List the tools that an agent could call next, after a recorded session.
@@ -245,14 +241,12 @@ def narrow(
     from ...evaluate.fold import observed
     from ...evaluate.judge import filled, unjudged
 
-    check_format(format)
     check_standard_input(*policies, trace)
-    given = tool_names(tools)
-    compiled, about = read_compiled(policies), read_context(context)
+    compiled = read_compiled(policies)
     exit_code = FINE
     for session in read_traces([trace], format):
-        offered = _offered(session.events) if given is None else given
-        of_run = filled(about, session)
+        offered = _offered(session.events) if tools is None else tools
+        of_run = filled(context or RunContext(), session)
         visible = observed(compiled, session.events, of_run).narrow(offered)
         left_out = unjudged(compiled, of_run)
         if left_out:
@@ -316,7 +310,6 @@ def suggest(
     """
     from ...suggest import learn, observe, policy_text, tests_text, without_denied
 
-    check_format(format)
     check_standard_input(*sessions, *bases)
     if not sessions and not store:
         raise click.UsageError("name the sessions: files, folders or `--store`")
