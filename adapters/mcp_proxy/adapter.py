@@ -21,7 +21,7 @@ from proctor.supervisor.ports.adapter import CancelStep, Launch, LaunchOptions, 
 from proctor.supervisor.ports.store import Store
 
 from ..kit.gate import EventStream
-from ..kit.launch_options import USAGE, policy_parts, uncounted
+from ..kit.launch_options import USAGE, NoLaunchOptions, policy_parts, uncounted
 from ..kit.process_tree import ProcessTree, process_cancel_steps
 from ..kit.provider import helpers, provider_error
 from .downstream import Downstream, Upstream, offered_tools
@@ -130,7 +130,7 @@ class ProxySession:
         self._stream.abandon()
 
 
-class McpProxyAdapter:
+class McpProxyAdapter(NoLaunchOptions):
     """Stands between agents and an MCP server; every `tools/call` asks the gate.
 
     With the name of the `server`, its tools are judged as `mcp__NAME__tool`, else by their own names. Nothing beyond
@@ -166,9 +166,6 @@ class McpProxyAdapter:
             tools=None if self._offered is None else tuple(sorted(self._offered)),
             mostly=self._naming.mostly(),
         )
-
-    async def prepare(self) -> None:
-        """Nothing to check: the server is started when a client comes."""
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Nothing is expressed beforehand; the list of tools is narrowed as the run goes on."""

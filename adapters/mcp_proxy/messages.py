@@ -118,12 +118,14 @@ def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
+INITIALIZE: Final = "initialize"
 TOOL_CALL: Final = "tools/call"
+TOOL_LIST: Final = "tools/list"
 
 REQUESTS: Final = frozenset(
     {
         "completion/complete",
-        "initialize",
+        INITIALIZE,
         "logging/setLevel",
         "ping",
         "prompts/get",
@@ -134,7 +136,7 @@ REQUESTS: Final = frozenset(
         "resources/templates/list",
         "resources/unsubscribe",
         TOOL_CALL,
-        "tools/list",
+        TOOL_LIST,
     }
 )
 """The requests a client makes; those about tasks are left out, as a call that runs as a task cannot be held."""

@@ -35,40 +35,24 @@ from .tools import Naming, ToolList, Visibility
 
 
 class PendingRequest:
-    """A request that is only passed on: `id` is the client's own, `withdrawn` whether the client has cancelled it."""
+    """A request that is only passed on: `id` is the client's own, `is_first` whether it begins a list of pages, and
+    `withdrawn` whether the client has cancelled it.
+    """
 
-    __slots__ = ("id", "withdrawn")
-
-    def __init__(self, id: RequestId) -> None:
-        self.id = id
+    def __init__(self, message: JSONRPCRequest) -> None:
+        self.id = message.id
+        self.method = message.method
+        self.is_first = not (message.params or {}).get("cursor")
         self.withdrawn = False
-
-
-class Handshake(PendingRequest):
-    """The client's `initialize`."""
-
-    __slots__ = ()
-
-
-class Listing(PendingRequest):
-    """A page of `tools/list`; `first` when it begins the list."""
-
-    __slots__ = ("first",)
-
-    def __init__(self, id: RequestId, *, first: bool) -> None:
-        super().__init__(id)
-        self.first = first
 
 
 class PendingCall(PendingRequest):
     """A tool call: held at the gate, then with the server."""
 
-    __slots__ = ("call", "progress", "running", "scope")
-
-    def __init__(self, id: RequestId, call: ToolCall, progress: RequestId | None) -> None:
-        super().__init__(id)
+    def __init__(self, message: JSONRPCRequest, call: ToolCall) -> None:
+        super().__init__(message)
         self.call = call
-        self.progress = progress
+        self.progress = progress_token(message.params or {})
         self.running = False
         self.scope = anyio.CancelScope()
 
@@ -111,7 +95,7 @@ class Pending:
         if request is None:
             return None
         number = next((number for number, each in self._by_number.items() if each is request), None)
-        if number is not None and not isinstance(request, Handshake):
+        if number is not None and request.method != messages.INITIALIZE:
             request.withdrawn = True
             del self._by_id[request.id]
         return request, number
@@ -128,15 +112,6 @@ class Pending:
         if self._by_id.get(request.id) is request:
             del self._by_id[request.id]
         self._by_number = {number: each for number, each in self._by_number.items() if each is not request}
-
-
-def asked_for(message: JSONRPCRequest) -> PendingRequest:
-    """The kind of a request that is no tool call."""
-    if message.method == "initialize":
-        return Handshake(message.id)
-    if message.method == "tools/list":
-        return Listing(message.id, first=not (message.params or {}).get("cursor"))
-    return PendingRequest(message.id)
 
 
 def progress_token(params: Mapping[str, Any]) -> RequestId | None:
@@ -293,14 +268,14 @@ class Relay:
             )
             await self._send(messages.failure(message.id, METHOD_NOT_FOUND, why))
         else:
-            request = asked_for(message)
+            request = PendingRequest(message)
             self._pending.add(request)
             self._first_request.set()
-            if isinstance(request, Handshake):
+            if request.method == messages.INITIALIZE:
                 tasks.start_soon(self._expect, request)
             await self._request(message, request)
 
-    async def _expect(self, handshake: Handshake) -> None:
+    async def _expect(self, handshake: PendingRequest) -> None:
         await anyio.sleep(HANDSHAKE_S)
         if handshake in self._pending:
             raise ProviderError(f"the MCP server did not answer `initialize` within {HANDSHAKE_S:g} seconds")
@@ -313,7 +288,7 @@ class Relay:
             return
         judged = self._shared.naming.judged(params["name"])
         call = ToolCall(id=self._shared.new_id(), name=judged, input=params.get("arguments") or {})
-        pending = PendingCall(message.id, call, progress_token(params))
+        pending = PendingCall(message, call)
         self._pending.add(pending)
         tasks.start_soon(self._gate, message, pending)
 
@@ -427,10 +402,10 @@ class Relay:
 
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
         """A server's result, as its client gets it."""
-        if isinstance(request, Handshake):
+        if request.method == messages.INITIALIZE:
             self._version = messages.version_of(result)
             return messages.greeting(result)
-        return self._tools.page(result, first=request.first) if isinstance(request, Listing) else result
+        return self._tools.page(result, first=request.is_first) if request.method == messages.TOOL_LIST else result
 
     async def _announce(self) -> None:
         seen = 0
