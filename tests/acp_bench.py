@@ -1,9 +1,10 @@
 """A scripted agent, and real agents against scripted model APIs on loopback."""
 
+import itertools
 import json
 import os
+import re
 import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import loopback
 import pytest
 
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-HERE = Path(__file__).parent / "adapters" / "agents" / "acp"
-AGENT = HERE / "scripted_agent.py"
-APIS = HERE / "model_apis.py"
+AGENT = Path(__file__).parent / "adapters" / "agents" / "acp" / "scripted_agent.py"
 INSTALLED = Path(__file__).parents[1] / ".ci" / "node" / "node_modules" / ".bin"
 
 
@@ -63,23 +63,89 @@ class Scripts:
         return sorted(path.name for path in self.cwd.iterdir())
 
 
-class ModelAPI:
-    """The scripted model APIs, serving."""
+_SCENE = re.compile("scene-([0-9a-f]+)-end")
 
-    def __init__(self, folder: Path) -> None:
-        self.requests = folder / "requests.jsonl"
-        self.requests.touch()
-        self.otherwise = folder / "otherwise"
-        self.otherwise.touch()
-        command = [sys.executable, str(APIS), str(self.requests), str(self.otherwise)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+class ModelAPI:
+    """What real agents ask of their models: OpenAI's chat completions (streamed) and Gemini's generateContent.
+
+    The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
+    {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
+    tells which reply is due; after the last comes {"text": "end"}. A request that offers no tools gets
+    {"text": "title"}; `requests` has every other. `otherwise` are the replies to prompts that have no script.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.otherwise: list[dict[str, Any]] = []
+        self._numbers = itertools.count(1)
+        self._server = loopback.Server(self._answer)
+        self.url = self._server.url
 
     def close(self) -> None:
-        """Stop them."""
-        self._process.kill()
-        self._process.communicate()
+        """Let endless replies go and stop serving."""
+        self._server.close()
+
+    def _next_reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not request.get("tools"):
+            return {"text": "title"}
+        self.requests.append(request)
+        replies, given = self.otherwise, 0
+        for message in request.get("messages") or request["contents"]:
+            if message["role"] == "user" and (found := _SCENE.findall(json.dumps(message))):
+                replies, given = json.loads(bytes.fromhex(found[-1])), 0
+            given += message["role"] in ("assistant", "model")
+        return replies[given] if given < len(replies) else {"text": "end"}
+
+    def _answer(self, request: loopback.Exchange) -> None:
+        if request.method != "POST":
+            request.give({"models": [], "data": []})
+            return
+        if ":countTokens" in request.path:
+            request.give({"totalTokens": 10})
+            return
+        reply = self._next_reply(request.body)
+        if "status" in reply:
+            request.give({"error": {"code": 400, "message": "scripted"}}, status=reply["status"])
+        elif "/models/" not in request.path:
+            request.stream([*self._chat(reply), *(() if reply.get("endless") else ("[DONE]",))])
+        elif ":stream" in request.path:
+            request.stream([_gemini(reply)])
+        else:
+            request.give(_gemini(reply))
+        if reply.get("endless"):
+            request.hold()
+
+    def _chat(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        """A reply as the chunks of a chat completion."""
+        deltas: list[dict[str, Any]] = []
+        if "text" in reply:
+            deltas.append({"role": "assistant", "content": reply["text"]})
+        for index, (name, arguments) in enumerate(reply.get("calls", ())):
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            call = {"index": index, "id": f"call_{next(self._numbers):04}", "type": "function", "function": function}
+            deltas.append({"tool_calls": [call]})
+        base = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m1"}
+        chunks = [{**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        if not reply.get("endless"):
+            reason = "tool_calls" if reply.get("calls") else "stop"
+            chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+            given, answered = reply.get("used", (100, 20))
+            usage = {"prompt_tokens": given, "completion_tokens": answered, "total_tokens": given + answered}
+            chunks.append({**base, "choices": [], "usage": usage})
+        return chunks
+
+
+def _gemini(reply: dict[str, Any]) -> dict[str, Any]:
+    """A reply as generated content."""
+    parts: list[dict[str, Any]] = [{"text": reply["text"]}] if "text" in reply else []
+    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in reply.get("calls", ())]
+    given, answered = reply.get("used", (100, 20))
+    usage = {"promptTokenCount": given, "candidatesTokenCount": answered, "totalTokenCount": given + answered}
+    candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": parts}}
+    if not reply.get("endless"):
+        candidate["finishReason"] = "STOP"
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-2.5-pro"}
 
 
 class Bench:
@@ -89,7 +155,7 @@ class Bench:
         self.cwd = root / "work"
         self.home = root / "home"
         self._api = api
-        self._before = api.requests.stat().st_size
+        self._before = len(api.requests)
         for folder in (self.cwd, self.home / ".gemini"):
             folder.mkdir(parents=True)
 
@@ -109,7 +175,7 @@ class Bench:
 
     def otherwise(self, *replies: dict[str, Any]) -> None:
         """What the model replies to prompts of somebody else's."""
-        self._api.otherwise.write_text(json.dumps(replies).encode().hex())
+        self._api.otherwise = list(replies)
 
     def command(self, name: str) -> list[str]:
         """Starts an installed agent; what needs it is skipped where it is not."""
@@ -129,7 +195,7 @@ class Bench:
 
     def asked_model(self) -> list[dict[str, Any]]:
         """The requests the model got in this test."""
-        return [json.loads(line) for line in self._api.requests.read_bytes()[self._before :].splitlines()]
+        return self._api.requests[self._before :]
 
     def environment(self, name: str) -> dict[str, str]:
         """An agent's whole environment."""
@@ -209,9 +275,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelAPI]:
+def model_api() -> Iterator[ModelAPI]:
     """The scripted model APIs."""
-    api = ModelAPI(tmp_path_factory.mktemp("model"))
+    api = ModelAPI()
     yield api
     api.close()
 

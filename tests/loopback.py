@@ -37,11 +37,13 @@ class Exchange:
         self._begin(status, kind, {"content-length": str(len(data))})
         self._handler.wfile.write(data)
 
-    def stream(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Answer with server-sent events, each named by its `type`, as they come; then hang up."""
+    def stream(self, events: Iterable[Mapping[str, Any] | str]) -> None:
+        """Answer with server-sent events as they come, each named by its `type` if it has one; then hang up."""
         self._begin(200, "text/event-stream", {"connection": "close"})
         for event in events:
-            self._handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            name = f"event: {event['type']}\n" if isinstance(event, Mapping) and "type" in event else ""
+            data = event if isinstance(event, str) else json.dumps(event)
+            self._handler.wfile.write(f"{name}data: {data}\n\n".encode())
             self._handler.wfile.flush()
 
     def close_input(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from acp_bench import model_api
 from hook_processes import HookProcesses, end_daemons
 
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
@@ -19,6 +20,8 @@ from proctor.adapters.kit import usage_log as usage
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.supervisor import Owner
+
+__all__ = ["model_api"]
 
 
 class HookedSession:

@@ -183,11 +183,11 @@ class Npm(Agent):
             capture_output=True,
         )  # fmt: skip
         wait_for_hooks(self.store)
-        return str(self.api.requests.read_text().splitlines()[-1])
+        return json.dumps(self.api.requests[-1])
 
     def offered(self) -> list[str]:
-        request = json.loads(self.api.requests.read_text().splitlines()[-1])
-        each = [one for tool in request["tools"] for one in tool.get("functionDeclarations", [tool])]
+        tools = self.api.requests[-1]["tools"]
+        each = [one for tool in tools for one in tool.get("functionDeclarations", [tool])]
         return [str(one.get("function", one)["name"]) for one in each]
 
     def serve(self, name: str, program: Path) -> str:
@@ -300,14 +300,6 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     end_daemons(made.store)
     if request.param == "codex":
         made.api.close()
-
-
-@pytest.fixture(scope="session")
-def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acp_bench.ModelAPI]:
-    """The scripted model APIs."""
-    api = acp_bench.ModelAPI(tmp_path_factory.mktemp("model"))
-    yield api
-    api.close()
 
 
 def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agent: Any) -> None:
