@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .control.ownership import withdraw_created
     from .errors import (
         ApprovalError,
+        NotInstalledError,
         OwnerLostError,
         ProviderError,
         ProviderUnavailableError,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter", "AnswerGiven", "ApprovalAnswer", "ApprovalError", "ApprovalRequest", "Approver", "Block"]
 __all__ += ["Cancel", "CancelStep", "Command", "EventError", "GateAnswer", "ImportReport", "KillOutcome"]
-__all__ += ["KillSwitch", "Launch", "LaunchOptions", "MemoryStore", "Owner", "OwnerLostError", "PolicyError"]
-__all__ += ["PolicyReport", "PolicyViolationError", "ProctorError", "Provider", "ProviderError"]
+__all__ += ["KillSwitch", "Launch", "LaunchOptions", "MemoryStore", "NotInstalledError", "Owner", "OwnerLostError"]
+__all__ += ["PolicyError", "PolicyReport", "PolicyViolationError", "ProctorError", "Provider", "ProviderError"]
 __all__ += ["ProviderUnavailableError", "PruneReport", "Publisher", "RecordOptions", "Redaction", "RunFilter"]
 __all__ += ["RunHandle", "RunInfo", "RunOptions", "RunResult", "SessionInfo", "StartOptions", "StartsBlockedError"]
 __all__ += ["Statistics", "Store", "StoreError", "StoreSize", "StoredApproval", "Subscription", "Supervisor"]
@@ -92,8 +93,8 @@ __getattr__, __dir__ = lazily(
         "control.kill_switch": "KillOutcome KillSwitch",
         "control.ownership": "withdraw_created",
         "errors": """
-            ApprovalError EventError OwnerLostError PolicyError PolicyViolationError ProctorError ProviderError
-            ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
+            ApprovalError EventError NotInstalledError OwnerLostError PolicyError PolicyViolationError ProctorError
+            ProviderError ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
         "arguments": "RecordOptions RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",

@@ -4,6 +4,7 @@ ProctorError
 ├── PolicyError, EventError, PolicyViolationError
 ├── UsageError                  bad_usage            an argument that makes no sense
 │   ├── ApprovalError           approval_closed      an answer that does not count; .kind, .approval
+│   ├── NotInstalledError       not_installed        something that an extra of this package brings is missing
 │   └── StartsBlockedError      starts_blocked       somebody ordered that no run starts; .block
 ├── OwnerLostError              owner_lost           the supervisor of a run went away before its end
 ├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
@@ -17,9 +18,9 @@ from typing import Any, ClassVar
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
 from proctor.policies.values.foreign_code import as_error
 
-__all__ = ["ApprovalError", "EventError", "OwnerLostError", "PolicyError", "PolicyViolationError", "ProctorError"]
-__all__ += ["ProviderError", "ProviderUnavailableError", "StartsBlockedError", "StoreError", "UnknownSessionError"]
-__all__ += ["UsageError", "as_error"]
+__all__ = ["ApprovalError", "EventError", "NotInstalledError", "OwnerLostError", "PolicyError"]
+__all__ += ["PolicyViolationError", "ProctorError", "ProviderError", "ProviderUnavailableError", "StartsBlockedError"]
+__all__ += ["StoreError", "UnknownSessionError", "UsageError", "as_error"]
 
 
 class UsageError(ProctorError, ValueError):
@@ -45,6 +46,15 @@ class ApprovalError(UsageError):
         super().__init__(message)
         self.kind = kind
         self.approval = approval
+
+
+class NotInstalledError(UsageError):
+    """What is needed is not installed; the message says which extra brings it."""
+
+    code = "not_installed"
+
+    def __init__(self, missing: str, extra: str) -> None:
+        super().__init__(f"{missing}; {install_of(extra)}")
 
 
 class StartsBlockedError(UsageError):

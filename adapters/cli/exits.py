@@ -30,6 +30,7 @@ UNPROVED = 3
 """Of `prove`: neither proved nor refuted."""
 _CODES = {
     "policy_violation": VIOLATED,
+    "not_installed": FAILED,
     "starts_blocked": FAILED,
     "store_error": FAILED,
     "provider_error": FAILED,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError, UsageError
 from proctor.supervisor.log import logger
 
 from ..stores.store_names import open_store
@@ -264,5 +264,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError(f"fleets on a cluster need Ray: {install_of('ray')}") from None
+        raise NotInstalledError("fleets on a cluster need Ray", "ray") from None
     return ray

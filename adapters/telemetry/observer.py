@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import STRICTNESS
-from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError, UsageError
 from proctor.supervisor.store.invariants import violations_of
 from proctor.supervisor.store.records import ENDINGS
 
@@ -372,7 +372,7 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
         reader = PeriodicExportingMetricReader(OTLPMetricExporter())
         meters = MeterProvider([reader], resource, shutdown_on_exit=False)
     except ModuleNotFoundError as missing:
-        raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
+        raise NotInstalledError(f"`{missing.name}` is not installed", "otel") from None
     except ValueError as error:
         raise UsageError(f"OpenTelemetry does not take a variable `OTEL_...`: {error}") from None
     given = {name.lower(): os.environ[name] for name in ("TRACEPARENT", "TRACESTATE") if name in os.environ}

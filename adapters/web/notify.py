@@ -13,7 +13,7 @@ import tenacity
 
 from proctor.policies.events import Event, ToolApprovalRequested
 from proctor.policies.values.foreign_code import isolated
-from proctor.supervisor.errors import StoreError, UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError, StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import Store
 
@@ -65,7 +65,7 @@ class Recipient:
         try:
             import apprise
         except ImportError:
-            raise UsageError(f"`notify` needs apprise; {install_of('notify')}") from None
+            raise NotInstalledError("`notify` needs apprise", "notify") from None
         self.address = address
         self.kind = scheme_of(address)
         self._sender = apprise.Apprise()

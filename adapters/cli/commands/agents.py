@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from proctor.policies import RunContext
-from proctor.supervisor.errors import ProviderUnavailableError, install_of
+from proctor.supervisor.errors import NotInstalledError
 
 from ...kit.display_text import encoded
 from ..exits import EndingSignals
@@ -213,7 +213,7 @@ def mcp(
 
 def _check_installed() -> None:
     if any(find_spec(name) is None for name in _LIBRARIES):
-        raise ProviderUnavailableError(f"the MCP library is not installed; {install_of('mcp')}")
+        raise NotInstalledError("the MCP library is not installed", "mcp")
 
 
 def _hush() -> None:

@@ -165,9 +165,9 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
     try:
         from ...telemetry.observer import exported
     except ModuleNotFoundError as missing:
-        from proctor.supervisor.errors import UsageError, install_of
+        from proctor.supervisor.errors import NotInstalledError
 
-        raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
+        raise NotInstalledError(f"`{missing.name}` is not installed", "otel") from None
 
     with exported(note) as observer:
         yield [observer]

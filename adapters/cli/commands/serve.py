@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError
 from proctor.supervisor.ports.store import Store
 
 from ..exits import EndingSignals
@@ -217,7 +217,7 @@ def _check_phone(origins: tuple[str, ...]) -> None:
             "`--phone` needs the address that your phone reaches, with TLS: `--origin https://HOST` of a tunnel"
         )
     if find_spec("segno") is None:
-        raise UsageError(f"the QR code needs segno; {install_of('web')}")
+        raise NotInstalledError("the QR code needs segno", "web")
 
 
 def _show_code(address: str) -> None:
@@ -282,4 +282,4 @@ def _check_origin(origin: str, what: str = "`--origin") -> None:
 
 def _check_installed() -> None:
     if any(find_spec(name) is None for name in _LIBRARIES):
-        raise UsageError(f"the web server is not installed; {install_of('web')}")
+        raise NotInstalledError("the web server is not installed", "web")

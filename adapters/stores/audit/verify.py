@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.policies.events import at_ms
 from proctor.policies.values.json_values import NOT_JSON, json_words
-from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError, UsageError
 from proctor.supervisor.ports.stored_types import AnswerGiven, Block, Command, UnblockStarts
 from proctor.supervisor.store.records import link, root
 
@@ -344,7 +344,7 @@ def check_signature(heads: Heads, key_file: Path) -> None:
 
 def _check_installed() -> None:
     if find_spec("cryptography") is None:
-        raise UsageError(f"signatures need `cryptography`: {install_of('audit')}")
+        raise NotInstalledError("signatures need `cryptography`", "audit")
 
 
 def _loaded(load: Any, key_file: Path, kind: type, half: str) -> Any:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from proctor.supervisor.errors import UsageError, install_of
+from proctor.supervisor.errors import NotInstalledError
 
 if TYPE_CHECKING:
     from .store import PostgresStore
@@ -12,9 +12,9 @@ __all__ = ["PostgresStore"]
 
 
 def check_installed() -> None:
-    """Raises UsageError where the driver is not installed."""
+    """Raises NotInstalledError where the driver is not installed."""
     if find_spec("psycopg") is None:
-        raise UsageError(f"a store in PostgreSQL needs psycopg: {install_of('postgres')}")
+        raise NotInstalledError("a store in PostgreSQL needs psycopg", "postgres")
 
 
 def __getattr__(name: str) -> Any:
