@@ -105,7 +105,7 @@ def run_started(on: MonitorState, event: ev.RunStarted) -> None:
             if call.status == HELD:
                 on.mark_unapproved(call)
         on.calls.clear()
-        on.program.limits.new_run(session.limits)
+        session.limits = on.program.limits.new_run(session.limits)
         restore_nets(on)
     session.new_run(event.run_id, event.model or "")
 
@@ -302,7 +302,7 @@ def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list
         on.session.limits.acted(now, over=bool(on.session.ended))
         found += newly_exceeded(on, limits.clocks)
     found += handler(on, event) or ()
-    if moved := limits.moved.get(type(event)):
+    if moved := limits.moved(type(event)):
         found += newly_exceeded(on, moved)
     return found
 

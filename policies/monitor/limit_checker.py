@@ -51,6 +51,11 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Milliseconds since the run's first event."""
         return 0 if self.started_at is None or self.now is None else self.now - self.started_at
 
+    @property
+    def active_ms(self) -> int:
+        """Milliseconds from the run's first event to its last."""
+        return 0 if self.started_at is None or self.active_at is None else self.active_at - self.started_at
+
     def acted(self, now: int, *, over: bool) -> None:
         """Note an event at `now`; the first of a run starts its clock."""
         self.active_at = now if self.active_at is None else max(now, self.active_at)
@@ -97,7 +102,7 @@ _Used: TypeAlias = Callable[[LimitState, TokenMeter], float]
 class LimitChecker:
     """The limits of a compiled policy; immutable, as the session has the state.
 
-    Limits go by their number in `entries`: time moves the `clocks`, `moved` has the others that each type of event
+    Limits go by their number in `entries`: time moves the `clocks`, `moved` has the others that an event of a type
     moves, and `warns` are those with a `warn_at`.
     """
 
@@ -116,22 +121,27 @@ class LimitChecker:
         self._ahead = [n for n, e in enumerate(entries) if e.kind.projected]
         counted = [n for n, e in enumerate(entries) if e.kind.of_usage]
         ahead = (ev.ToolCallRequested, ev.ToolCallStarted, ev.TurnStarted, ev.TurnCompleted)
-        self.moved: dict[type[ev.Event], Sequence[int]] = {
+        self._any_event = [
+            n for n, e in enumerate(entries) if not (e.kind.clock or e.kind.of_usage or e.kind.projected)
+        ]
+        self._moved: dict[type[ev.Event], Sequence[int]] = {
             ev.RunStarted: range(len(entries)),
-            ev.TokenUsageUpdated: counted,
-            **dict.fromkeys(ahead, self._ahead),
+            ev.TokenUsageUpdated: counted + self._any_event,
+            **dict.fromkeys(ahead, self._ahead + self._any_event),
         }
 
-    def new_run(self, state: LimitState) -> None:
+    def moved(self, event: type[ev.Event]) -> Sequence[int]:
+        """The limits that such an event may exceed, clocks aside."""
+        return self._moved.get(event, self._any_event)
+
+    def new_run(self, before: LimitState) -> LimitState:
         """Begin a run and its clock; limits of the session keep what earlier runs used."""
-        state.earlier_calls += state.calls
-        state.earlier_turns += state.turns
-        if state.started_at is not None and state.active_at is not None:
-            state.earlier_ms += state.active_at - state.started_at
-        state.calls = state.turns = state.turns_over = state.longest_idle = 0
-        state.started_at = state.active_at = state.now = None
-        state.exceeded = state.reported = frozenset()
-        state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
+        return LimitState(
+            earlier_calls=before.earlier_calls + before.calls,
+            earlier_turns=before.earlier_turns + before.turns,
+            earlier_ms=before.earlier_ms + before.active_ms,
+            warned=frozenset(n for n in before.warned if self.entries[n].limit.scope == "session"),
+        )
 
     def exceeded_now(self, state: LimitState, meter: TokenMeter, moved: Sequence[int]) -> list[Exceeded]:
         """The limits among `moved` that are newly exceeded; each is reported once per run."""

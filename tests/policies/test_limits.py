@@ -177,7 +177,10 @@ def test_cached_tokens_among_the_input_count_once(drive: Any, scope: str) -> Non
 
 
 LAST_ROW = '    max_turns: Annotated[LimitValue, LimitKind(unit="turns", projected="turn")] = None\n'
-ONE_MORE = '    max_reasoning_tokens: Annotated[LimitValue, LimitKind(unit="tokens of reasoning")] = None\n'
+ONE_MORE = (
+    '    max_reasoning_tokens: Annotated[LimitValue, LimitKind(unit="tokens of reasoning")] = None\n'
+    '    max_failures: Annotated[LimitValue, LimitKind(unit="failures")] = None\n'
+)
 
 WITH_ONE_MORE = """
 import importlib.machinery
@@ -204,7 +207,8 @@ sys.meta_path.insert(0, Finder())
 
 from proctor.policies import Capabilities, compile_policy, draw_mermaid, json_schema, loosened, merge_policies
 from proctor.policies import parse_policies, preflight
-from proctor.policies.events import RunStarted, TokenUsageUpdated
+from proctor.policies.events import ErrorOccurred, RunStarted, TokenUsageUpdated, ToolCallFailed
+from proctor.policies.monitor import limit_checker
 
 WRITTEN = "{name: thrifty, locked: true, limits: {max_reasoning_tokens: {max: 10, warn_at: 0.5}}}"
 (policy,) = parse_policies(WRITTEN)
@@ -229,6 +233,16 @@ assert violation.kind == "max_reasoning_tokens"
 assert "18 tokens of reasoning" in violation.message, violation
 (use,) = monitor.limits()
 assert (use.used, use.unit, use.exceeded) == (18, "tokens of reasoning", True)
+
+failed = []
+limit_checker._COUNTERS["failures"] = (lambda state, _: len(failed), lambda state, _: len(failed))
+(strict,) = parse_policies("{name: strict, limits: {max_failures: 1}}")
+monitor = compile_policy(strict).monitor()
+for event in (RunStarted(), ToolCallFailed(tool_call_id="c1", error="no")):
+    assert monitor.observe(event) == []
+    failed.append(event)
+(violation,) = monitor.observe(ErrorOccurred(code="any", message="no"))
+assert violation.kind == "max_failures"
 """
 
 
