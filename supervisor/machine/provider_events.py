@@ -173,21 +173,15 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
     ev.RunCancelled: ProviderEvents._failed,
 }
 
-_OURS = (
-    ev.ApprovalEvent,
-    ev.PolicyViolated,
-    ev.BudgetReserved,
-    ev.BudgetWarned,
-    ev.NetJoined,
-    ev.NetLeft,
-    ev.RecordPruned,
-)
+_REPORTABLE = (*_HANDLERS, ev.MessageSent, ev.SessionEvent, ev.ErrorEvent, ev.Unrecognized)
+"""What a provider may report; an event of any other type is the supervisor's alone."""
+
 _FULL = (ev.USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
 def is_ours(event: ev.Event) -> bool:
     """Whether only the supervisor records such an event."""
-    return isinstance(event, _OURS) or (isinstance(event, ev.ErrorOccurred) and event.code in _FULL)
+    return not isinstance(event, _REPORTABLE) or (isinstance(event, ev.ErrorOccurred) and event.code in _FULL)
 
 
 def filter_untrusted(event: ev.Event) -> ev.Event:

@@ -8,7 +8,7 @@ from proctor.adapters.agents.fallback import FallbackSession
 from proctor.adapters.fleet import queue
 from proctor.adapters.fleet.worker import Starts
 from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.policy_events import ApprovalEvent
+from proctor.policies.events.run_events import RecordPruned
 from proctor.supervisor import GateAnswer
 from proctor.supervisor.api.active_runs import ActiveRuns
 from proctor.supervisor.api.supervisor import Place
@@ -68,7 +68,8 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
         (journal.Journal, "_settle_budgets", _never_settles)),
     "a worker asks without end": lambda: changed((Starts, "is_put_off", lambda self, session_id: False),
         (queue, "_RUNNING", RunFilter(begins="?"))),
-    "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
+    "an agent says that its record was pruned": lambda: changed((provider_events, "_REPORTABLE",
+        (*provider_events._REPORTABLE, RecordPruned))),
     "a fallback repeats a call that ran": lambda: changed((FallbackSession, "_gate", _unnoticed)),
     "a run that waits for others keeps its place": lambda: changed((Place, "lender", None)),
 }  # fmt: skip

@@ -14,7 +14,13 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeA
 
 pytestmark = pytest.mark.anyio
 
+
+class Thought(ev.Event, tag="thought", frozen=True):
+    """A type of event that nobody has said providers may report."""
+
+
 CLAIMS = [
+    Thought(),
     ev.ToolApprovalGranted(approval_id="r.1", tool_call_id="c1", tool_name="bash"),
     ev.PolicyViolated(policy="p", kind="max_total_tokens"),
     ev.BudgetWarned(limit="max_total_tokens"),
