@@ -3,7 +3,6 @@
 import inspect
 import math
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -233,15 +232,6 @@ def check_methods(what: str, given: object, *members: str) -> None:
     for member in members:
         if not callable(isolated_member(member, partial(getattr, given, member, None))):
             raise UsageError(f"{what} `{type(given).__name__}` has no method `{member}`")
-
-
-def check_thread(member: str, thread: int) -> None:
-    """Raises UsageError in another thread than that of the run: its event loop would not be woken."""
-    if threading.get_ident() != thread:
-        raise UsageError(
-            f"`{member}` was called in another thread; call it on the run's own event loop, which another thread "
-            "reaches by `anyio.from_thread.run`"
-        )
 
 
 def check_text(**given: object) -> None:

@@ -28,13 +28,22 @@ class Followed:
 
     Attributes:
         files: the files in which a function was called, in the order of the first call.
-        hops: calls whose nearest caller within the packages stands in another file; a coroutine counts once.
+        hops: calls whose nearest caller within the packages stands in another file; a coroutine counts once, and
+            not at all if it was called before.
     """
 
     def __init__(self) -> None:
         self.files: list[str] = []
         self.hops = 0
         self._frames: set[FrameType] = set()
+
+    def start(self) -> None:
+        """Count from here on; what has been called before, and waits for this, is no part of it."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            self._frames.add(frame)
+            frame = frame.f_back
+        sys.setprofile(self)
 
     def __call__(self, frame: FrameType, what: str, argument: Any) -> None:
         name = _file_of(frame)
@@ -63,9 +72,9 @@ async def _follow() -> dict[str, Followed]:
         for step in before:
             await launch.gate(step.call)
             yield step.completed
-        sys.setprofile(call)
+        call.start()
         await launch.gate(last.call)
-        sys.setprofile(event)
+        event.start()
         yield last.completed
         sys.setprofile(None)
         yield RunCompleted(output="done")
@@ -76,12 +85,19 @@ async def _follow() -> dict[str, Followed]:
     return {"a call, from its request to its answer": call, "an event, evaluated and recorded": event}
 
 
+def shortest() -> dict[str, Followed]:
+    """What one allowed call and one event pass through, of several sessions the least."""
+    sessions = [anyio.run(_follow) for _ in range(_SESSIONS)]
+    return {
+        what: min((each[what] for each in sessions), key=lambda seen: (len(seen.files), seen.hops))
+        for what in sessions[0]
+    }
+
+
 def followed(name: str) -> str:
     """How many files and hops, and which packages' files they are."""
     rows = []
-    sessions = [anyio.run(_follow) for _ in range(_SESSIONS)]
-    for what in sessions[0]:
-        seen = min((session[what] for session in sessions), key=lambda seen: (len(seen.files), seen.hops))
+    for what, seen in shortest().items():
         by_package = [sum(file.startswith(f"{row}/") for file in seen.files) for row in ("policies", "supervisor")]
         hops = f"about {5 * round(seen.hops / 5)}"
         rows.append((what, f"{len(seen.files)}", "{} and {}".format(*by_package), hops))

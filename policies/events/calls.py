@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import Action, RefusalCause, Violation, wrong_type
-from ..values.json_values import copied
 from .run_events import ToolEvent
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
@@ -50,6 +49,38 @@ def call_of(event: ToolEvent) -> ToolCall:
         turn=event.turn,
         parent_tool_call_id=event.parent_tool_call_id,
     )
+
+
+_HOLDERS = frozenset((dict, list))
+
+
+def copied(value: Any) -> Any:
+    """The value with objects and lists of its own: who changes those of one changes nothing of the other.
+
+    One that stands in it twice, or in itself, does so in the copy.
+    """
+    if type(value) is dict and _HOLDERS.isdisjoint(map(type, value.values())):
+        return value.copy()  # as almost always
+    copies: dict[int, Any] = {}
+    stack: list[Any] = []
+
+    def copy_of(part: Any) -> Any:
+        if type(part) not in _HOLDERS:
+            return part
+        copy = copies.get(id(part))
+        if copy is None:
+            copy = copies[id(part)] = type(part)()
+            stack.append(part)
+        return copy
+
+    copy = copy_of(value)
+    while stack:
+        part = stack.pop()
+        if type(part) is dict:
+            copies[id(part)].update((key, copy_of(inner)) for key, inner in part.items())
+        else:
+            copies[id(part)].extend(map(copy_of, part))
+    return copy
 
 
 def own_call(call: ToolCall) -> ToolCall:

@@ -9,12 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..events.calls import ToolCall
+from ..events.calls import ToolCall, copied
 from ..events.run_context import RunContext, Usage
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
-from ..values.json_values import copied
 from ..values.model_base import Issue
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .rule import CheckAnswer, OwnAction, Rule, names, refusal, restricts_tool

@@ -162,38 +162,6 @@ def as_compared(returned: Any, operand: Any) -> Any:
     return text_of(operand) if type(returned) is str and is_number(operand) else operand
 
 
-_NESTING = frozenset((dict, list))
-
-
-def copied(value: Any) -> Any:
-    """The value with objects and lists of its own: who changes those of one changes nothing of the other.
-
-    One that stands in it twice, or in itself, does so in the copy.
-    """
-    if type(value) is dict and _NESTING.isdisjoint(map(type, value.values())):
-        return value.copy()  # as almost always
-    copies: dict[int, Any] = {}
-    stack: list[Any] = []
-
-    def copy_of(part: Any) -> Any:
-        if type(part) not in _NESTING:
-            return part
-        copy = copies.get(id(part))
-        if copy is None:
-            copy = copies[id(part)] = type(part)()
-            stack.append(part)
-        return copy
-
-    copy = copy_of(value)
-    while stack:
-        part = stack.pop()
-        if type(part) is dict:
-            copies[id(part)].update((key, copy_of(inner)) for key, inner in part.items())
-        else:
-            copies[id(part)].extend(map(copy_of, part))
-    return copy
-
-
 def texts_in(value: Any) -> list[str]:
     """Every text a pattern must look at in a call's input: inside lists and objects, numbers as their text,
     and a list's texts joined by blanks.

@@ -31,7 +31,7 @@ from ..ports.store import Store, all_commands
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
-from ..run.services import CancelPriority, Clock, Services, Timers
+from ..run.services import CancelPriority, Clock, Services, Timers, check_thread
 from ..run.tasks import BackgroundTasks, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
@@ -403,7 +403,7 @@ class Supervisor:
         """Approve a pending call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
         ApprovalError if the answer does not count, UsageError for an unknown field.
         """
-        arguments.check_thread("approve", self._thread)
+        check_thread("approve", self._thread)
         given = inbox.grant_of(by, reason=reason, input_digest=input_digest, **who)
         await self._answer(approval_id, given)
 
@@ -411,7 +411,7 @@ class Supervisor:
         """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
         answer does not count.
         """
-        arguments.check_thread("deny", self._thread)
+        check_thread("deny", self._thread)
         arguments.check_text(tell=tell or "")
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
@@ -423,7 +423,7 @@ class Supervisor:
         """Cancel every run of this supervisor and wait until they have ended; `by` is the person who ordered it, if
         any. A run that is starting ends as soon as it has started.
         """
-        arguments.check_thread("cancel_all", self._thread)
+        check_thread("cancel_all", self._thread)
         arguments.check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
@@ -449,7 +449,7 @@ class Supervisor:
         default, or "now" for new events only. `events.cursor` is the position after the last yielded event. Entering
         raises UsageError for a run or a position that does not exist.
         """
-        arguments.check_thread("subscribe", self._thread)
+        check_thread("subscribe", self._thread)
         return self._subscriptions.subscribe(
             session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
         )

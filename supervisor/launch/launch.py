@@ -14,9 +14,9 @@ import msgspec
 
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import wrong_type
+from proctor.policies.events.calls import copied
 from proctor.policies.events.run_context import Capabilities, RunContext, portable
 from proctor.policies.monitor.monitor import Monitor
-from proctor.policies.values.json_values import copied
 
 from ..arguments import Continuation, check_named, check_order, check_text, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from proctor.policies import events as ev
 from proctor.policies.errors import EventError, Violation
-from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.events.calls import UNREADABLE, ToolCall, copied
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.values.amounts import counted
-from proctor.policies.values.json_values import copied
 
 from ..arguments import RecordBounds
 from ..ports.stored_types import ApprovalRequest

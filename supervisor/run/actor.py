@@ -11,7 +11,6 @@ from proctor.policies.events import Event, NetJoined, NetLeft
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.policies.monitor.monitor import Monitor
 
-from ..arguments import check_thread
 from ..log import RunLog
 from ..machine import interface
 from ..machine.machine import RunMachine
@@ -20,7 +19,7 @@ from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .callbacks import CallbackRunner
 from .journal import ANSWER_S, RunRecorder
 from .provider_session import READ, Next, Parent, ProviderReader, capabilities_of
-from .services import Services
+from .services import Services, check_thread
 from .tasks import BackgroundTasks, DetachedTask, OneShotEvent, pass_on
 
 
@@ -323,7 +322,7 @@ class GateWaiters:
 
         Raises UsageError in another thread than the run's.
         """
-        self.check_thread("gate")
+        check_thread("gate", self._thread)
         call = proposed if isinstance(proposed, ToolCall) else interface.NO_CALL
         if self._closed:
             return _refusal(call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import threading
 import time
 from collections.abc import Callable
 from itertools import count
@@ -17,6 +18,7 @@ from anyio.lowlevel import current_token
 from proctor.policies.events import Event
 
 from ..arguments import BOUNDS, RecordBounds
+from ..errors import UsageError
 from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor
@@ -220,3 +222,12 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     bounds: RecordBounds = BOUNDS
     log: Any
+
+
+def check_thread(member: str, thread: int) -> None:
+    """Raises UsageError in another thread than that of the run: its event loop would not be woken."""
+    if threading.get_ident() != thread:
+        raise UsageError(
+            f"`{member}` was called in another thread; call it on the run's own event loop, which another thread "
+            "reaches by `anyio.from_thread.run`"
+        )

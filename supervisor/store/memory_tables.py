@@ -270,17 +270,13 @@ class Records:
             session.begin_after(first.seq - 1, records.head_below(first, records.root(first.session_id)))
         session.add(stretch.data, run_id, len(self.log))
         self.log += [session] * len(stretch.data)
-        delta: records.RunDelta | None = None
         for event in stretch.notable:
             if event is not first and type(event) in records.NEWS:
                 self._note(event)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
-            if run_id and type(event) in records.COUNTED:
-                delta = delta or records.RunDelta()
-                delta.count(event)
-        if delta is not None:
-            self.runs[run_id] = delta.applied(self.runs[run_id])
+        if run_id:
+            self.runs[run_id] = records.run_after(self.runs[run_id], stretch.notable)
 
     def _note(self, event: Event) -> SessionRecords:
         """Update the rows of an event's session and run; returns the session."""

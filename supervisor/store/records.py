@@ -248,6 +248,17 @@ class RunDelta:
         return settled if settled is not None else max(before + self.added[n], self.floor[n])
 
 
+def run_after(run: RunInfo, events: Iterable[ev.Event]) -> RunInfo:
+    """The run's row after these events of it, as they are stored."""
+    counted = [event for event in events if type(event) in COUNTED]
+    if not counted:
+        return run
+    delta = RunDelta()
+    for event in counted:
+        delta.count(event)
+    return delta.applied(run)
+
+
 def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """The tenant and the labels in the stored context of a run or its start."""
     context = spec.get("context")

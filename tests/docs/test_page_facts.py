@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from page_blocks import ROOT, blocks, name_of
 from page_facts import pages, written
+from page_facts.followed import shortest
 
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.policies import decode_event
@@ -48,3 +49,12 @@ def test_every_field_of_an_event_is_explained() -> None:
     rows = [line for line in (DOCS / "reference" / "events.md").read_text().splitlines() if line.startswith("- `")]
 
     assert [row for row in rows if not row.endswith((".", "`"))] == []
+
+
+def test_a_call_and_an_event_can_be_followed() -> None:
+    """Through at most 20 files and 60 calls from one to another, and through at most 12."""
+    call, event = shortest().values()
+
+    assert len(call.files) <= 20
+    assert call.hops <= 60
+    assert len(event.files) <= 12
