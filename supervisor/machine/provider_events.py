@@ -173,7 +173,13 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
     ev.RunCancelled: ProviderEvents._failed,
 }
 
-_REPORTABLE = (*_HANDLERS, ev.MessageSent, ev.SessionEvent, ev.ErrorEvent, ev.Unrecognized)
+_REPORTABLE: tuple[type[ev.Event], ...] = (
+    *_HANDLERS,
+    ev.MessageSent,
+    ev.SessionEvent,
+    ev.ErrorEvent,
+    ev.Unrecognized,
+)
 """What a provider may report; an event of any other type is the supervisor's alone."""
 
 _FULL = (ev.USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)

@@ -9,11 +9,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
+from proctor.policies.events.calls import copied
 from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories, SeenValues
 from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.values.globs import glob_problems, matcher
-from proctor.policies.values.json_values import copied, order, parsed_output, same, text_of
+from proctor.policies.values.json_values import order, parsed_output, same, text_of
 from proctor.policies.values.paths import compile_path, inside, place_of, problems
 from proctor.policies.values.regexes import Regex
 from proctor.policies.values.regexes import problems as regex_problems
