@@ -4,12 +4,13 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from calling import called
+from calling import Answer, called
 from claude_bench import real_client
 from click.testing import CliRunner
 from hook_processes import end_daemons
@@ -38,6 +39,7 @@ def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+Hook = Callable[..., Answer]
 COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it first"
 
 
@@ -70,47 +72,41 @@ def test_half_a_character_stays_in_a_settings_file(tmp_path: Path) -> None:
     assert '"a": "cut \\ud83d, \u00e9"' in path.read_text()
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The command's exit code and what it said."""
-    answer = called(capsys, "hook", *arguments)
-    return answer.code, answer.out, answer.err
-
-
-def test_install_checks_the_policy_and_says_what_it_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The project's own settings are written."""
+@pytest.fixture
+def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Hook:
+    """`proctor hook`, called in a folder with a policy."""
     monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
+    return lambda *arguments: called(capsys, "hook", *arguments)
+
+
+def test_install_checks_the_policy_and_says_what_it_did(hook: Hook) -> None:
+    """The project's own settings are written."""
     Path("policy.yaml").write_text("{name: acme, limits: {max_cost_usd: 5, max_tool_calls: 9}}")
     options = ("--policy", "policy.yaml", "--store", "store.db")
-    first = run(capsys, "install", *options, "--context", "tenant=acme")
-    again = run(capsys, "install", *options, "--context", "tenant=acme")
-    shown = run(capsys, "settings", *options, "--context", "tenant=acme")
+    first = hook("install", *options, "--context", "tenant=acme")
+    again = hook("install", *options, "--context", "tenant=acme")
+    shown = hook("settings", *options, "--context", "tenant=acme")
     settings = json.loads(Path(".claude/settings.local.json").read_text())
-    out = run(capsys, "uninstall")
+    out = hook("uninstall")
 
-    assert (first[0], again[0], shown[0], out[0]) == (0, 0, 0, 0)
-    assert "wrote the hooks" in first[1]
-    assert "already" in again[1]
-    assert json.loads(shown[1]) == settings
+    assert [one.code for one in (first, again, shown, out)] == [0, 0, 0, 0]
+    assert "wrote the hooks" in first.out
+    assert "already" in again.out
+    assert json.loads(shown.out) == settings
     assert list(Path(".claude").iterdir()) == []
 
 
-def test_a_misspelt_tool_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_tool_is_told_of(hook: Hook) -> None:
     """A deny of it would hold nothing back; another agent's tool is none."""
-    monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text("{name: p, tool_rules: [{deny: [bahs, read_many_files]}]}")
     options = ("--policy", "policy.yaml", "--store", "store.db")
-    _, installed, _ = run(capsys, "install", *options)
-    _, settings, beside = run(capsys, "settings", *options)
+    installed = hook("install", *options).out.splitlines()
+    settings = hook("settings", *options)
 
-    assert installed.splitlines()[1:] == ["p/deny-1: no tool is called `bahs`; did you mean `bash`?"]
-    assert (beside.splitlines(), json.loads(settings)) == (
-        installed.splitlines()[1:],
-        json.loads(Path(".claude/settings.local.json").read_text()),
-    )
+    assert installed[1:] == ["p/deny-1: no tool is called `bahs`; did you mean `bash`?"]
+    assert settings.err.splitlines() == installed[1:]
+    assert json.loads(settings.out) == json.loads(Path(".claude/settings.local.json").read_text())
 
 
 @pytest.mark.parametrize(("agent", "doubts"), [
@@ -120,32 +116,24 @@ def test_a_misspelt_tool_is_told_of(
     ("codex", ["p/deny-1 does nothing about `web_search` in Codex: searches of the web (`web_search`) use no hook, "
         "unless they are off"]),
 ])  # fmt: skip
-def test_a_tool_that_no_hook_shows_is_told_of(
-    agent: str, doubts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tool_that_no_hook_shows_is_told_of(agent: str, doubts: list[str], hook: Hook) -> None:
     """A rule about it does nothing: nobody asks."""
-    monkeypatch.chdir(tmp_path)
     before = "{type: before, first: bash, then: mcp__github__push}"
     Path("policy.yaml").write_text(
         f"{{name: p, aliases: {{net: [web_search, fetch]}}, tool_rules: [{{deny: [net]}}], rules: [{before}]}}"
     )
-    _, _, beside = run(capsys, "settings", "--policy", "policy.yaml", "--store", "store.db", "--agent", agent)
+    answer = hook("settings", "--policy", "policy.yaml", "--store", "store.db", "--agent", agent)
 
-    assert beside.splitlines() == doubts
+    assert answer.err.splitlines() == doubts
 
 
-def test_install_refuses_what_no_hook_could_judge_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_install_refuses_what_no_hook_could_judge_by(hook: Hook) -> None:
     """A bad policy, one that allows nothing, standard input: nothing is written."""
-    monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text("{nmae: p}")
     Path("shut.yaml").write_text("{name: p, limits: {max_turns: 0}}")
-    codes = [
-        run(capsys, "install", "--policy", file, "--store", "s.db")[0] for file in ("bad.yaml", "shut.yaml", "-")
-    ]
+    files = "bad.yaml", "shut.yaml", "-"
 
-    assert codes == [2, 1, 2]
+    assert [hook("install", "--policy", file, "--store", "s.db").code for file in files] == [2, 1, 2]
     assert not Path(".claude").exists()
 
 
@@ -155,91 +143,73 @@ def test_install_refuses_what_no_hook_could_judge_by(
 ])  # fmt: skip
 def test_an_agent_that_is_too_old_gets_no_hooks(
     agent: str, title: str, printed: str, old: str, lowest: str,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook,
 ) -> None:  # fmt: skip
     """It would run calls without them, and say nothing. One that was put back later is named by `status`."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (program := tmp_path / agent).write_text(f"#!/bin/sh\necho {printed}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
     found = {}
     for version, command in ((old, "install"), (lowest, "install"), (old, "status")):
         monkeypatch.setenv("VERSION", version)
         by = ("--policy", "policy.yaml", "--store", "s.db") if command == "install" else ()
-        found[version, command] = run(capsys, command, "--agent", agent, *by)
+        found[version, command] = hook(command, "--agent", agent, *by)
     end_daemons(tmp_path / "s.db")
 
-    assert [code for code, *_ in found.values()] == [2, 0, 1]
+    assert [answer.code for answer in found.values()] == [2, 0, 1]
     why = f"{title} {old} can run calls without a decision; update it to {lowest}"
-    assert why in found[old, "install"][2]
-    assert why in found[old, "status"][1]
-    assert "decided by policy `p`" in found[old, "status"][1]
+    assert why in found[old, "install"].err
+    assert why in found[old, "status"].out
+    assert "decided by policy `p`" in found[old, "status"].out
 
 
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
 @pytest.mark.parametrize("command", [("install", "--policy", "policy.yaml"), ("uninstall",)])
 def test_one_file_is_changed_at_a_time(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: tuple[str, ...],
-    scopes: tuple[str, ...],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook, command: tuple[str, ...], scopes: tuple[str, ...]
 ) -> None:
     """Of two that are named neither is, as one might take the last for both."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
-    code, _, err = run(capsys, *command, *scopes)
+    answer = hook(*command, *scopes)
 
-    assert code == 2
-    assert f"`{scopes[0]}` and `{scopes[1]}` are given; give one of them" in err
+    assert answer.code == 2
+    assert f"`{scopes[0]}` and `{scopes[1]}` are given; give one of them" in answer.err
     assert not (tmp_path / ".claude").exists()
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
 @pytest.mark.parametrize("command", ["install", "settings"])
 def test_no_url_of_a_database_gets_into_settings(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    by_variable: bool,
+    monkeypatch: pytest.MonkeyPatch, hook: Hook, command: str, by_variable: bool
 ) -> None:
     """A repository would have its password; a file beside it is taken, whatever the variable says."""
-    monkeypatch.chdir(tmp_path)
-    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
     url = "postgresql://ana:s3cret@127.0.0.1:1/x"
     if by_variable:
         monkeypatch.setenv("PROCTOR_STORE", url)
-    code, out, err = run(capsys, command, "--policy", "policy.yaml", *(() if by_variable else ("--store", url)))
+    refused = hook(command, "--policy", "policy.yaml", *(() if by_variable else ("--store", url)))
     written = Path(".claude").exists()
-    beside = run(capsys, command, "--policy", "policy.yaml", "--store", "runs.db")
+    beside = hook(command, "--policy", "policy.yaml", "--store", "runs.db")
 
-    assert (code, written) == (2, False)
-    assert "hooks need a SQLite file" in err
-    assert "s3cret" not in out + err
-    assert (beside[0], "postgres" in beside[1]) == (0, False)
+    assert (refused.code, written) == (2, False)
+    assert "hooks need a SQLite file" in refused.err
+    assert "s3cret" not in refused.out + refused.err
+    assert (beside.code, "postgres" in beside.out) == (0, False)
 
 
-def test_the_settings_can_be_written_to_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_can_be_written_to_a_file(hook: Hook) -> None:
     """The same as are printed, for a program that installs managed settings."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
     words = ("settings", "--managed", "--policy", "policy.yaml", "--store", "runs.db", "-o", "managed.json")
 
-    assert run(capsys, *words)[0] == 0
-    written = json.loads((tmp_path / "managed.json").read_text())
+    assert hook(*words).code == 0
+    written = json.loads(Path("managed.json").read_text())
     assert set(written["hooks"]) == set(EVENTS)
     assert written["allowManagedHooksOnly"] is True
 
 
 @pytest.mark.parametrize("agent", ["claude", "gemini", "cursor"])
 def test_managed_settings_without_a_store_name_nothing_of_one_user(
-    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook
 ) -> None:
     """Nor do they make a store for whoever prints them, or hold a token."""
     monkeypatch.setenv("HOME", str(tmp_path / "admin"))
@@ -247,12 +217,12 @@ def test_managed_settings_without_a_store_name_nothing_of_one_user(
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny}")
     words = ["settings", "--managed", "--agent", agent, "--policy", f"{tmp_path}/policy.yaml"]
-    code, out, _ = run(capsys, *words)
-    assert (code, "~/.local/state/proctor/runs.db" in out, "admin" in out) == (0, True, False)
+    named = hook(*words)
+    assert (named.code, "~/.local/state/proctor/runs.db" in named.out, "admin" in named.out) == (0, True, False)
     assert not (tmp_path / "admin").exists()
 
-    code, _, err = run(capsys, *words, "--http")
-    assert (code, "--http" in err) == (2, True)
+    refused = hook(*words, "--http")
+    assert (refused.code, "--http" in refused.err) == (2, True)
 
 
 ROOT = Path(__file__).parents[3]
