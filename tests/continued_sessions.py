@@ -1,4 +1,4 @@
-"""What a real client is told of a session that it does not have, or has only in part."""
+"""What a real client is told of a session that it has, does not have, or has only in part."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.policies import events as ev
 from proctor.policies import parse_policies
-from proctor.policies.events import ErrorOccurred, MessageSent, RunStarted, SessionStarted, ToolCallStarted
-from proctor.supervisor import MemoryStore, RunResult, UnknownSessionError, run_once
+from proctor.supervisor import MemoryStore, RunResult, Supervisor, UnknownSessionError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {max: 6, scope: session}}}")
@@ -16,8 +16,8 @@ POLICY = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {
 
 def ways(result: RunResult) -> tuple[Any, list[str]]:
     """How a run was meant to go on, and what of errors it recorded."""
-    [started] = [event for event in result.events if isinstance(event, RunStarted)]
-    errors = [event.code for event in result.events if isinstance(event, ErrorOccurred)]
+    [started] = [event for event in result.events if isinstance(event, ev.RunStarted)]
+    errors = [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)]
     return started.metadata.get("continuation"), errors
 
 
@@ -50,6 +50,10 @@ class ContinuedSessions:
         """The model says this next, and runs a command if one is given."""
         raise NotImplementedError
 
+    def stay(self, command: str, *, in_background: bool) -> None:
+        """The model runs a command next that does not end."""
+        raise NotImplementedError
+
     def adapter(self, *, elsewhere: bool) -> Any:
         """The client on the first machine, or on another one with the same folder."""
         raise NotImplementedError
@@ -78,6 +82,35 @@ class ContinuedSessions:
         self.say("noted")
         await self.run("remember n")
 
+    @pytest.mark.parametrize("ends", ["answered", "with a call", "with a task in the background"])
+    async def test_the_next_run_answers_its_own_prompt_and_has_nothing_else(self, ends: str) -> None:
+        """Of the earlier run, however that ended, nothing counts again. A client that was ended first tells itself
+        what became of its task: that is no answer to the prompt.
+        """
+        up = self.bench.cwd / "up"
+        self.say("I look", command="echo 1")
+        if ends != "answered":
+            self.stay(f"touch {up}; tail -f /dev/null", in_background=ends != "with a call")
+        if ends != "with a call":
+            self.say("noted")
+        with anyio.fail_after(PATIENCE_S):
+            async with Supervisor(self.store) as supervisor:
+                first = self.adapter(elsewhere=False)
+                handle = await supervisor.start(first, "go", policies=POLICY, session_id="s")
+                if ends == "with a call":
+                    while not up.exists():
+                        await anyio.sleep(0.05)
+                    await handle.cancel()
+                await handle.wait()
+        self.say("seven", used=1000)
+        second = await self.run("which?", continuation="native")
+
+        messages = [event.content for event in second.events if isinstance(event, ev.MessageReceived)]
+        assert (second.output, messages) == ("seven", ["seven"])
+        assert [event for event in second.events if isinstance(event, ev.ToolEvent)] == []
+        assert second.usage.input_tokens == 1000
+        assert "which?" in str(self.bench.api.requests[-1][self.conversation][-1])
+
     async def test_a_session_of_another_machine_is_replayed_to_a_new_one(self) -> None:
         """In its order, before the prompt; nothing is counted or run again, and the next run resumes what began here.
         Where the caller wants the client's own session only, that is an error, and no model is asked.
@@ -98,11 +131,11 @@ class ContinuedSessions:
         assert (second.output, ways(second)) == ("seven", ("native", ["unknown_session"]))
         places = [sent.index(words) for words in ("remember n", "I look", "n is 7", "noted", "which?")]
         assert places == sorted(places)
-        assert [event.content for event in second.events if isinstance(event, MessageSent)] == ["which?"]
-        assert [event for event in second.events if isinstance(event, ToolCallStarted)] == []
+        assert [event.content for event in second.events if isinstance(event, ev.MessageSent)] == ["which?"]
+        assert [event for event in second.events if isinstance(event, ev.ToolCallStarted)] == []
         assert (second.usage.input_tokens, third.usage.input_tokens) == (1000, 1000)
         assert (third.output, ways(third)) == ("yes", ("native", []))
-        started = [event async for event in self.store.read("s") if isinstance(event, SessionStarted)]
+        started = [event async for event in self.store.read("s") if isinstance(event, ev.SessionStarted)]
         first_id, second_id, third_id = (event.provider_session_id for event in started)
         assert first_id != second_id == third_id
         assert "which?" in self.sent()

@@ -1,4 +1,4 @@
-"""A session that the real client does not have, or has only in part: what is replayed to it."""
+"""A session that the real client resumes, does not have, or has only in part: what is replayed to it."""
 
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ class TestClaude(ContinuedSessions):
         api = self.bench.api
         calls = [api.bash(command)] if command else []
         api.say(api.reply(api.text(text), *calls, input_tokens=used))
+
+    def stay(self, command: str, *, in_background: bool) -> None:
+        api = self.bench.api
+        api.say(api.reply(api.bash(command, run_in_background=in_background)))
 
     def adapter(self, *, elsewhere: bool) -> Any:
         folder = self.bench.cwd.with_name("elsewhere" if elsewhere else "home")

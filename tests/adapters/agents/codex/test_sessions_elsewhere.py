@@ -1,4 +1,4 @@
-"""A thread that the real client does not have, or cannot read: what is replayed to it."""
+"""A thread that the real client resumes, does not have, or cannot read: what is replayed to it."""
 
 import shutil
 from pathlib import Path
@@ -26,6 +26,10 @@ class TestCodex(ContinuedSessions):
         api = self.bench.api
         calls = [api.shell("c1", command)] if command else []
         api.reply(api.text(text), *calls, used=(used, 5))
+
+    def stay(self, command: str, *, in_background: bool) -> None:
+        soon = {"yield_time_ms": 250} if in_background else {}
+        self.bench.api.reply(self.bench.api.shell("c2", command, **soon))
 
     def adapter(self, *, elsewhere: bool) -> Any:
         self.bench.home = self.here.with_name("elsewhere") if elsewhere else self.here
