@@ -161,8 +161,7 @@ def order_section(clauses: Iterable[Clause], marking: Marking) -> Section | None
     """The graph of all rules about order; None if there are none."""
     graph = _Graph(marking)
     for clause in clauses:
-        if isinstance(clause.record, Rule):
-            graph.add(clause, clause.record)
+        graph.add(clause)
     return graph.section()
 
 
@@ -192,8 +191,8 @@ class _Graph:
         nodes = (*tools, *self._others)
         return Section(title="order of calls", nodes=nodes, edges=tuple(self._edges)) if nodes else None
 
-    def add(self, clause: Clause, rule: Rule) -> None:
-        for drawn in rule.drawing():
+    def add(self, clause: Clause) -> None:
+        for drawn in clause.profile.drawing:
             if isinstance(drawn, Link):
                 self._link(clause, drawn)
             else:
@@ -218,7 +217,7 @@ class _Graph:
                 text=word,
                 shape="rule",
                 notes=(clause.id,) if named else (),
-                state=self._marking.of_rule(clause.id, clause.patterns(*clause.roles.restricts)),
+                state=self._marking.of_rule(clause.id, clause.patterns(*clause.profile.restricts)),
                 action=clause.action,
             )
         )
@@ -278,8 +277,7 @@ def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
     for budget in effective_budgets(stack):
         yield budget_in_words(budget)
     for clause in clauses:
-        drawn = clause.record.drawing() if isinstance(clause.record, Rule) else isinstance(clause.record, Net)
-        if not drawn:
+        if not clause.profile.drawing and not isinstance(clause.record, Net):
             yield f"{clause.words()} ({clause.action})".replace("`", "")
 
 

@@ -8,80 +8,18 @@ written once, beside its record.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-import msgspec
 from msgspec import Meta
 
-from .language.selectors import ListedTools, NameScope, VirtualTool, selector_problems
+from .language.selectors import VirtualTool
 from .limits import Budget, Limits
-from .rules.lists import AllowlistMachine, BlocklistMachine
-from .rules.machine import Machine
+from .rules.lists import Allow as Allow
+from .rules.lists import Deny as Deny
 from .rules.net_shorthand import NetLine, net_of
 from .rules.petri_net import Net
-from .rules.rule import Roles, Rule, Statement, names
-from .values.model_base import Amount, Base, Issue, Name, Record
+from .rules.rule import Rule
+from .values.model_base import Amount, Base, Name, Record
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
-
-
-class ToolRule(Statement, frozen=True, kw_only=True):
-    """The fields that allow and deny lists share.
-
-    Attributes:
-        id: The name in violations and reports; `deny-1`, `deny-2`, ... if not given.
-        unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
-    """
-
-    id: Name | None = None
-    unpreventable: Literal["warn", "cancel"] | None = None
-
-
-class Allow(ToolRule, frozen=True):
-    """Only these tools can be called. With several allow lists, a call must be on each.
-
-    Attributes:
-        tools: The tools.
-    """
-
-    tools: ListedTools = msgspec.field(name="allow")
-
-    def problems(self) -> Iterator[Issue]:
-        yield from super().problems()
-        if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
-            yield from selector_problems(self.tools, ("allow",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that evaluates this list."""
-        return AllowlistMachine(self.tools, scope, kind="allow")
-
-    def roles(self) -> Roles:
-        return Roles(admits=(self.tools,))
-
-    def words(self) -> str:
-        return f"only {names(self.tools)}"
-
-
-class Deny(ToolRule, frozen=True):
-    """These tools may not be called.
-
-    Attributes:
-        tools: The tools.
-    """
-
-    tools: ListedTools = msgspec.field(name="deny")
-
-    def problems(self) -> Iterator[Issue]:
-        yield from super().problems()
-        yield from selector_problems(self.tools, ("deny",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that evaluates this list."""
-        return BlocklistMachine(self.tools, scope, kind="deny")
-
-    def roles(self) -> Roles:
-        return Roles(restricts=(self.tools,))
-
-    def words(self) -> str:
-        return f"no {names(self.tools)}"
 
 
 ApprovalScope: TypeAlias = Literal["once", "run", "session"]

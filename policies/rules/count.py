@@ -6,7 +6,7 @@ from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
 from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, Spend, listed, slots_of
-from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
+from .rule import LARGEST, Cap, Note, Obligation, Of, Profile, Rule, names, times
 
 BEHIND = 32
 """How many turns late a subagent's call may come, which counts in the turn that requested it; a rule with
@@ -44,51 +44,33 @@ class Count(Rule, tag="count", frozen=True):
         if self.within_turns is not None and self.max is None:
             yield ("within_turns",), "`within_turns` goes with `max`"
 
-    roles = restricts_tool
+    def profile(self) -> Profile:
+        """It requires no calls for every value of a `key`, nor if denied attempts count."""
+        least, most = (self.min or 0, self.max) if self.exact is None else (self.exact, self.exact)
+        figures = (("exactly", self.exact), ("at least", self.min), ("at most", self.max))
+        given = [(word, n) for word, n in figures if n is not None]
+        words = [*(f"{word} {n}" for word, n in given[:-1]), *(f"{word} {times(n)}" for word, n in given[-1:])]
+        attempts = self.of == "attempted"
+        requires = least > 0 and self.key is None and not attempts
+        return Profile(
+            words=f"{names(self.tool)} {' and '.join(words)}",
+            restricts=(self.tool,),
+            obligation=Obligation(self.tool, least, self.of) if requires else None,
+            requires_attempts=attempts and least > 0,
+            caps=() if most is None else (Cap((self.tool,), most, self.of, self.within_turns),),
+            abstraction=self._abstraction(least if requires else None, most),
+            drawing=tuple(Note(self.tool, f"{word} {n}") for word, n in given),
+        )
 
-    def words(self) -> str:
-        given = [(word, n) for word, n in self._figures() if n is not None]
-        parts = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
-        return f"{names(self.tool)} {' and '.join(parts)}"
-
-    def _figures(self) -> tuple[tuple[str, int | None], ...]:
-        return (("exactly", self.exact), ("at least", self.min), ("at most", self.max))
-
-    @property
-    def _most(self) -> int | None:
-        return self.max if self.exact is None else self.exact
-
-    @property
-    def _least(self) -> int:
-        return (self.min if self.exact is None else self.exact) or 0
-
-    def obligation(self) -> Obligation | None:
-        """The least number of calls; None with a `key`, or if denied attempts count."""
-        if not self._least or self.key is not None or self.of == "attempted":
-            return None
-        return Obligation(self.tool, self._least, self.of)
-
-    @property
-    def requires_attempts(self) -> bool:
-        return self.of == "attempted" and bool(self._least)
-
-    def caps(self) -> Iterator[Cap]:
-        if self._most is not None:
-            yield Cap((self.tool,), self._most, self.of, self.within_turns)
-
-    def abstraction(self) -> tuple[Rule, ...]:
+    def _abstraction(self, least: int | None, most: int | None) -> tuple[Rule, ...]:
         """Its small figures, without those that hold for each value of the key."""
-        if self._most == 0:
+        if most == 0:
             return (Count(tool=self.tool, max=0),)
-        capped = self._most is not None and self._most <= LARGEST and self.within_turns is None
-        most = self._most if capped and self.key is None else None
-        owed = self.obligation()
-        least = min(owed.least, LARGEST) if owed is not None else None
+        if most is not None and (most > LARGEST or self.within_turns is not None or self.key is not None):
+            most = None
+        least = least and min(least, LARGEST)
         of: Of = "completed" if self.of == "completed" else "started"
-        return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
-
-    def drawing(self) -> tuple[Note, ...]:
-        return tuple(Note(self.tool, f"{word} {n}") for word, n in self._figures() if n is not None)
+        return (Count(tool=self.tool, max=most, min=least, of=of),) if (least, most) != (None, None) else ()
 
 
 class MaxCalls(Rule, tag="max_calls", frozen=True):
@@ -108,19 +90,8 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
     def _as_count(self) -> Count:
         return Count(tool=self.tool, max=self.max, key=self.key)
 
-    roles = restricts_tool
-
-    def words(self) -> str:
-        return self._as_count().words()
-
-    def caps(self) -> Iterator[Cap]:
-        return self._as_count().caps()
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        return self._as_count().abstraction()
-
-    def drawing(self) -> tuple[Note, ...]:
-        return self._as_count().drawing()
+    def profile(self) -> Profile:
+        return self._as_count().profile()
 
 
 class CountState(RuleState):

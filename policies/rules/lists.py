@@ -1,10 +1,65 @@
 """`allowlist` and `blocklist`: which tools may be called at all; `allow` and `deny` of tool rules too."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from ..language.selectors import ListedTools, NameScope, Slot
+import msgspec
+
+from ..language.selectors import ListedTools, NameScope, Slot, selector_problems
+from ..values.model_base import Issue, Name
 from .machine import Evaluate, EvaluatedCall, Finding, Machine, RuleState, listed
-from .rule import KEYLESS, Roles, Rule, itself, names
+from .rule import KEYLESS, Profile, Rule, Statement, names
+
+
+class ToolRule(Statement, frozen=True, kw_only=True):
+    """The fields that allow and deny lists share.
+
+    Attributes:
+        id: The name in violations and reports; `deny-1`, `deny-2`, ... if not given.
+        unpreventable: The action instead of `deny` if calls can't be held: `cancel` (the default) or `warn`.
+    """
+
+    id: Name | None = None
+    unpreventable: Literal["warn", "cancel"] | None = None
+
+
+class Allow(ToolRule, frozen=True):
+    """Only these tools can be called. With several allow lists, a call must be on each.
+
+    Attributes:
+        tools: The tools.
+    """
+
+    tools: ListedTools = msgspec.field(name="allow")
+
+    type = "allow"
+
+    def problems(self) -> Iterator[Issue]:
+        yield from super().problems()
+        if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
+            yield from selector_problems(self.tools, ("allow",))
+
+    def profile(self) -> Profile:
+        return _admits(self, self.tools)
+
+
+class Deny(ToolRule, frozen=True):
+    """These tools may not be called.
+
+    Attributes:
+        tools: The tools.
+    """
+
+    tools: ListedTools = msgspec.field(name="deny")
+
+    type = "deny"
+
+    def problems(self) -> Iterator[Issue]:
+        yield from super().problems()
+        yield from selector_problems(self.tools, ("deny",))
+
+    def profile(self) -> Profile:
+        return _denies(self, self.tools)
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):
@@ -18,16 +73,8 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
 
     keyless = KEYLESS
 
-    def compile(self, scope: NameScope) -> Machine:
-        return AllowlistMachine(self.tools, scope)
-
-    def roles(self) -> Roles:
-        return Roles(admits=(self.tools,))
-
-    def words(self) -> str:
-        return f"only {names(self.tools)}"
-
-    abstraction = itself
+    def profile(self) -> Profile:
+        return _admits(self, self.tools)
 
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
@@ -41,19 +88,19 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
 
     keyless = KEYLESS
 
-    def compile(self, scope: NameScope) -> Machine:
-        return BlocklistMachine(self.tools, scope)
-
-    def roles(self) -> Roles:
-        return Roles(restricts=(self.tools,))
-
-    def words(self) -> str:
-        return f"no {names(self.tools)}"
-
-    abstraction = itself
+    def profile(self) -> Profile:
+        return _denies(self, self.tools)
 
 
-class AllowlistMachine(Machine):
+def _admits(record: Statement, tools: ListedTools) -> Profile:
+    return Profile(words=f"only {names(tools)}", admits=(tools,), abstraction=(record,))
+
+
+def _denies(record: Statement, tools: ListedTools) -> Profile:
+    return Profile(words=f"no {names(tools)}", restricts=(tools,), abstraction=(record,))
+
+
+class AllowlistMachine(Machine, evaluates=(Allow, Allowlist)):
     """A call is admitted by its own name or the portable names of everything it does; not by a virtual name, which
     says nothing about the rest of its input.
     """
@@ -62,9 +109,8 @@ class AllowlistMachine(Machine):
     every_call = True
     ADMITS = 1
 
-    def __init__(self, tools: ListedTools, scope: NameScope, kind: str = "allowlist") -> None:
-        self.kind = kind
-        self.slots = (Slot(tools, scope, permits=True, virtual_names=(), every_act=True),)
+    def __init__(self, rule: Allow | Allowlist, scope: NameScope) -> None:
+        self.slots = (Slot(rule.tools, scope, permits=True, virtual_names=(), every_act=True),)
 
     def compile_evaluate(self, mask: int) -> Evaluate | None:
         """None for the calls an entry admits: they are never refused."""
@@ -106,15 +152,14 @@ def _commands(unlisted: Sequence[str]) -> str:
     return " and ".join(_SPECIAL.get(each, f"`{each}`") for each in unlisted)
 
 
-class BlocklistMachine(Machine):
+class BlocklistMachine(Machine, evaluates=(Deny, Blocklist)):
     """A call is refused by any of its names."""
 
     restricts_all = True
     LISTED = 1
 
-    def __init__(self, tools: ListedTools, scope: NameScope, kind: str = "blocklist") -> None:
-        self.kind = kind
-        self.slots = (Slot(tools, scope, permits=False),)
+    def __init__(self, rule: Deny | Blocklist, scope: NameScope) -> None:
+        self.slots = (Slot(rule.tools, scope, permits=False),)
 
     def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)

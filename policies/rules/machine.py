@@ -223,11 +223,10 @@ class Machine:
     attempts: int = 0
     starts: int = -1
 
-    def __init_subclass__(cls, *, evaluates: Any = None) -> None:
-        """`evaluates` is the family whose rules it evaluates."""
-        if evaluates is not None:
-            cls.kind = str(evaluates.__struct_config__.tag)
-            evaluates.machine = cls
+    def __init_subclass__(cls, *, evaluates: Any = ()) -> None:
+        """`evaluates` is the family whose clauses it evaluates, or several."""
+        for family in evaluates if isinstance(evaluates, tuple) else (evaluates,):
+            family.machine = cls
 
     def initial_state(self) -> Any:
         """The state of a session that has just begun."""

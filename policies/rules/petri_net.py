@@ -15,7 +15,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue, Name, Natural, Positive, Record, Where, circle
 from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
-from .rule import LARGEST, Cap, CheckAnswer, OwnAction, Roles, Statement, refusal
+from .rule import LARGEST, Cap, CheckAnswer, Profile, Statement, refusal
 
 MAX_SILENT = 10_000
 """How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""
@@ -76,6 +76,8 @@ class Net(Statement, frozen=True):
     terminal_places: tuple[Name, ...] = ()
     free_tools: tuple[Name | ToolWhere, ...] = ()
 
+    type = "net"
+
     def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out: unknown places, names used twice, silent cycles."""
         yield from super().problems()
@@ -98,32 +100,26 @@ class Net(Statement, frozen=True):
         if cycle := silent_cycle(self.transitions):
             yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
 
-    def roles(self) -> Roles:
+    def profile(self) -> Profile:
         """Transitions restrict their tools, and take the calls as evidence if they have outputs."""
         named = [t for t in self.transitions if t.tools]
-        free = (self.free_tools,) if self.free_tools else ()
-        return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
+        # Then sequential calls, each ended before the next, come to every marking.
+        followable = len(named) == len(self.transitions) or not any(t.deferred for t in self.transitions)
+        return Profile(
+            words=f"net `{self.name}`",
+            restricts=tuple(t.tools for t in named),
+            evidence=tuple(t.tools for t in named if t.outputs),
+            others=(self.free_tools,) if self.free_tools else (),
+            own_action="request_approval" if any(t.type == "manual" for t in self.transitions) else None,
+            caps=tuple(self._caps(named[0])) if len(named) == 1 and not self.free_tools else (),
+            abstraction=(self,) if followable else (),
+        )
 
-    def words(self) -> str:
-        return f"net `{self.name}`"
-
-    @property
-    def own_action(self) -> OwnAction | None:
-        return "request_approval" if any(t.type == "manual" for t in self.transitions) else None
-
-    def caps(self) -> Iterator[Cap]:
+    def _caps(self, only: Transition) -> Iterator[Cap]:
         """Bounds on tools of only one transition, whose firing takes tokens that nothing gives back."""
-        named = [t for t in self.transitions if t.tools]
         given = {place for t in self.transitions for place in t.outputs}
-        if len(named) != 1 or self.free_tools or named[0].deferred:
-            return
-        for place in sorted(set(named[0].inputs) - given):
-            yield Cap((named[0].tools,), self.initial_marking.get(place, 0) // named[0].inputs.count(place))
-
-    @property
-    def followable(self) -> bool:
-        """Whether exploring sequential calls only, each ended before the next, finds every marking."""
-        return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
+        for place in sorted(set(only.inputs) - given) if not only.deferred else ():
+            yield Cap((only.tools,), self.initial_marking.get(place, 0) // only.inputs.count(place))
 
     def _places_named(self) -> Iterator[tuple[Where, str]]:
         """Every place that is named, and where."""
@@ -210,7 +206,7 @@ class _MappedSlot(Slot):
         return self._meets
 
 
-class NetMachine(Machine):
+class NetMachine(Machine, evaluates=Net):
     """Evaluates a call on the marking: an enabled transition that covers its name allows it.
 
     A call with several names must be allowed under each, and fires a transition once.

@@ -1,5 +1,6 @@
 """`before` and `immediately_before`: a call that needs another one ahead of it."""
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from typing import ClassVar, Literal
 
@@ -7,7 +8,7 @@ import msgspec
 
 from ..language.selectors import HUMAN, NameScope, Selector, Slot, is_person, items_of
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, listed, slots_of
-from .rule import Fact, Link, OwnAction, Roles, Rule, names
+from .rule import Fact, Link, Profile, Rule, names
 
 PERSON = "a person's approval"
 
@@ -44,21 +45,22 @@ class _Order(Rule, frozen=True):
     person = "first"
     word: ClassVar[str]
 
-    def roles(self) -> Roles:
+    def profile(self) -> Profile:
         """`first` is evidence for `then`."""
-        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+        calls, asks = calls_in(self.first), asks_person(self.first)
+        sources = (*((calls,) if calls else ()), *((Fact(PERSON),) if asks else ()))
+        return Profile(
+            words=f"{names(self.first)} {self.word} {names(self.then)}",
+            restricts=(self.then,),
+            evidence=(calls,),
+            own_action="request_approval" if asks else None,
+            abstraction=(self.without_key(),),
+            drawing=(Link(self.word, sources, self.then),),
+        )
 
-    def words(self) -> str:
-        return f"{names(self.first)} {self.word} {names(self.then)}"
-
-    @property
-    def own_action(self) -> OwnAction | None:
-        return "request_approval" if asks_person(self.first) else None
-
-    def drawing(self) -> tuple[Link, ...]:
-        calls = (calls_in(self.first),) if calls_in(self.first) else ()
-        sources = (*calls, Fact(PERSON)) if asks_person(self.first) else calls
-        return (Link(self.word, sources, self.then),)
+    @abstractmethod
+    def without_key(self) -> Rule:
+        """A rule that is no stricter and has no `key`."""
 
 
 class Before(_Order, tag="before", frozen=True):
@@ -74,9 +76,8 @@ class Before(_Order, tag="before", frozen=True):
 
     word = "before"
 
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The same rule without its key."""
-        return (self if self.key is None else msgspec.structs.replace(self, key=None),)
+    def without_key(self) -> Rule:
+        return self if self.key is None else msgspec.structs.replace(self, key=None)
 
 
 class ImmediatelyBefore(_Order, tag="immediately_before", frozen=True):
@@ -89,9 +90,9 @@ class ImmediatelyBefore(_Order, tag="immediately_before", frozen=True):
 
     word = "right before"
 
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, calls of other values may stand between."""
-        return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
+    def without_key(self) -> Rule:
+        """Calls of other values may stand between."""
+        return self if self.key is None else Before(first=self.first, then=self.then, first_must="started")
 
 
 class BeforeState(RuleState):

@@ -1,6 +1,6 @@
 """`precondition`: what must have happened before a call, to the same thing."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeAlias
 
 from msgspec import UNSET
@@ -11,15 +11,9 @@ from ..values.model_base import Issue
 from .machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
-from .rule import ComparedPath, Fact, Link, OwnAction, PriorOutput, Roles, Rule, names
+from .rule import ComparedPath, Link, PriorOutput, Profile, Rule, names
 
 TOOL = 1
-
-
-def _priors(requires: Iterable[Requirement]) -> Iterator[Selector]:
-    """The selectors of every `prior`, those in `any_of` too."""
-    for requirement in requires:
-        yield from (source for source in requirement.sources() if not isinstance(source, Fact))
 
 
 class Precondition(Rule, tag="precondition", frozen=True):
@@ -38,54 +32,43 @@ class Precondition(Rule, tag="precondition", frozen=True):
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"
 
-    def roles(self) -> Roles:
-        """Every `prior` is evidence for the tool."""
-        return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
+    def profile(self) -> Profile:
+        """Every `prior` is evidence for the tool, and is looked up for a call."""
+        flat = [inner for requirement in self.requires for inner in requirement.flat()]
+        return Profile(
+            words=f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}",
+            restricts=(self.tool,),
+            evidence=tuple(prior for requirement in self.requires for prior in requirement.priors()),
+            of_other_calls=(),
+            own_action="request_approval" if any(inner.asks_person for inner in flat) else None,
+            inputs=tuple(read for inner in flat for read in self._bound_inputs(inner)),
+            follows=tuple(ComparedPath(same.path) for inner in flat for same in inner.same),
+            outputs=tuple(
+                PriorOutput(
+                    inner.prior,
+                    inner.output,
+                    tuple(same.prior_output_path for same in inner.same if same.prior_output_path),
+                    tuple(same.prior_output_regex for same in inner.same if same.prior_output_regex),
+                )
+                for inner in flat
+                if inner.prior is not UNSET
+            ),
+            abstraction=tuple(self._abstraction(each) for each in self.requires if not each.free),
+            drawing=tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires),
+        )
 
-    def of_other_calls(self) -> tuple[Selector, ...]:
-        """None, as every `prior` is looked up for a call."""
-        return ()
+    def _bound_inputs(self, requirement: Requirement) -> Iterator[tuple[Selector, str]]:
+        """The input paths that the calls are bound by."""
+        for same in requirement.same:
+            yield self.tool, same.path
+            if requirement.prior is not UNSET and not same.of_output:
+                yield requirement.prior, same.prior_path or same.path
 
-    def words(self) -> str:
-        return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
-
-    @property
-    def own_action(self) -> OwnAction | None:
-        asks = any(inner.asks_person for each in self.requires for inner in each.flat())
-        return "request_approval" if asks else None
-
-    def inputs(self) -> Iterator[tuple[Selector, str]]:
-        """The input paths its calls are bound by, and its key."""
-        yield from super().inputs()
-        for requirement in (inner for each in self.requires for inner in each.flat()):
-            for same in requirement.same:
-                yield self.tool, same.path
-                if requirement.prior is not UNSET and not same.of_output:
-                    yield requirement.prior, same.prior_path or same.path
-
-    def follows(self) -> Iterator[ComparedPath]:
-        yield from super().follows()
-        yield from (ComparedPath(same.path) for each in self.requires for inner in each.flat() for same in inner.same)
-
-    def evidence(self) -> Iterator[PriorOutput]:
-        for each in (inner for requirement in self.requires for inner in requirement.flat()):
-            if each.prior is not UNSET:
-                paths = tuple(same.prior_output_path for same in each.same if same.prior_output_path)
-                patterns = tuple(same.prior_output_regex for same in each.same if same.prior_output_regex)
-                yield PriorOutput(each.prior, each.output, paths, patterns)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """For each requirement that only calls can meet, a `before` one of them, whatever their values."""
-        found = []
-        for requirement in self.requires:
-            if not requirement.free:
-                priors = [item for prior in _priors([requirement]) for item in items_of(prior)]
-                first = tuple(without_references(item) for item in priors)
-                found.append(Before(first=first, then=self.tool, first_must=requirement.weakest))
-        return tuple(found)
-
-    def drawing(self) -> tuple[Link, ...]:
-        return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
+    def _abstraction(self, requirement: Requirement) -> Rule:
+        """One of the calls before, whatever their values, where only calls can meet a requirement."""
+        priors = (item for prior in requirement.priors() for item in items_of(prior))
+        first = tuple(without_references(item) for item in priors)
+        return Before(first=first, then=self.tool, first_must=requirement.weakest)
 
 
 Serves: TypeAlias = Callable[[PriorTest, PriorEvidence, Any], bool]

@@ -391,6 +391,10 @@ class Requirement(Record, frozen=True):
         if self.any_of is UNSET:
             yield self
 
+    def priors(self) -> Iterator[Selector]:
+        """The selectors of every `prior`, those in `any_of` too."""
+        yield from (source for source in self.sources() if not isinstance(source, Fact))
+
     def sources(self) -> Iterator[Selector | Fact]:
         """The sources it accepts: calls, or a fact."""
         if self.any_of is not UNSET:

@@ -11,7 +11,7 @@ from ..values.amounts import counted
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import UNCLEAR, Issue, Record, has_unclear
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, captured, listed
-from .rule import ComparedPath, Fact, Link, PriorOutput, Roles, Rule, names
+from .rule import ComparedPath, Fact, Link, PriorOutput, Profile, Rule, names
 
 TOOL = 1
 
@@ -64,29 +64,21 @@ class Provenance(Rule, tag="provenance", frozen=True):
         if self.extract is not None:
             yield from regexes.problems(self.extract, ("extract",))
 
-    def roles(self) -> Roles:
-        return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
-
-    def words(self) -> str:
-        return f"`{self.path}` of {names(self.tool)} from known sources"
-
-    def inputs(self) -> Iterator[tuple[Selector, str]]:
-        """The value it follows, and its key."""
-        yield from super().inputs()
-        yield self.tool, self.path
-
-    def follows(self) -> Iterator[ComparedPath]:
-        yield from super().follows()
-        yield ComparedPath(self.path, self.extract, tuple(scalars_in(list(self.except_))))
-
-    def evidence(self) -> Iterator[PriorOutput]:
-        for source in (each for each in self.from_ if isinstance(each, Source)):
-            paths = (source.path,) if source.path is not None else ()
-            yield PriorOutput(source.tool, (), paths, (source.regex,) if source.regex is not None else ())
-
-    def drawing(self) -> tuple[Link, ...]:
+    def profile(self) -> Profile:
+        """It compares the values with those that its sources supply."""
+        tools = [source for source in self.from_ if isinstance(source, Source)]
         sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)
-        return (Link(f"supplies {self.path}", sources, self.tool),)
+        return Profile(
+            words=f"`{self.path}` of {names(self.tool)} from known sources",
+            restricts=(self.tool,),
+            evidence=tuple(source.tool for source in tools),
+            inputs=((self.tool, self.path),),
+            follows=(ComparedPath(self.path, self.extract, tuple(scalars_in(list(self.except_)))),),
+            outputs=tuple(
+                PriorOutput(s.tool, (), tuple(filter(None, [s.path])), tuple(filter(None, [s.regex]))) for s in tools
+            ),
+            drawing=(Link(f"supplies {self.path}", sources, self.tool),),
+        )
 
 
 class ProvenanceState(RuleState):

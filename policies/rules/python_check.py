@@ -16,7 +16,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
-from .rule import CheckAnswer, OwnAction, Rule, names, refusal, restricts_tool
+from .rule import CheckAnswer, Profile, Rule, names, refusal
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,14 +104,8 @@ class Check(Rule, tag="check", frozen=True):
         if inspect.iscoroutinefunction(self.narrows):
             yield ("narrows",), "is asked at once: write it without `async`"
 
-    roles = restricts_tool
-
-    def words(self) -> str:
-        return f"{names(self.tool)} as a function says"
-
-    @property
-    def own_action(self) -> OwnAction | None:
-        return "cancel"
+    def profile(self) -> Profile:
+        return Profile(words=f"{names(self.tool)} as a function says", restricts=(self.tool,), own_action="cancel")
 
 
 def _takes(check: Callable[..., Any]) -> int | None:

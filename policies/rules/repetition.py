@@ -10,7 +10,7 @@ from ..values.amounts import counted
 from ..values.model_base import Issue, Natural, Positive
 from .count import Count
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
-from .rule import Roles, Rule, names, restricts_tool, times
+from .rule import Profile, Rule, names, times
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 64
@@ -35,16 +35,14 @@ class Loop(Rule, tag="loop", frozen=True):
         if self.threshold > self.window:
             yield (("threshold",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}")
 
-    roles = restricts_tool
-
-    def words(self) -> str:
-        return (
-            f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
+    def profile(self) -> Profile:
+        """It blocks the tool if one call is too many; else another input is allowed."""
+        fewer = f"fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
+        return Profile(
+            words=f"{names(self.tool)} with one input {fewer}",
+            restricts=(self.tool,),
+            abstraction=(Count(tool=self.tool, max=0),) if self.threshold == 1 else (),
         )
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """A block of the tool, if one call is too many; else nothing, as another input is allowed."""
-        return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
 
 class LoopState(RuleState):
@@ -111,14 +109,13 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     max: Natural
     tool: Selector = "*"
 
-    roles = restricts_tool
-
-    def words(self) -> str:
-        return f"{names(self.tool)} at most {times(self.max)} in one turn"
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """A block of the tool, if no call is allowed; else nothing, as the next turn allows calls."""
-        return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
+    def profile(self) -> Profile:
+        """It blocks the tool if no call is allowed; else the next turn allows calls."""
+        return Profile(
+            words=f"{names(self.tool)} at most {times(self.max)} in one turn",
+            restricts=(self.tool,),
+            abstraction=(Count(tool=self.tool, max=0),) if self.max == 0 else (),
+        )
 
 
 class ParallelState(RuleState):
@@ -190,13 +187,13 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
 
-    def roles(self) -> Roles:
-        return Roles()
+    def profile(self) -> Profile:
+        return Profile(words=f"no call after denials and failures: {self.figures()}")
 
-    def words(self) -> str:
-        limits = ((self.consecutive, "in a row"), (self.total, "in all"))
-        limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
-        return f"no call after denials and failures: {limit_texts}"
+    def figures(self) -> str:
+        """How many are too many, in words."""
+        figures = ((self.consecutive, "in a row"), (self.total, "in all"))
+        return " or ".join(f"{n} {word}" for n, word in figures if n is not None)
 
 
 class BreakerState(RuleState):
@@ -218,6 +215,7 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
         self.slots = slots_of(scope, ("*", False))
         self.consecutive = rule.consecutive
         self.total = rule.total
+        self._figures = rule.figures()
 
     def evaluate(self, state: BreakerState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         return self._finding(state) if state.open else None
@@ -244,9 +242,8 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
         return "open" if state.open else (self.consecutive and state.consecutive, self.total and state.total)
 
     def _finding(self, state: BreakerState) -> Finding:
-        limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]
         return Finding(
-            expected=f"fewer denials and failures than {' or '.join(limits)}",
+            expected=f"fewer denials and failures than {self._figures}",
             actual=f"{counted(state.total, 'call')} denied or failed",
             details={"consecutive": state.consecutive, "total": state.total},
             suggestion="stop and look at what keeps failing",

@@ -6,7 +6,7 @@ from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
 from ..values.model_base import Positive
 from .machine import EvaluatedCall, Finding, Machine, RuleState, listed, slots_of
-from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
+from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Profile, Rule, calls, names
 
 
 class Require(Rule, tag="require", frozen=True):
@@ -20,24 +20,16 @@ class Require(Rule, tag="require", frozen=True):
 
     keyless = KEYLESS
 
-    def roles(self) -> Roles:
+    def profile(self) -> Profile:
         """It restricts the end of the run."""
-        return Roles(restricts=(self.tool,))
-
-    def of_other_calls(self) -> tuple[Selector, ...]:
-        """Its own selector, whose calls satisfy it."""
-        return (self.tool,)
-
-    def words(self) -> str:
-        return f"{names(self.tool)} must be called"
-
-    def obligation(self) -> Obligation | None:
-        return Obligation(self.tool)
-
-    abstraction = itself
-
-    def drawing(self) -> tuple[Note, ...]:
-        return (Note(self.tool, "required"),)
+        return Profile(
+            words=f"{names(self.tool)} must be called",
+            restricts=(self.tool,),
+            of_other_calls=(self.tool,),
+            obligation=Obligation(self.tool),
+            abstraction=(self,),
+            drawing=(Note(self.tool, "required"),),
+        )
 
 
 class RequireState(RuleState):
@@ -81,25 +73,19 @@ class After(Rule, tag="after", frozen=True):
     then: Selector
     within: Positive = 1
 
-    def roles(self) -> Roles:
-        """It restricts its triggers."""
-        return Roles(restricts=(self.trigger,), others=(self.then,))
-
-    def words(self) -> str:
-        when = "right after" if self.within == 1 else f"within {self.within} calls after"
-        return f"{names(self.then)} {when} {names(self.trigger)}"
-
-    def obligation(self) -> Obligation | None:
-        """An answer, once there was a trigger."""
-        return Obligation(self.then, after=self.trigger)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself, if the answer is due soon."""
-        return (self,) if self.key is None and self.within <= LARGEST else ()
-
-    def drawing(self) -> tuple[Link, ...]:
-        word = "then next" if self.within == 1 else f"then within {self.within} calls"
-        return (Link(word, (self.trigger,), self.then),)
+    def profile(self) -> Profile:
+        """It restricts its triggers; names decide it if the answer is due soon."""
+        next_ = self.within == 1
+        when = "right after" if next_ else f"within {self.within} calls after"
+        word = "then next" if next_ else f"then within {self.within} calls"
+        return Profile(
+            words=f"{names(self.then)} {when} {names(self.trigger)}",
+            restricts=(self.trigger,),
+            others=(self.then,),
+            obligation=Obligation(self.then, after=self.trigger),
+            abstraction=(self,) if self.key is None and self.within <= LARGEST else (),
+            drawing=(Link(word, (self.trigger,), self.then),),
+        )
 
 
 class Eventually(Rule, tag="eventually", frozen=True):
@@ -115,25 +101,16 @@ class Eventually(Rule, tag="eventually", frozen=True):
 
     keyless = KEYLESS
 
-    def roles(self) -> Roles:
-        """It restricts no call by its name."""
-        return Roles(others=(self.tool,))
-
-    def words(self) -> str:
-        return f"{names(self.tool)} {self._when()}"
-
-    def obligation(self) -> Obligation | None:
-        return Obligation(self.tool)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself, if the call is due soon; else that it must come."""
-        return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
-
-    def drawing(self) -> tuple[Note, ...]:
-        return (Note(self.tool, self._when()),)
-
-    def _when(self) -> str:
-        return f"{'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+    def profile(self) -> Profile:
+        """It restricts no call by its name; if the call is not due soon, names decide only that it must come."""
+        when = f"{'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+        return Profile(
+            words=f"{names(self.tool)} {when}",
+            others=(self.tool,),
+            obligation=Obligation(self.tool),
+            abstraction=(self if self.within <= LARGEST else Require(tool=self.tool),),
+            drawing=(Note(self.tool, when),),
+        )
 
 
 class AfterState(RuleState):

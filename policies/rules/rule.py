@@ -64,22 +64,6 @@ require this many.
 """
 
 
-class Roles(NamedTuple):
-    """The selectors of a clause, by role.
-
-    `restricts`: calls it may deny; `evidence`: calls that satisfy something; `others`: the rest. `admits`: the calls
-    it allows, by their own names; it denies all others.
-    """
-
-    restricts: tuple[Selector, ...] = ()
-    evidence: tuple[Selector, ...] = ()
-    others: tuple[Selector, ...] = ()
-    admits: tuple[Selector, ...] = ()
-
-    def all(self) -> tuple[Selector, ...]:
-        return (*self.admits, *self.others, *self.evidence, *self.restricts)
-
-
 class Obligation(NamedTuple):
     """`least` calls that must have come by the end; with `after`, only if such a call came."""
 
@@ -140,8 +124,53 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-Drawing: TypeAlias = Sequence[Link | Note]
-"""A rule's part of a picture; a rule without one is listed in words."""
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clause says of itself.
+
+    Attributes:
+        words: The clause in a few words.
+        restricts: The calls that it may deny.
+        evidence: The calls that satisfy something.
+        others: Other calls that it looks at.
+        admits: The calls that it allows, by their own names; it denies all others.
+        of_other_calls: The selectors in which no operand can refer to the evaluated call's input; if not given, those
+            of evidence and others.
+        obligation: The calls that must have happened by the end, whatever the values of its `key`.
+        requires_attempts: Whether calls that were denied may be what it requires by the end.
+        caps: The bounds on the number of calls.
+        own_action: The strictest action that its findings have whatever its policy says.
+        inputs: The input paths that it reads, each with its tools, without those of selectors and its `key`.
+        follows: The input paths whose values it compares with those of other calls, without its `key`.
+        outputs: The earlier calls whose outputs it looks at.
+        abstraction: For preflight, weaker clauses that depend on the names of calls only; none if names decide
+            nothing. They have no `key`, deny nothing that this one allows, and have no figure above LARGEST.
+        drawing: Its part of a picture; without one it is listed in words.
+    """
+
+    words: str
+    restricts: tuple[Selector, ...] = ()
+    evidence: tuple[Selector, ...] = ()
+    others: tuple[Selector, ...] = ()
+    admits: tuple[Selector, ...] = ()
+    of_other_calls: tuple[Selector, ...] | None = None
+    obligation: Obligation | None = None
+    requires_attempts: bool = False
+    caps: tuple[Cap, ...] = ()
+    own_action: OwnAction | None = None
+    inputs: tuple[tuple[Selector, str], ...] = ()
+    follows: tuple[ComparedPath, ...] = ()
+    outputs: tuple[PriorOutput, ...] = ()
+    abstraction: tuple[Statement, ...] = ()
+    drawing: Sequence[Link | Note] = ()
+
+    def all(self) -> tuple[Selector, ...]:
+        """Its selectors."""
+        return (*self.admits, *self.others, *self.evidence, *self.restricts)
+
+    @property
+    def unevaluated(self) -> tuple[Selector, ...]:
+        """The selectors of other calls than the evaluated one."""
+        return (*self.evidence, *self.others) if self.of_other_calls is None else self.of_other_calls
 
 
 class ClauseRecord(Record, frozen=True, kw_only=True):
@@ -167,37 +196,42 @@ class ClauseRecord(Record, frozen=True, kw_only=True):
 
 
 class Statement(ClauseRecord, frozen=True):
-    """A clause's description of itself: a rule, a tool rule, a net."""
+    """A clause that denies calls: a rule, a tool rule, a net."""
 
-    @abstractmethod
-    def roles(self) -> Roles:
-        """Its selectors, by role."""
-
-    @abstractmethod
-    def words(self) -> str:
-        """The clause in a few words."""
+    machine: ClassVar[Callable[..., Machine]]
+    """The machine that evaluates it: the one that `evaluates` this family."""
 
     @property
-    def own_action(self) -> OwnAction | None:
-        """The strictest action that its findings have whatever its policy says; None if there is none."""
-        return None
+    @abstractmethod
+    def type(self) -> str:
+        """The family of a rule, the key of a tool rule, or `net`."""
+
+    @abstractmethod
+    def profile(self) -> Profile:
+        """What it says of itself."""
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that evaluates this clause."""
+        machine = self.machine(self, scope)
+        machine.kind = self.type
+        return machine
+
+    def words(self) -> str:
+        return self.profile().words
 
     def obligation(self) -> Obligation | None:
-        """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""
-        return None
+        return self.profile().obligation
 
     @property
     def requires_attempts(self) -> bool:
-        """Whether calls that were denied may be what it requires by the end."""
-        return False
+        return self.profile().requires_attempts
+
+    def caps(self) -> tuple[Cap, ...]:
+        return self.profile().caps
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths that it reads, each with its tools, without those of selectors."""
-        return iter(())
-
-    def caps(self) -> Iterator[Cap]:
-        """The bounds on the number of calls, if it has any."""
-        return iter(())
+        yield from self.profile().inputs
 
 
 class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
@@ -213,8 +247,6 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     unpreventable: Literal["warn", "cancel"] | None = None
     key: str | None = None
 
-    machine: ClassVar[Callable[..., Machine]]
-    """The machine that evaluates it: the one that `evaluates` this family."""
     keyless: ClassVar[str] = ""
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
@@ -233,66 +265,37 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
             yield ("key",), f"a rule of type `{self.type}` has no `key`: {self.keyless}"
         elif self.key is not None:
             yield from paths.problems(self.key, ("key",))
-        yield from self._argument_problems()
-        for name in _selectors(type(self)):
-            selector = getattr(self, name)
-            if selector or not self.roles().admits:  # an empty allow list is preflight's to refuse
-                yield from selector_problems(selector, (name,), person=name == self.person)
-
-    def _argument_problems(self) -> Iterator[Issue]:
-        """Problems of operands that refer to the judged call where there is none."""
-        for item in (item for selector in self.of_other_calls() for item in items_of(selector)):
+        profile = self.profile()
+        for item in (item for selector in profile.unevaluated for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
                 yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being evaluated there"
-
-    def of_other_calls(self) -> tuple[Selector, ...]:
-        """The selectors of other calls than the evaluated one, in which no operand can refer to its input."""
-        roles = self.roles()
-        return (*roles.evidence, *roles.others)
+        for name in _selectors(type(self)):
+            selector = getattr(self, name)
+            if selector or not profile.admits:  # an empty allow list is preflight's to refuse
+                yield from selector_problems(selector, (name,), person=name == self.person)
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """Those under its `key`, too."""
+        profile = self.profile()
         if self.key is not None:
-            yield from ((selector, self.key) for selector in self.roles().restricts)
+            yield from ((selector, self.key) for selector in profile.restricts)
+        yield from profile.inputs
 
     def follows(self) -> Iterator[ComparedPath]:
         """The input paths whose values it compares with those of other calls."""
         if self.key is not None:
             yield ComparedPath(self.key)
+        yield from self.profile().follows
 
     def evidence(self) -> Iterator[PriorOutput]:
         """The earlier calls whose outputs it looks at."""
-        return iter(())
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that evaluates this rule."""
-        return self.machine(self, scope)
-
-    def abstraction(self) -> Sequence[Rule]:
-        """For preflight, weaker rules that depend on the names of calls only; none if names decide nothing.
-
-        They have no `key`, deny nothing that this rule allows, and have no figure above LARGEST.
-        """
-        return ()
-
-    def drawing(self) -> Drawing:
-        """The rule's part of the policy's picture; a rule without one is listed in words."""
-        return ()
+        yield from self.profile().outputs
 
 
 @cache
 def _selectors(family: type[Rule]) -> tuple[str, ...]:
     """The fields of a family that name tools."""
     return tuple(field.name for field in msgspec.structs.fields(family) if field.type in (Selector, ListedTools))
-
-
-def restricts_tool(rule: Any) -> Roles:
-    """For `roles`: it may deny the calls of its `tool`."""
-    return Roles(restricts=(rule.tool,))
-
-
-def itself(rule: Rule) -> tuple[Rule, ...]:
-    """For `abstraction`: the rule itself, which depends on names only."""
-    return (rule,)
 
 
 KEYLESS = "it looks at each call alone or at the whole session"

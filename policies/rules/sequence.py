@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from ..language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
 from ..values.model_base import Issue, Name
 from .machine import EvaluatedCall, Finding, Machine, RuleState, listed, slots_of
-from .rule import Cap, Drawing, Link, Note, Of, Roles, Rule, chain, names
+from .rule import Cap, Link, Note, Of, Profile, Rule, chain, names
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 
@@ -29,22 +29,15 @@ class Sequence(Rule, tag="sequence", frozen=True):
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
 
-    def roles(self) -> Roles:
-        return Roles(restricts=self.tools)
-
-    def of_other_calls(self) -> tuple[Selector, ...]:
-        """Each member proves to the next that it came."""
-        return tuple(self.tools)
-
-    def words(self) -> str:
-        return f"in order {chain(self.tools)}"
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, other values' calls may stand between."""
-        return (self if self.key is None else Sequence(tools=self.tools),)
-
-    def drawing(self) -> Drawing:
-        return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
+    def profile(self) -> Profile:
+        """Each member proves to the next that it came. With a key, other values' calls may stand between."""
+        return Profile(
+            words=f"in order {chain(self.tools)}",
+            restricts=self.tools,
+            of_other_calls=self.tools,
+            abstraction=(self if self.key is None else Sequence(tools=self.tools),),
+            drawing=_links(self.tools, "then next" if self.strict else "then", forbidden=False),
+        )
 
 
 class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
@@ -62,20 +55,17 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
-    def roles(self) -> Roles:
-        return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
-
-    def words(self) -> str:
-        return f"never {chain(self.sequence)}"
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
-        if self.key is not None:
-            return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
-        return (self,)
-
-    def drawing(self) -> Drawing:
-        return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
+    def profile(self) -> Profile:
+        """With a key, another value will do, unless one call is the whole sequence."""
+        alone = (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
+        word = "then next" if self.adjacency == "strict" else "then later"
+        return Profile(
+            words=f"never {chain(self.sequence)}",
+            restricts=self.sequence[-1:],
+            others=self.sequence[:-1],
+            abstraction=(self,) if self.key is None else alone,
+            drawing=_links(self.sequence, word, forbidden=True),
+        )
 
 
 def _member_problems(members: Tools, field: str) -> Iterator[Issue]:
@@ -85,7 +75,7 @@ def _member_problems(members: Tools, field: str) -> Iterator[Issue]:
         yield from selector_problems(member, (field, n))
 
 
-def _links(members: Tools, word: str, *, forbidden: bool) -> Drawing:
+def _links(members: Tools, word: str, *, forbidden: bool) -> tuple[Link | Note, ...]:
     if len(members) == 1:
         return (Note(members[0], "never" if forbidden else "in order"),)
     last = len(members) - 1
@@ -237,28 +227,17 @@ class _Ban(Rule, frozen=True):
     def sides(self) -> tuple[Selector, Selector]:
         """The calls that trigger the ban, and those it forbids."""
 
-    def compile(self, scope: NameScope) -> Machine:
-        return NeverAfterMachine(self, scope)
-
-    def roles(self) -> Roles:
+    def profile(self) -> Profile:
+        """A call that forbids itself comes once. With a key, another value will do."""
         trigger, forbidden = self.sides()
-        return Roles(restricts=(forbidden,), others=(trigger,))
-
-    def words(self) -> str:
-        trigger, forbidden = self.sides()
-        return f"no {names(forbidden)} after {names(trigger)}"
-
-    def caps(self) -> Iterator[Cap]:
-        """A call that forbids itself comes once."""
-        yield Cap(self.sides(), 1, self.of, each=True)
-
-    def abstraction(self) -> tuple[Rule, ...]:
-        """The rule itself; with a key, another value will do."""
-        return (self,) if self.key is None else ()
-
-    def drawing(self) -> tuple[Link, ...]:
-        trigger, forbidden = self.sides()
-        return (Link(self.word, (trigger,), forbidden, forbidden=True),)
+        return Profile(
+            words=f"no {names(forbidden)} after {names(trigger)}",
+            restricts=(forbidden,),
+            others=(trigger,),
+            caps=(Cap((trigger, forbidden), 1, self.of, each=True),),
+            abstraction=(self,) if self.key is None else (),
+            drawing=(Link(self.word, (trigger,), forbidden, forbidden=True),),
+        )
 
 
 class NeverAfter(_Ban, tag="never_after", frozen=True):
@@ -303,7 +282,7 @@ class NeverAfterState(RuleState):
     standing: int = 0
 
 
-class NeverAfterMachine(Machine):
+class NeverAfterMachine(Machine, evaluates=_Ban):
     """Counts the triggers that stand."""
 
     state_type = NeverAfterState
@@ -312,7 +291,6 @@ class NeverAfterMachine(Machine):
     starts = TRIGGER
 
     def __init__(self, rule: _Ban, scope: NameScope) -> None:
-        self.kind = rule.type
         trigger, forbidden = rule.sides()
         self.slots = slots_of(scope, (trigger, False), (forbidden, False))
         self.lifted_by_failure = rule.of == "completed"

@@ -10,8 +10,8 @@ from ..language.selectors import NameScope, Selector, ToolWhere, VirtualTool, it
 from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
 from ..rules.machine import Machine
 from ..rules.net_shorthand import NetLine, net_of
-from ..rules.petri_net import Net, NetMachine
-from ..rules.rule import Roles, Rule
+from ..rules.petri_net import Net
+from ..rules.rule import Profile, Rule
 from .merge import effective_action
 
 LISTS = ("tool_rules", "rules", "nets")
@@ -37,9 +37,8 @@ def _own_ids(member: Policy) -> Iterator[str]:
     """The ids as written, `<type>-<n>` where none is; n counts the clauses of the type."""
     count: Counter[str] = Counter()
     for clause in (*member.tool_rules, *member.rules):
-        kind = clause.type if hasattr(clause, "type") else "allow" if isinstance(clause, Allow) else "deny"
-        count[kind] += 1
-        yield clause.id or f"{kind}-{count[kind]}"
+        count[clause.type] += 1
+        yield clause.id or f"{clause.type}-{count[clause.type]}"
     for net in member.nets:
         yield net_name(net)
 
@@ -77,13 +76,18 @@ class Clause(NamedTuple):
     line: bool = False
 
     @property
-    def roles(self) -> Roles:
-        return self.record.roles()
+    def profile(self) -> Profile:
+        return self.record.profile()
+
+    @property
+    def roles(self) -> Profile:
+        """Its selectors, by role."""
+        return self.profile
 
     @property
     def wheres(self) -> Iterator[ToolWhere]:
         """Its selectors that ask for more than a name."""
-        items = (item for selector in self.roles.all() for item in items_of(selector))
+        items = (item for selector in self.profile.all() for item in items_of(selector))
         return (item for item in items if isinstance(item, ToolWhere) and item.where)
 
     @property
@@ -97,20 +101,15 @@ class Clause(NamedTuple):
 
     def machine(self) -> Machine:
         """The machine that judges it, whatever the values of its `key`."""
-        return (
-            NetMachine(self.record, self.scope) if isinstance(self.record, Net) else self.record.compile(self.scope)
-        )
+        return self.record.compile(self.scope)
 
     def abstractions(self) -> Iterator[Machine]:
         """The machines of its abstraction."""
-        if isinstance(self.record, Rule):
-            yield from (rule.compile(self.scope) for rule in self.record.abstraction())
-        elif not isinstance(self.record, Net) or self.record.followable:
-            yield self.machine()
+        return (record.compile(self.scope) for record in self.profile.abstraction)
 
     def words(self) -> str:
         """Its description in words, its id first."""
-        return f"`{self.id}`: {self.record.words()}"
+        return f"`{self.id}`: {self.profile.words}"
 
     @property
     def refuses(self) -> bool:
@@ -120,7 +119,7 @@ class Clause(NamedTuple):
     @property
     def strictest(self) -> OnViolation:
         """The strictest action of its findings: what needs a person's approval asks for it whatever its action is."""
-        actions: tuple[OnViolation, ...] = (self.action, self.record.own_action or self.action)
+        actions: tuple[OnViolation, ...] = (self.action, self.profile.own_action or self.action)
         return max(actions, key=STRICTNESS.__getitem__)
 
     @property

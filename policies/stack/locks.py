@@ -163,5 +163,5 @@ def _names_used(policy: Policy) -> set[str]:
     names = [*policy.aliases, *(virtual.as_ for virtual in virtual_tools_of(policy))]
     nets = (made for net in policy.nets if isinstance(made := net_of(net), Net))
     for clause in (*policy.tool_rules, *policy.rules, *nets):
-        names += NameScope().patterns(*clause.roles().all())
+        names += NameScope().patterns(*clause.profile().all())
     return {name.casefold() for name in names}

@@ -65,15 +65,24 @@ def of_itself(clause: dict[str, Any]) -> dict[str, str]:
     """What a rule tells preflight, the drawings and people."""
     (policy,) = parse_policies({"version": 1, "name": "p", "rules": [clause]})
     (rule,) = policy.rules
-    named = {
-        "words": rule.words(),
-        "owes": rule.obligation(),
-        "roles": rule.roles(),
-        "of_other_calls": rule.of_other_calls(),
+    profile = rule.profile()
+    roles = {
+        name: value for name in ("restricts", "evidence", "others", "admits") if (value := getattr(profile, name))
     }
-    listed = {"inputs": rule.inputs(), "caps": rule.caps(), "outline": rule.abstraction(), "drawing": rule.drawing()}
+    named = {
+        "words": profile.words,
+        "owes": profile.obligation,
+        "roles": roles,
+        "of_other_calls": profile.unevaluated,
+    }
+    listed = {
+        "inputs": rule.inputs(),
+        "caps": profile.caps,
+        "outline": profile.abstraction,
+        "drawing": profile.drawing,
+    }
     parts = named | {name: [*values] for name, values in listed.items()}
-    return {name: UNSAID.sub("", str(value)) for name, value in parts.items() if value not in (None, (), [])}
+    return {name: UNSAID.sub("", str(value)) for name, value in parts.items() if value not in (None, (), [], {})}
 
 
 def compared(part: str, found: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A rule family that the product does not have, in one file: nothing else is touched, and everything knows it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -15,7 +15,7 @@ from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
 from proctor.policies.rules.machine import EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
 from proctor.policies.rules.petri_net import Net
-from proctor.policies.rules.rule import Link, Obligation, Roles, Rule, Statement, names
+from proctor.policies.rules.rule import Link, Obligation, Profile, Rule, Statement, names
 from proctor.policies.values.model_base import Issue
 
 TOOL, BY = 1, 2
@@ -32,24 +32,16 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         yield from selector_problems(self.tool, ("tool",))
         yield from selector_problems(self.by, ("by",))
 
-    def compile(self, scope: NameScope) -> Machine:
-        return ConfirmedMachine(self, scope)
-
-    def roles(self) -> Roles:
-        return Roles(restricts=(self.tool,), evidence=(self.by,))
-
-    def words(self) -> str:
-        return f"{names(self.tool)} confirmed by {names(self.by)}"
-
-    def obligation(self) -> Obligation | None:
-        return Obligation(self.by, of="completed", after=self.tool)
-
-    def abstraction(self) -> Sequence[Rule]:
-        """Itself; with a key, another value will do."""
-        return (self,) if self.key is None else ()
-
-    def drawing(self) -> Sequence[Link]:
-        return (Link("confirmed by", (self.tool,), self.by),)
+    def profile(self) -> Profile:
+        """With a key, another value will do."""
+        return Profile(
+            words=f"{names(self.tool)} confirmed by {names(self.by)}",
+            restricts=(self.tool,),
+            evidence=(self.by,),
+            obligation=Obligation(self.by, of="completed", after=self.tool),
+            abstraction=(self,) if self.key is None else (),
+            drawing=(Link("confirmed by", (self.tool,), self.by),),
+        )
 
 
 class ConfirmedState(RuleState):
@@ -58,10 +50,9 @@ class ConfirmedState(RuleState):
     waits: bool = False
 
 
-class ConfirmedMachine(Machine):
+class ConfirmedMachine(Machine, evaluates=Confirmed):
     """Looks at how calls end."""
 
-    kind = "confirmed"
     state_type = ConfirmedState
     restricts = TOOL
     evaluates_order = True

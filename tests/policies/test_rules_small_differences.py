@@ -97,7 +97,7 @@ def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
         net = Net(name="n", places=("p",), initial_marking={"p": tokens} if tokens else {}, transitions=(taking,))
         of = compile_policy(Policy(name="p", nets=[net])).monitor(RunContext())
 
-        assert [cap.most for cap in net.caps()] == [often]
+        assert [cap.most for cap in net.profile().caps] == [often]
         assert [of.propose(ToolCall(id=str(n), name="x")).action for n in range(often)] == ["allow"] * often
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
 
@@ -276,7 +276,7 @@ def test_the_weakest_way_to_meet_a_requirement_counts(musts: list[str], weakest:
     """A call that only started may meet one that says so, whatever the others ask for."""
     priors = [{"prior": tool, "must": must} for tool, must in zip("ab", musts, strict=True)]
     rule = {"type": "precondition", "tool": "x", "requires": [{"any_of": priors}]}
-    [[outline]] = [rule.abstraction() for rule in parse_policies({"name": "p", "rules": [rule]})[0].rules]
+    [[outline]] = [rule.profile().abstraction for rule in parse_policies({"name": "p", "rules": [rule]})[0].rules]
 
     assert f"first_must='{weakest}'" in str(outline)
 
