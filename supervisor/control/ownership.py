@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -20,7 +21,7 @@ from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
-from ..run.recovery import each_ended, end_lost, end_lost_runs, end_unowned, leave_store, passing_owner
+from ..run.recovery import answered, each_ended, end_lost, end_lost_runs, end_unowned, leave_store, passing_owner
 from ..run.tasks import call_isolated
 
 LEASE_S = recovery.LEASE_S
@@ -49,10 +50,10 @@ class Ownership:
         """This owner with its epoch; registers it at the first call. Raises StoreError, also once it has left."""
         async with self._registering:
             if self._owner is None:
-                self.store_id = (await self._store.place()).store_id
+                self.store_id = (await answered(self._store.place)).store_id
                 owner = enter()
                 try:
-                    self._owner = await self._store.register(owner, lease_s=LEASE_S)
+                    self._owner = await answered(partial(self._store.register, owner, lease_s=LEASE_S))
                 except BaseException:
                     leave(owner)
                     raise

@@ -28,7 +28,8 @@ from ..ports.processes import enter, leave, process_mark
 from ..ports.store import RunRegistry, Store, closing
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
-from .tasks import call_isolated, call_within
+from .journal import ANSWER_S
+from .tasks import call_isolated, call_within, store_timeout
 
 LEASE_S = 30.0
 """How long after its last heartbeat an owner counts as gone, if its process cannot be seen from here."""
@@ -43,10 +44,18 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
     """A temporary owner. A start waits while its session is claimed by one. Raises StoreError."""
     owner = enter(ENDING)
     try:
-        owner = await store.register(owner, lease_s=LEASE_S)
+        owner = await answered(partial(store.register, owner, lease_s=LEASE_S))
         yield owner
     finally:
         await leave_store(store, owner)
+
+
+async def answered(call: Callable[[], Awaitable[T]]) -> T:
+    """The store's answer to a call. Raises StoreError, also if it does not answer."""
+    try:
+        return await call_within(ANSWER_S, call)
+    except TimeoutError:
+        raise store_timeout(ANSWER_S) from None
 
 
 async def leave_store(store: RunRegistry, owner: Owner) -> None:
