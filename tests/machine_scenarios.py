@@ -123,7 +123,7 @@ SCENARIOS = [
         answered(1, ApprovalAnswer(granted=True, by="ana", input_digest="0" * 64)),
         answered(1, ApprovalAnswer(granted=False, by="ana", reason="too much")),
         interface.CancelAsked(now_ms=3_000, reason="enough", by="user"),
-        interface.CancelAsked(now_ms=3_000, reason="again", by="caller"),
+        interface.CancelAsked(now_ms=3_000, reason="again"),
         ENDED,
     ),
     Scenario(

@@ -18,7 +18,7 @@ from proctor.supervisor.control.ownership import end_lost_and_log
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.ports.store import PAUSE_S, Store, wait_again
-from proctor.supervisor.run.recovery import fail_untried, withdraw
+from proctor.supervisor.run.recovery import end_unowned, fail_untried
 from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
@@ -108,7 +108,7 @@ class Starts:
         return None
 
     async def _withdraw(self, run: RunInfo, reason: str) -> None:
-        await withdraw(self._store, run, epoch=self.epoch, reason=reason)
+        await end_unowned(self._store, run, epoch=self.epoch, reason=reason)
 
     def _parts(
         self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]

@@ -15,7 +15,6 @@ from proctor.policies.policy import SCOPES
 from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
 from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch, Scope
-from proctor.supervisor.control.ownership import reap_run, withdraw_run
 from proctor.supervisor.errors import ProctorError, StoreError, UsageError
 from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
@@ -30,6 +29,7 @@ from proctor.supervisor.ports.stored_types import (
     StoredApproval,
 )
 from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.run.recovery import end_deserted, passing_owner
 from proctor.supervisor.store.invariants import latest, shown
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -234,10 +234,10 @@ class OperatorService:
         await self.store.send_command(order)
         # Only now: who was about to start it may have let it go before that order, and a lost run that nobody ordered
         # to end is retried.
-        if run.status == "created":
-            await withdraw_run(self.store, run, reason=reason, by=by)
-        elif run.status == "lost":
-            await reap_run(self.store, run, end_orphans=end_orphans)
+        if run.status in ("created", "lost"):
+            async with passing_owner(self.store) as owner:
+                how: dict[str, Any] = {"reason": reason, "by": by, "end_orphans": end_orphans}
+                await end_deserted(self.store, run, epoch=owner.epoch, **how)
         return run
 
     async def board(self, words: str = "") -> views.Board:

@@ -15,7 +15,7 @@ from ..ports.adapter import EndOrphans
 from ..ports.store import LOOK_AGAIN_S, Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
-from ..run.recovery import each_ended, end_lost, end_unowned, passing_owner
+from ..run.recovery import each_ended, end_deserted, passing_owner
 from ..store.invariants import latest
 
 LONGEST_PAUSE_S = 4.0
@@ -228,9 +228,12 @@ class KillSwitch:
             found[run_id] = await self.store.run(run_id) or wanted[run_id]
         return found
 
-    async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
+    async def _awaited(
+        self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, *, by: str, reason: str
+    ) -> set[str]:
         """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
         left, token, pause = set(wanted), 0, LOOK_AGAIN_S
+        end = partial(end_deserted, self.store, reason=reason, by=by, end_orphans=self._end_orphans)
         with anyio.move_on_after(wait_s):
             while left:
                 token = await wait_again(self.store, token)
@@ -240,17 +243,11 @@ class KillSwitch:
                 left &= now.keys()
                 if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
-                        end = partial(self._end, owner.epoch, order)
-                        ended = await each_ended(deserted, end, raises=False)
+                        ended = await each_ended(deserted, partial(end, epoch=owner.epoch), raises=False)
                     if not ended:  # their sessions are busy: each try is a change of the store, which wakes everybody
                         await anyio.sleep(pause)
                         pause = min(2 * pause, LONGEST_PAUSE_S)
         return left
-
-    async def _end(self, epoch: int, order: dict[str, str], run: RunInfo) -> bool:
-        if run.status == "lost":
-            return await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans)
-        return await end_unowned(self.store, run, epoch=epoch, **order)
 
 
 def _outcome(run: RunInfo, *, ended: bool) -> KillOutcome:

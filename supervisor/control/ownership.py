@@ -21,7 +21,7 @@ from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
-from ..run.recovery import answered, each_ended, end_lost, end_lost_runs, end_unowned, leave_store, passing_owner
+from ..run.recovery import answered, each_ended, end_lost_runs, end_unowned, leave_store, passing_owner
 from ..run.tasks import call_isolated
 
 LEASE_S = recovery.LEASE_S
@@ -177,24 +177,8 @@ _CREATED: frozenset[RunStatus] = frozenset(("created",))
 
 
 async def reap(store: Store, *, end_orphans: EndOrphans | None = None) -> list[RunInfo]:
-    """End every lost run of a store, each with one `run_failed`; returns the runs that this call ended.
-
-    `end_orphans` ends what a run left running on this machine. Created runs that were never started stay. Raises
-    StoreError.
-    """
+    """End every lost run of a store, each with one `run_failed`; see `end_lost_runs`."""
     return await end_lost_runs(store, end_orphans=end_orphans)
-
-
-async def reap_run(store: Store, run: RunInfo, *, end_orphans: EndOrphans | None = None) -> bool:
-    """End one run whose owner is gone, or that never had one; False if another owner ended it or owns it."""
-    async with passing_owner(store) as owner:
-        return await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)
-
-
-async def withdraw_run(store: Store, run: RunInfo, *, reason: str, by: str) -> bool:
-    """End one created run that nobody is about to start; False if an owner has it. Raises StoreError."""
-    async with passing_owner(store) as owner:
-        return await end_unowned(store, run, epoch=owner.epoch, reason=reason, by=by)
 
 
 async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:

@@ -30,7 +30,7 @@ from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
-from ..run.recovery import LEASE_S, end_lost_runs, with_lease, withdraw
+from ..run.recovery import LEASE_S, end_lost_runs, end_unowned, with_lease
 from ..run.services import Services
 from ..run.tasks import DetachedTask, call_within, store_timeout
 from .history import Continued, History, continued, read_history, read_transcript
@@ -364,7 +364,7 @@ async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
     async def withdrawn() -> None:
         run = await store.run(info.run_id)
         if run is not None and run.is_claimed_by(epoch):
-            await withdraw(store, run, epoch=epoch, reason="its start was given up")
+            await end_unowned(store, run, epoch=epoch, reason="its start was given up")
 
     await _persistently(withdrawn)
 

@@ -94,7 +94,7 @@ class CancelAsked(Input, frozen=True, kw_only=True):
 
     reason: str
     person: str = ""
-    by: Literal["user", "caller", "approval"] = "user"
+    by: Literal["user", "approval"] = "user"
     approval: ApprovalRequest | None = None
 
 

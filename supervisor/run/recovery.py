@@ -86,8 +86,8 @@ async def end_lost_runs(
 ) -> list[RunInfo]:
     """End the lost runs of a store, or of one session; returns those that this call ended.
 
-    `end_orphans` ends what a run left running on this machine. Raises StoreError; what concerns one run only if no
-    other was ended.
+    `end_orphans` ends what a run left running on this machine. Created runs that were never started stay. Raises
+    StoreError; what concerns one run only if no other was ended.
     """
     lost = await store.lost_runs()
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
@@ -180,12 +180,13 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
     return claimed is not None and await _ended(store, claimed, epoch, order)
 
 
-async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
-    """End a run that never started and must not, unless another owner has it. Raises StoreError."""
-    claimed = await _claimed(store, run, epoch, lost=False)
-    if claimed is not None:
-        order = interface.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller")
-        await _ended(store, claimed, epoch, order)
+async def end_deserted(
+    store: Store, run: RunInfo, *, epoch: int, reason: str, by: str = "", end_orphans: EndOrphans | None = None
+) -> bool:
+    """End a run that no live owner ends, on command: one that is lost by `end_lost`, any other by `end_unowned`."""
+    if run.status == "lost":
+        return await end_lost(store, run, epoch=epoch, end_orphans=end_orphans)
+    return await end_unowned(store, run, epoch=epoch, reason=reason, by=by)
 
 
 async def _claimed(store: Store, run: RunInfo, epoch: int, *, lost: bool) -> RunInfo | None:
