@@ -333,27 +333,24 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
 
 
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
-    """Create and claim a run. A cancel waits for the store's answer, then releases the claim."""
+    """Create and claim a run. A cancel waits for the store's answer. Whatever is raised after the store may have stored
+    the run, its claim is released.
+    """
     store = services.store
     shown = services.redactor.redact(request.info, request.info.session_id)
     info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
     try:
-        with anyio.CancelScope(shield=True):
-            stored: object = await call_within(ANSWER_S, partial(store.create_run, info, epoch=request.epoch))
-    except TimeoutError:
-        await _release_claim(store, info, request.epoch)  # it may have been stored all the same
-        raise store_timeout(ANSWER_S) from None
-    except StoreError as error:
-        if error.kind not in _REFUSED:
-            await _release_claim(store, info, request.epoch)  # a store that failed may have stored it
-        raise
-    if not isinstance(stored, RunInfo):
-        await _release_claim(store, info, request.epoch)
-        raise StoreError(wrong_type("the run from `create_run` of the store", stored))
-    try:
+        try:
+            with anyio.CancelScope(shield=True):
+                stored: object = await call_within(ANSWER_S, partial(store.create_run, info, epoch=request.epoch))
+        except TimeoutError:
+            raise store_timeout(ANSWER_S) from None
+        if not isinstance(stored, RunInfo):
+            raise StoreError(wrong_type("the run from `create_run` of the store", stored))
         await anyio.lowlevel.checkpoint_if_cancelled()
-    except BaseException:
-        await _release_claim(store, stored, request.epoch)
+    except BaseException as error:
+        if not (isinstance(error, StoreError) and error.kind in _REFUSED):
+            await _release_claim(store, info, request.epoch)
         raise
     return stored
 

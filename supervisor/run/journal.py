@@ -388,11 +388,10 @@ MOST_BYTES = 64 * 1024 * 1024
 class KeptEvents:
     """The latest stored events, in the batches they were stored in; `before` counts those that only the store has."""
 
-    __slots__ = ("_batches", "_bytes", "_count", "_gone", "before")
+    __slots__ = ("_batches", "_bytes", "_count", "before")
 
     def __init__(self) -> None:
         self._batches: list[tuple[Sequence[Event], int]] = []  # a deque takes 0.7 KiB of each idle run
-        self._gone = 0
         self._bytes = 0
         self._count = 0
         self.before = 0
@@ -402,25 +401,20 @@ class KeptEvents:
         self._batches.append((events, size))
         self._count += len(events)
         self._bytes += size
-        while len(self._batches) > self._gone + 1 and self._too_much():
-            gone, its_size = self._batches[self._gone]
-            self._batches[self._gone] = (), 0
-            self._gone += 1
+        while len(self._batches) > 1 and self._too_much():
+            gone, its_size = self._batches.pop(0)  # of `MOST`, as cheap as keeping count of those that are gone
             self._count -= len(gone)
             self._bytes -= its_size
             self.before += len(gone)
-        if self._gone > len(self._batches) // 2:  # many at a time
-            del self._batches[: self._gone]
-            self._gone = 0
 
     def _too_much(self) -> bool:
-        return self._bytes > MOST_BYTES or self._count - len(self._batches[self._gone][0]) >= MOST
+        return self._bytes > MOST_BYTES or self._count - len(self._batches[0][0]) >= MOST
 
     def latest(self) -> tuple[Event, ...]:
         """Those that are kept, oldest first."""
         kept = [event for events, _ in self._batches for event in events]
         self.before += max(len(kept) - MOST, 0)
         latest = kept[-MOST:]
-        self._batches, self._gone = [(latest, self._bytes)], 0
+        self._batches = [(latest, self._bytes)]
         self._count = len(latest)
         return tuple(latest)
