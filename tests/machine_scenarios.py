@@ -122,7 +122,7 @@ SCENARIOS = [
         answered(1, ApprovalAnswer(granted=True, by="eve")),
         answered(1, ApprovalAnswer(granted=True, by="ana", input_digest="0" * 64)),
         answered(1, ApprovalAnswer(granted=False, by="ana", reason="too much")),
-        interface.CancelAsked(now_ms=3_000, reason="enough", by="user"),
+        interface.CancelAsked(now_ms=3_000, reason="enough"),
         interface.CancelAsked(now_ms=3_000, reason="again"),
         ENDED,
     ),
@@ -315,7 +315,7 @@ SCENARIOS = [
     Scenario(
         "an end that is to be approved first",
         BEGIN,
-        interface.CancelAsked(now_ms=2_000, reason="wait for Ana", by="approval"),
+        interface.CancelAsked(now_ms=2_000, reason="wait for Ana"),
         *reported(COMPLETED),
         ENDED,
     ),

@@ -17,7 +17,7 @@ from proctor.policies.stack.clauses import net_name
 
 from ..arguments import check_text
 from ..control.approval_inbox import requested_at
-from ..machine.interface import CancelAsked, RunResult
+from ..machine.interface import RunResult
 from ..ports.stored_types import AnswerGiven, ApprovalAnswer, ApprovalRequest, Cancel, Command
 from ..run.actor import RunActor
 
@@ -67,19 +67,13 @@ class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
         info = run.info
         return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
 
-    def cancel(self, reason: str, approval: ApprovalRequest | None = None, person: str = "") -> None:
-        """Cancel the run; `approval` is the request it ends for, `person` who ordered it."""
-        by: Any = "user" if approval is None else "approval"
-        now_ms = self.actor.now_ms()
-        self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by=by, approval=approval, person=person))
-
     def deliver(self, command: Command) -> None:
         """Carry out a command, if it is for this run."""
         if isinstance(command, AnswerGiven):
             if command.run_id == self.run_id:
                 self.actor.answer(command.approval_id, command.answer)
         elif isinstance(command, Cancel) and command.number > self.after and self._is_covered(command):
-            self.cancel(command.reason or "cancelled", command.approval, command.by)
+            self.actor.cancel(command.reason or "cancelled", person=command.by, approval=command.approval)
 
     def _is_covered(self, order: Cancel) -> bool:
         about = {"tenant": self.context.get("tenant"), "labels": self.context.get("labels")}
@@ -159,7 +153,7 @@ class ActiveRuns:
 
     def cancel_all(self, reason: str, person: str = "") -> None:
         """Cancel every run, also those that are starting; `person` is who ordered it."""
-        self._order(lambda running: running.cancel(reason, person=person))
+        self._order(lambda running: running.actor.cancel(reason, person=person))
 
     def deliver(self, command: Command) -> None:
         self._order(lambda running: running.deliver(command))
@@ -232,15 +226,14 @@ class RunHandle:
         """Cancel the run; `by` names the person who decided it. `wait` returns how it ended."""
         check_text(reason=reason, by=by)
         self._actor.check_thread("cancel")
-        self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason, person=by))
+        self._actor.cancel(reason, person=by)
         await checkpoint()
 
     async def cancel_for_approval(self, request: ApprovalRequest, *, by: str = "") -> None:
         """Cancel the run so that this call can be approved first; `by` is the person who ordered it, if any."""
         check_text(by=by)
         self._actor.check_thread("cancel_for_approval")
-        why, now_ms = "waiting for approval", self._actor.now_ms()
-        self._actor.cancel(CancelAsked(now_ms=now_ms, reason=why, by="approval", approval=request, person=by))
+        self._actor.cancel("waiting for approval", person=by, approval=request)
         await checkpoint()
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:

@@ -145,10 +145,8 @@ async def _refused(store: ApprovalStore, approval_id: str, error: StoreError) ->
     match error.kind:
         case "answered" if approval is not None:
             return _closed(approval)
-        case "other_input":
-            return ApprovalError(str(error), kind="other_input", approval=approval)
-        case "not_allowed":
-            return ApprovalError(str(error), kind="not_allowed", approval=approval)
+        case "other_input" | "not_allowed":
+            return ApprovalError(str(error), kind=error.kind, approval=approval)
     return error
 
 

@@ -333,8 +333,8 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
 
 
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
-    """Create and claim a run. A cancel waits for the store's answer. Whatever is raised after the store may have stored
-    the run, its claim is released.
+    """Create and claim a run. A cancel waits for the store's answer. If anything is raised after the store may have
+    stored the run, its claim is released.
     """
     store = services.store
     shown = services.redactor.redact(request.info, request.info.session_id)

@@ -181,7 +181,7 @@ class RunEnding:
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
             state.record(event_factory.requested(request))
-        state.request_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
+        state.request_cancel(CancelCause(kind="user", reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
         """The monitor has raised: fail the run, and never call the monitor again."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -94,7 +94,6 @@ class CancelAsked(Input, frozen=True, kw_only=True):
 
     reason: str
     person: str = ""
-    by: Literal["user", "approval"] = "user"
     approval: ApprovalRequest | None = None
 
 

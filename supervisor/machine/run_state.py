@@ -138,7 +138,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
 class CancelCause(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run is being cancelled."""
 
-    kind: Literal["policy", "user", "approval", "store", "fault", "lost"]
+    kind: Literal["policy", "user", "store", "fault", "lost"]
     reason: str
     person: str = ""
     error: Exception | None = None

@@ -144,9 +144,10 @@ class RunActor:
         """Raises UsageError in another thread than the run's."""
         self._waiters.check_thread(member)
 
-    def cancel(self, input: interface.CancelAsked) -> None:
-        """Cancel the run; if its task has not begun, as soon as it begins."""
-        self._soon(input)
+    def cancel(self, reason: str, *, person: str = "", approval: ApprovalRequest | None = None) -> None:
+        """Cancel the run, as `CancelAsked` says; if its task has not begun, as soon as it begins."""
+        now_ms = self.now_ms()
+        self._soon(interface.CancelAsked(now_ms=now_ms, reason=reason, person=person, approval=approval))
 
     def record_net(self, event: NetJoined | NetLeft) -> None:
         """Record that a net was added or removed; if the run has not begun, as soon as it begins."""

@@ -233,7 +233,7 @@ def test_while_a_run_settles_it_is_not_cancelled_and_no_call_runs() -> None:
     run = Run(MONEY)
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
-    run.tell(interface.CancelAsked(now_ms=4, by="user", reason="no"))
+    run.tell(interface.CancelAsked(now_ms=4, reason="no"))
     run.asks("late", now_ms=4)
     run.tell(interface.Settled(now_ms=5, results=()))
 

@@ -14,7 +14,7 @@ from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-STOP = interface.CancelAsked(now_ms=2, by="user", reason="no")
+STOP = interface.CancelAsked(now_ms=2, reason="no")
 OF_THE_JUDGE = ("observe", "decide", "tick", "warnings", "finish")
 
 
