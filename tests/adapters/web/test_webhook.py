@@ -18,7 +18,7 @@ from cloudevents.v1.http import from_http
 from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
+from proctor.adapters.web.webhook import CursorFile, Target, cursor_of, send, target_of
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -95,22 +95,21 @@ class Sending:
         )
 
     @asynccontextmanager
-    async def to(self, wanted: Target) -> AsyncIterator[None]:
+    async def to(self, wanted: Target) -> AsyncIterator[CursorFile]:
         """Send while inside."""
         with cursor_of(self.place, wanted.url) as cursor:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, self.store, wanted, cursor)
-                yield
+                yield cursor
                 tasks.cancel_scope.cancel()
 
-    async def begun(self, wanted: Target) -> None:
-        """Start it and end it at once: from now on there is a cursor."""
-        with cursor_of(self.place, wanted.url) as cursor:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(send, self.store, wanted, cursor)
-                while cursor.read() is None:
-                    await anyio.sleep(0.01)
-                tasks.cancel_scope.cancel()
+    async def begun(self, receiver: Receiver, **more: Any) -> Target:
+        """A target there, started and ended at once: from now on there is a cursor."""
+        wanted = target(receiver.url, **more)
+        async with self.to(wanted) as cursor:
+            while cursor.read() is None:
+                await anyio.sleep(0.01)
+        return wanted
 
 
 @pytest.fixture
@@ -132,8 +131,7 @@ def anyio_backend() -> str:
 async def test_what_is_sent_is_a_signed_cloud_event(sending: Sending) -> None:
     """Read by the CloudEvents library; the signature is that of Standard Webhooks over id, time and body."""
     with receiving() as receiver:
-        wanted = target(receiver.url)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver)
         await sending.violated("one")
         async with sending.to(wanted):
             await receiver.until("one")
@@ -152,8 +150,7 @@ async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> 
     """A new receiver is not flooded with the past; a restart goes on where it was, losing nothing."""
     await sending.violated("before")
     with receiving() as receiver:
-        wanted = target(receiver.url)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver)
         await sending.violated("one")
         async with sending.to(wanted):
             await receiver.until("one")
@@ -175,8 +172,7 @@ async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
     one try, a redirect is not followed, and what is refused holds up nothing for ever.
     """
     with receiving(lambda n: status if n <= times else 200) as receiver:
-        wanted = target(receiver.url, **more)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver, **more)
         await sending.violated("one")
         await sending.violated("two")
         async with sending.to(wanted):
@@ -193,8 +189,7 @@ async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
 ) -> None:
     """Nobody listens at first; the log says so, without what stands in the URL behind the host."""
     with receiving() as receiver:
-        wanted = target(receiver.url)
-    await sending.begun(wanted)
+        wanted = await sending.begun(receiver)
     await sending.violated("one")
     await sending.violated("two")
     async with sending.to(wanted):
@@ -213,8 +208,7 @@ async def test_an_event_that_cannot_be_read_keeps_none_behind_it_from_being_sent
     """Whether it is found when the webhook starts or as it comes; the log says which it is."""
     stored_rows(sending.place, DAMAGING)
     with receiving() as receiver:
-        wanted = target(receiver.url)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver)
         await sending.violated("one")
         if not live:
             await sending.violated("damaged")
@@ -249,8 +243,7 @@ async def test_a_position_that_cannot_be_stored_ends_nothing(
 async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
     """A receiver that was gone for days is not flooded when it is back."""
     with receiving() as receiver:
-        wanted = target(receiver.url, oldest_s=60)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver, oldest_s=60)
         await sending.violated("old", ago_s=3600)
         await sending.violated("new")
         async with sending.to(wanted):
@@ -260,8 +253,7 @@ async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
 async def test_a_receiver_that_wants_no_more_gets_no_more(sending: Sending) -> None:
     """Status 410; what it did not take is kept for the next start."""
     with receiving(lambda n: 410 if n == 1 else 200) as receiver:
-        wanted = target(receiver.url)
-        await sending.begun(wanted)
+        wanted = await sending.begun(receiver)
         await sending.violated("one")
         with anyio.fail_after(PATIENCE_S), cursor_of(sending.place, wanted.url) as cursor:
             await send(sending.store, wanted, cursor)
